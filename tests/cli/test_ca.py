@@ -44,8 +44,8 @@ async def authority(world: World) -> AsyncIterator[Authority]:
 async def test_status_shows_roots_with_their_fingerprints_and_ends(world: World, authority: Authority) -> None:
     ran = await world.run("ca", "status")
     assert ran.code == 0, ran.err
-    assert f", which signs\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
-    assert "rotation: no rotation is under way\ncertificates: 1 proxy has one\n" in ran.out
+    assert f", signs certificates\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
+    assert "rotation: no rotation is in progress\ncertificates: 1 proxy has a certificate\n" in ran.out
     (world.state / "roots.pem").write_text((await world.run("ca", "roots")).out)
     shown = openssl("x509", "-in", world.state / "roots.pem", "-noout", "-fingerprint", "-sha256")
     assert authority.issuer.signer.get() in shown.stdout
@@ -59,7 +59,7 @@ async def test_rotate_replaces_the_root_and_says_who_is_waited_for(world: World,
     await until(lambda: bool(progress.get().waiting), progress)
     ran = await world.run("ca", "rotate", "--wait", "--timeout", "1500ms")
     assert ran.code == 124
-    assert "1 of 3: every proxy learns to believe the new root" in ran.err
+    assert "1 of 3: every proxy gets the new root as trusted" in ran.err
     authority.proxies.catch_up()
     ran = await ended(process)
     assert ran.code == 0, ran.err

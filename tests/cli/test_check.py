@@ -18,7 +18,7 @@ def write(path: Path, *objects: Any) -> str:
 
 def test_sound_manifests_are_fine_although_nothing_runs(run: Run, tmp_path: Path) -> None:
     ended = run("check", write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10})))
-    assert ended == (0, "", "nothing wrong in 4 objects\n")
+    assert ended == (0, "", "no findings in 4 objects\n")
 
 
 def test_each_mistake_stands_in_a_line_with_its_place(run: Run, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_directory_without_manifests_is_not_taken_for_sound(run: Run, tmp_path
     (tmp_path / "empty").mkdir()
     ended = run("check", "empty")
     assert ended.code == 1
-    assert "there are no objects in empty" in ended.err
+    assert "found no objects in empty" in ended.err
 
 
 @pytest.mark.parametrize("stage", ["mesh", "report", "xds"])
@@ -143,7 +143,10 @@ def test_each_proxy_can_be_read_and_no_key_is_shown(run: Run, node: str) -> None
 def test_a_proxy_that_does_not_exist_is_wrong_usage(run: Run) -> None:
     ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", "sidecar/default/bookstore")
     assert ended.code == 2
-    assert "there is no proxy 'sidecar/default/bookstore'; there is: gateway, sidecar/default/bookstore-v1" in ended.err
+    assert (
+        "there is no proxy 'sidecar/default/bookstore'; write one of: gateway, sidecar/default/bookstore-v1"
+        in ended.err
+    )
 
 
 def test_settings_are_tried_without_a_cluster(run: Run) -> None:

@@ -37,21 +37,21 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["check", "nowhere"], "nowhere does not exist; name a directory or a file of manifests"),
         (["check", ".", "--colour"], "No such option"),
         (["wait", "website"], "write KIND/NAME"),
-        (["wait", "foo/website"], "there is no kind 'foo'"),
+        (["wait", "foo/website"], "unknown kind 'foo'"),
         (["wait", "pod/website"], "a tlsconfig, a traffictarget or a deployment"),
         (["wait", "ts/website", "--timeout", "soon"], "write 20s, 2m or 500ms"),
-        (["logs", "svc/website"], "a Service prints nothing"),
-        (["try", "https://website"], "https is not spoken here"),
+        (["logs", "svc/website"], "a Service has no logs"),
+        (["try", "https://website"], "the scheme https is not supported"),
         (["try", "http://website:99999"], "no usable port"),
-        (["try", "http://"], "names no Service"),
-        (["up", ".", "--metrics-by", "pod"], "give --metrics-address too"),
-        (["up", ".", "--watch", "-o", "json"], "'--watch': a live table and lines of JSON do not mix"),
-        (["up", ".", "-o", "yaml"], "'-o': changes are printed as text or as lines of JSON"),
+        (["try", "http://"], "has no valid host"),
+        (["up", ".", "--metrics-by", "pod"], "also set --metrics-address"),
+        (["up", ".", "--watch", "-o", "json"], "'--watch': --watch and -o json exclude each other"),
+        (["up", ".", "-o", "yaml"], "'-o': `up` has no YAML output"),
         (["check", ".", "-o", "jsn"], "'-o' / '--output': 'jsn' is not one of 'table', 'json', 'yaml'"),
         (["try", "website", "-H", "no colon"], "write 'name: value'"),
         (["try", "website", "-H", "a: b\r\nc: d"], "write 'name: value'"),
-        (["try", "website", "-H", "Host: other"], "Host follows from the URL"),
-        (["try", "website", "-X", "GET /"], "not a method"),
+        (["try", "website", "-H", "Host: other"], "Host is computed from the URL"),
+        (["try", "website", "-X", "GET /"], "not a supported method"),
         (["--nonsense"], "No such option: --nonsense"),
         (["try", "website", "-n", "many"], "'many' is not a whole number."),
         (["try", "website", "--timeout", "long"], "'long' is not a number."),
@@ -71,7 +71,7 @@ def test_wrong_usage_ends_with_2_and_two_lines(run: Callable[..., Any], argument
 def test_without_a_running_headgate_commands_say_how_to_start_one(run: Callable[..., Any], command: list[str]) -> None:
     ended = run(*command)
     assert ended.code == 3
-    assert "no headgate runs with its state in .headgate: start headgate with `headgate up DIR`" in ended.err
+    assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
 
 
 def test_the_version_is_an_option_too(run: Callable[..., Any]) -> None:

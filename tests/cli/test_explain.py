@@ -59,11 +59,11 @@ def test_the_example_reads_well(run: Run) -> None:
         "  allowed    default/website-v2:8080, by mutual TLS\n"
         "             it is open: every caller is allowed\n"
         "\n"
-        "When nothing is left\n"
+        "Without a backend\n"
         "  without a ready endpoint or a weight: 503 from the proxy\n"
         "  when no backend offers the port: the Service's plain behaviour\n"
         "\n"
-        "Routes, in their order\n"
+        "Routes, in order of precedence\n"
         "  matched    TrafficSplit default/website-firefox, match firefox-users/firefox\n"
         "  not tried  TrafficSplit default/website-insiders, match insiders/cookie\n"
         "  not tried  the Service's plain behaviour\n"
@@ -83,7 +83,7 @@ def test_a_header_that_the_proxy_removes_fits_no_condition(run: Run) -> None:
 def test_a_malformed_request_is_refused_before_it_is_routed(run: Run) -> None:
     ended = run("explain", "http://website:8080/", "-H", "connection: x-forwarded-for", "-f", EXAMPLE)
     assert ended.code == 1
-    assert "Route      none matches: the proxy answers 400\n" in ended.out
+    assert "Route      no route matches: the proxy answers 400\n" in ended.out
     assert "the proxy refuses the request with 400: Connection names x-forwarded-for, which a client must" in ended.out
 
 
@@ -141,7 +141,7 @@ def test_a_service_has_all_its_names(explain: Callable[..., Any], host: str) -> 
 def test_an_unknown_host_is_404_and_exit_code_1(run: Run) -> None:
     ended = run("explain", "GET", "http://gone/", "-f", EXAMPLE)
     assert ended.code == 1
-    assert "none answers to this host" in ended.out
+    assert "no Service has this host" in ended.out
     assert "the proxy: 404" in ended.out
 
 

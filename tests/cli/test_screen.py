@@ -77,7 +77,7 @@ def test_findings_leave_room_for_every_split() -> None:
     assert PROBLEM in " ".join(rows)
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
     assert rows[-2:] == ["Pod a: BackOff", "and 41 more messages: kubectl get events, headgate check DIR"]
-    recent = ("12:00:00 Every file is sound again.",)
+    recent = ("12:00:00 All files are valid again.",)
     rows = rendered(Screen(heading=HEADING, sections=wrong, findings=("Pod a: BackOff",) * 30, recent=recent))
     assert rows[-1] == recent[0]
 
@@ -109,7 +109,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
         heading=HEADING,
         sections=splits(30),
         urgent=(PROBLEM, PROBLEM.replace("11", "12")),
-        recent=("12:00:00 Every file is sound again.",) * 40,
+        recent=("12:00:00 All files are valid again.",) * 40,
         other_addresses=tuple((f"default/other-{number}", "127.77.1.1:80") for number in range(30)),
     )
     rendered(picture, width, height)

@@ -190,7 +190,7 @@ async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> Non
     async with proxy([""]):
         ran = await world.run("try", "website", "-n", "2", "--timeout", "0.2")
     assert ran.code == 1
-    assert "2 x no answer: no answer within 0.2 s; allow more with --timeout" in ran.out
+    assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
 async def test_what_can_not_be_called_is_told_before_anything_is_sent(world: World, proxy: Serve) -> None:
@@ -198,8 +198,8 @@ async def test_what_can_not_be_called_is_told_before_anything_is_sent(world: Wor
     async with proxy([response("v1")]) as asked:
         unknown, closed = await world.run("try", "nobody"), await world.run("try", "http://website:81")
     assert (unknown.code, closed.code, asked) == (1, 1, [])
-    assert "no Service answers to nobody" in unknown.err
-    assert "the Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
+    assert "no Service has the host nobody" in unknown.err
+    assert "Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
 
 
 async def test_a_port_that_is_not_http_is_told_where_to_connect(world: World, proxy: Serve) -> None:
@@ -209,10 +209,10 @@ async def test_a_port_that_is_not_http_is_told_where_to_connect(world: World, pr
     async with proxy([response("v1")]) as asked:
         addressed, headless = await world.run("try", "db"), await world.run("try", "cache")
     assert (addressed.code, headless.code, asked) == (1, 1, [])
-    assert "port 3306 of the Service default/db is tcp-server-first" in addressed.err
+    assert "port 3306 of Service default/db is tcp-server-first" in addressed.err
     assert "the port's appProtocol is mysql" in addressed.err
     assert "127.77.0.9:3306" in addressed.err
-    assert "cache.default:6379 through the HTTP proxy's CONNECT" in headless.err
+    assert "cache.default:6379 by CONNECT through the HTTP proxy" in headless.err
 
 
 async def test_a_proxy_that_is_gone_ends_with_3(world: World) -> None:

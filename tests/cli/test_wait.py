@@ -118,7 +118,7 @@ async def test_a_route_is_waited_for_until_each_parent_has_it(world: World) -> N
     route = make_route()
     await world.store.create(route)
     ran = await world.run("wait", "httproute/web", "--timeout", "500ms")
-    assert (ran.code, "generation 1 is not looked at yet" in ran.err) == (124, True)
+    assert (ran.code, "generation 1 is not processed yet" in ran.err) == (124, True)
     fine = {"Accepted": "Accepted", "Programmed": "Programmed"}
     foreign = parent("far", "example.com/other", Accepted="Refused!")
     lagging = parent("other", Accepted="Accepted", Programmed="Pending!")
@@ -138,7 +138,7 @@ async def test_a_gateway_is_waited_for(world: World) -> None:
     gateway = make_route(kind="Gateway", spec={"gatewayClassName": "headgate", "listeners": [listener]})
     await world.store.create(gateway)
     ran = await world.run("wait", "gateway/web", "--timeout", "500ms")
-    assert (ran.code, "no proxy has been told yet" in ran.err) == (124, True)
+    assert (ran.code, "no proxy has received it yet" in ran.err) == (124, True)
     await world.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
     assert (await world.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
 
@@ -219,7 +219,7 @@ async def test_logs_of_a_pod_and_of_a_deployment_s_ready_pod(world: World) -> No
     )
     assert (await world.run("logs", "web-1")).out == "web-1 line 0\nweb-1 line 1\nweb-1 line 2\n"
     ran = await world.run("logs", "deployment/web", "--tail", "1")
-    assert (ran.out, ran.err) == ("web-2 line 2\n", "found 2 pods, showing web-2\n")
+    assert (ran.out, ran.err) == ("web-2 line 2\n", "Found 2 pods, using pod/web-2\n")
 
 
 async def test_logs_of_nothing_say_so(world: World) -> None:

@@ -31,11 +31,11 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     assert done.returncode == 0, done.stderr
     pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]
     for what in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):
-        assert f"ended {what} (process " in done.stdout
+        assert f"stopped {what} (process " in done.stdout
     assert not any(runs(pid) for pid in left)
     assert f"removed {sockets}" in done.stdout
     assert not sockets.exists()
-    assert "nothing is left of a headgate" in world.headgate("down").stdout
+    assert "no process or socket is left of a headgate" in world.headgate("down").stdout
     world.start()
     found = until(lambda: [item for item in world.get("pods")["items"] if item["status"]["phase"] == "Running"])
     assert found[0]["metadata"]["name"] == pod
@@ -47,4 +47,4 @@ def test_a_directory_that_does_not_exist_is_named(new_world: Callable[..., World
     world.state = world.root / "typo"
     done = world.headgate("down")
     world.state = world.root / "state"
-    assert (done.returncode, "there is no state directory" in done.stderr) == (1, True)
+    assert (done.returncode, "does not exist; set --state" in done.stderr) == (1, True)

@@ -110,7 +110,7 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
         rig.wait_for_requests(load)
         words = f"run: chmod 600 {key}"
         assert [item["reason"] for item in world.ready["findings"] if words in item["message"]]
-        assert f"fault: {key} is open to other users (mode 0644); {words}" in world.headgate("ca").stdout
+        assert f"error: {key} is open to other users (mode 0644); {words}" in world.headgate("ca").stdout
         name = rig.pod(world, CALLER)["metadata"]["name"]
         until(
             lambda: [
@@ -120,7 +120,7 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
         mark = len(world.lines)
         key.chmod(0o600)
         world.line(lambda line: [item for item in line.get("resolved", ()) if words in item["message"]], mark)
-        until(lambda: "certificates: 3 proxies have one" in world.headgate("ca").stdout)
+        until(lambda: "certificates: 3 proxies have a certificate" in world.headgate("ca").stdout)
     assert "fault" not in world.headgate("ca").stdout
 
 
@@ -140,7 +140,7 @@ def test_an_expired_root_of_headgates_own_is_replaced_by_the_next_start(
 
     def new() -> bool:  # what is told of the authority outlives a headgate, so the old root may be in it at first
         shown = world.headgate("ca").stdout
-        return shown.count("root CN=") == 1 and "expired" not in shown and "no rotation is under way" in shown
+        return shown.count("root CN=") == 1 and "expired" not in shown and "no rotation is in progress" in shown
 
     until(new)
     until(lambda: world.send(5, world.request(SERVER, 8080)) == {SERVER: 5})

@@ -107,8 +107,8 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
         with stopped(caller):
             assert world.headgate("ca", "rotate").returncode == 0
             until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
-            assert "1 of 3: every proxy learns to believe the new root" in world.headgate("ca").stdout
-        until(lambda: "no rotation is under way" in world.headgate("ca").stdout)
+            assert "1 of 3: every proxy gets the new root as trusted" in world.headgate("ca").stdout
+        until(lambda: "no rotation is in progress" in world.headgate("ca").stdout)
     assert "trust-new" in seen
     assert are_in_order(seen), seen
     new = world.headgate("ca", "roots").stdout

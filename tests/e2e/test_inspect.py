@@ -122,9 +122,9 @@ def test_config_names_the_objects_and_never_shows_a_key(meshed: World) -> None:
 
 def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: World) -> None:
     done = meshed.headgate("config", "nothing")
-    assert (done.returncode, "there is no proxy 'nothing'; the proxies are: default/" in done.stderr) == (1, True)
+    assert (done.returncode, "proxy 'nothing' not found; the proxies are: default/" in done.stderr) == (1, True)
     done = meshed.headgate("config", "gateway", "clutsers")
-    assert (done.returncode, "'clutsers' is no type of resources" in done.stderr) == (2, True)
+    assert (done.returncode, "'clutsers' is not a resource type" in done.stderr) == (2, True)
     done = meshed.headgate("config", "gateway", "clusters", "--name", "proxy")
     assert (done.returncode, done.stdout) == (1, "")
     assert "gateway has no resource 'proxy' among its clusters; `headgate config gateway clusters` lists" in done.stderr
@@ -160,7 +160,7 @@ def test_a_refused_resource_is_shown_with_envoys_words_and_the_object_to_blame(w
         assert f"gateway refused 1 resource: outbound/{namespace}/taken/{port}" in state.stdout
     until(lambda: proxies(world)["gateway"]["state"] == "InSync")
     after = world.headgate("proxies", "gateway").stdout
-    assert "an earlier refusal, now resolved: listeners" in after
+    assert "an earlier rejection, now resolved: listeners" in after
 
 
 def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
@@ -169,9 +169,9 @@ def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
     assert lines["objects"] == "all compiled"
     assert lines["proxies"] == "2: 2 in sync"
-    assert lines["certificates"].startswith("2: the oldest is valid since")
+    assert lines["certificates"].startswith("2: the oldest was issued")
     assert lines["findings"] == "none"
-    assert lines["earlier run"] == "nothing is left of one"
+    assert lines["adopted"] == "none"
     found = json.loads(meshed.headgate("status", "-o", "json").stdout)["status"]
     assert (found["healthy"], found["problems"], found["pods"]) == (True, [], {"total": 1, "adopted": 0})
     assert meshed.kubectl("get", "meshstatuses").splitlines()[1].split()[:3] == ["mesh", "yes", "2/2"]
@@ -211,7 +211,7 @@ def test_what_survives_a_killed_headgate_is_shown(new_world: Callable[..., World
 
     def is_shown() -> bool:
         said = world.headgate("status").stdout
-        assert "earlier run   2 proxies and 1 pod" in said, said
+        assert "adopted       2 proxies and 1 pod of an earlier run" in said, said
         return True
 
     until(is_shown, seconds=20)

@@ -89,7 +89,7 @@ def test_the_table_fits_keeps_mistakes_and_drops_what_is_gone(show: Callable[[Pa
     until(lambda: not any(row.startswith("default/website-13") for row in terminal.rows()))  # the news still names it
     assert terminal.shows("must be 0 or more, not -1")
     (directory / "broken.yaml").unlink()
-    until(lambda: not terminal.shows("must be 0 or more") and terminal.shows("Every file is sound again."))
+    until(lambda: not terminal.shows("must be 0 or more") and terminal.shows("All files are valid again."))
     assert terminal.headers() == 1
 
 

@@ -275,7 +275,7 @@ def test_the_exit_code_directory_and_environment_are_the_commands_own(shared: Wo
     host, _, port = place.partition(":")
     assert (directory, mine, lower, upper) == (str(tmp_path), "yes", f"http://{host}:15001", f"http://{host}:15001")
     assert int(port) != 9000
-    assert f"{host}:9000 leads to port {port} ($PORT_9000)" in errors
+    assert f"{host}:9000 is forwarded to port {port} ($PORT_9000)" in errors
 
 
 def test_a_program_killed_by_a_signal_ends_the_command_as_in_a_shell(shared: World) -> None:
@@ -312,7 +312,7 @@ def test_a_pod_that_is_deleted_asks_its_program_to_end(shared: World) -> None:
     shared.kubectl("delete", "pod", pod["metadata"]["name"])
     code, out, errors = ended(process)
     assert (code, out) == (0, "asked\n")
-    assert "was deleted: the program is asked to end" in errors
+    assert "was deleted; terminating the program" in errors
 
 
 def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> None:
@@ -328,8 +328,7 @@ def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> N
     assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
     assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]
     assert (
-        "there is no ServiceAccount default/nobody"
-        in ended(run(shared, "--service-account", "nobody", "--", "true"))[2]
+        "ServiceAccount default/nobody not found" in ended(run(shared, "--service-account", "nobody", "--", "true"))[2]
     )
     for options, mistake in (
         (("--service-account", "No/Body"), "'No/Body' is not the name of a ServiceAccount"),
@@ -338,7 +337,7 @@ def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> N
         code, _, errors = ended(run(shared, *options, "--", "true"))
         assert code == 1
         assert mistake in errors
-        assert "there is no ServiceAccount" not in errors  # of what is refused nothing else is remarked
+        assert "the program gets its identity" not in errors
     until(lambda: not pods(shared, "wrong"))
 
 

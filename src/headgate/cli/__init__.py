@@ -4,5 +4,5 @@ from headgate.cli.app import app
 
 
 def main() -> None:
-    """Run the command line; exits with the command's code."""
+    """Run the command line and exit with the code of the command."""
     app(prog_name="headgate")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the kubectl way to name an object."""
+"""Options and arguments that several commands share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,34 +12,36 @@ from headgate.resources.registry import KINDS, Kind
 
 DEFAULT_STATE = Path(".headgate")
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="Answer as a table, or as json or yaml for scripts.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="Output format: table, json or yaml.")]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Namespace of the object; the kubeconfig's by default.")
+    str, typer.Option("-n", "--namespace", help="Namespace of the object; by default that of the kubeconfig's context.")
 ]
 State = Annotated[
     Path | None,
     typer.Option(
         "--state",
-        help="State directory of a running `headgate up`; then $HEADGATE_STATE, then .headgate.",
+        help="State directory of a running `headgate up`; by default $HEADGATE_STATE, else .headgate.",
         show_default=False,
     ),
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option("--kubeconfig", help="Kubeconfig to use; then --state, then $KUBECONFIG, then .headgate."),
+    typer.Option(
+        "--kubeconfig", help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else .headgate."
+    ),
 ]
 Manifests = Annotated[
     list[Path],
     typer.Argument(
         metavar="DIR|FILE...",
-        help="Directories or files of manifests, YAML or JSON; - is standard input.",
+        help="Directories or files of manifests, YAML or JSON; - reads standard input.",
         show_default=False,
     ),
 ]
 
 
 def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return the paths when all exist; a path that does not is wrong usage."""
+    """Return the paths. Raises BadParameter for a path that does not exist."""
     for path in paths:
         if path != STANDARD_INPUT and not path.exists():
             raise usage_error(f"{path} does not exist; name a directory or a file of manifests", option="DIR|FILE")
@@ -47,7 +49,7 @@ def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def parse_kind_and_name(text: str) -> tuple[Kind, str]:
-    """Read `KIND/NAME` with any spelling of the kind that kubectl knows: `ts/a`, `trafficsplits.split.smi-spec.io/a`."""
+    """Parse `KIND/NAME`, where KIND is spelled as in kubectl: `ts/a`, `trafficsplits.split.smi-spec.io/a`."""
     written, _, name = text.partition("/")
     if not name or "/" in name:
         raise usage_error(
@@ -57,9 +59,9 @@ def parse_kind_and_name(text: str) -> tuple[Kind, str]:
         if written.lower() in spellings(kind):
             return kind, name
     known = ", ".join(dict.fromkeys(kind.singular for kind in KINDS))
-    raise usage_error(f"there is no kind {written!r}; known are {known}", option="KIND/NAME")
+    raise usage_error(f"unknown kind {written!r}; write one of {known}", option="KIND/NAME")
 
 
 def spellings(kind: Kind) -> set[str]:
-    """Return the words that mean a kind."""
+    """Return all names of a kind: singular, plural, short names, and the names with the API group."""
     return {*kind.words} | {f"{word}.{kind.group}" for word in (kind.singular, kind.plural) if kind.group}

@@ -1,4 +1,4 @@
-"""`headgate ca`: the mesh's certificate authority, and the replacement of its root (docs/certificates.md)."""
+"""`headgate ca`: show the certificate authority of the mesh, or rotate its root (docs/certificates.md)."""
 
 import asyncio
 import contextlib
@@ -24,17 +24,17 @@ from headgate.resources import registry
 from headgate.resources.meta import Object, timestamp
 
 STEPS = {
-    Phase.STABLE: "no rotation is under way",
-    Phase.TRUST_NEW: "1 of 3: every proxy learns to believe the new root",
-    Phase.SIGN_NEW: "2 of 3: the new root signs; every proxy gets a certificate of it",
-    Phase.DROP_OLD: "3 of 3: every proxy forgets the old root",
+    Phase.STABLE: "no rotation is in progress",
+    Phase.TRUST_NEW: "1 of 3: every proxy gets the new root as trusted",
+    Phase.SIGN_NEW: "2 of 3: every proxy gets a certificate signed by the new root",
+    Phase.DROP_OLD: "3 of 3: the old root is removed from every proxy",
 }
 
-START_S = 20.0
+START_S = 20.0  # seconds to wait for the start of a rotation
 
 
 class AuthorityState(NamedTuple):
-    """The ConfigMap that tells of the authority."""
+    """The content of the ConfigMap that describes the certificate authority; `roots` are PEM."""
 
     notice: Notice
     roots: str
@@ -44,11 +44,13 @@ Action = Annotated[
     Literal["status", "rotate", "roots"],
     typer.Argument(
         metavar="status|rotate|roots",
-        help="Show the roots and what a rotation waits for; begin to replace the root; or print the roots as PEM.",
+        help="status: show the roots and the rotation. rotate: start to replace the root. roots: print the roots as PEM.",
     ),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Of rotate: return when the old root is gone.")]
-Timeout = Annotated[str, typer.Option("--timeout", help="Of rotate --wait: how long, as in 20s or 5m.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="With rotate: return when the old root is removed from every proxy.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", help="With rotate --wait: the longest time to wait: 20s, 5m.")]
 
 
 def ca(
@@ -60,11 +62,11 @@ def ca(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Show the mesh's certificate authority, or replace its root without a lost call."""
+    """Show the certificate authority of the mesh, or rotate its root. A rotation loses no call."""
     seconds = parse_duration(timeout)
     client = find_api(kubeconfig, state)
-    request_id = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _read_state(client)
-    current = asyncio.run(request_id)
+    work = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _read_state(client)
+    current = asyncio.run(work)
     if action == "roots":
         sys.stdout.write(current.roots)
     else:
@@ -76,27 +78,27 @@ async def _read_state(client: Client) -> AuthorityState:
         return authority_state(await client.get(path_of(registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)))
     except NotFound as error:
         raise HeadgateError(
-            f"{CONFIG_MAP} does not exist: this headgate has no certificate authority, or is only just starting"
+            f"{CONFIG_MAP} does not exist: this headgate has no certificate authority, or has not started completely"
         ) from error
 
 
 def authority_state(obj: Object) -> AuthorityState:
-    """Return what the ConfigMap tells. Raises HeadgateError."""
+    """Return the authority's state from its ConfigMap. Raises HeadgateError when it can't be decoded."""
     data = obj.get("data") or {}
     try:
         return AuthorityState(msgspec.json.decode(data[STATUS], type=Notice), data[ROOTS])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise HeadgateError(
-            f"{CONFIG_MAP} does not say how the authority is ({error}); delete it, and headgate writes it again"
+            f"{CONFIG_MAP} can't be decoded ({error}); delete it, and headgate writes it again"
         ) from error
 
 
 async def _rotate(client: Client, seconds: float) -> AuthorityState:
-    """Ask for a rotation; with `seconds`, wait for its end."""
+    """Request a rotation; with `seconds`, wait until it ends. Raises HeadgateError, TimedOut."""
     before = await _read_state(client)
     if not before.notice.phase:
         raise HeadgateError(
-            "the authority is not headgate's own: replace the root where it comes from (docs/certificates.md says in which order)"
+            "headgate did not create this authority (--ca-cert): replace the root at its source, as docs/certificates.md describes"
         )
     request_id = f"{timestamp(time.time())} {secrets.token_hex(4)}"
     patch = {"metadata": {"annotations": {ROTATE: request_id}}}
@@ -105,11 +107,11 @@ async def _rotate(client: Client, seconds: float) -> AuthorityState:
 
 
 async def _wait_for_rotation(client: Client, before: str, seconds: float) -> AuthorityState:
-    """Watch until another rotation than `before` has begun; with `seconds`, until it ends.
+    """Watch until a rotation after request `before` has started; with `seconds`, until it ends.
 
-    Raises TimedOut that says how far it was.
+    Raises TimedOut, with the progress so far.
     """
-    progress, mine, limit = "the authority has not said anything", "", seconds or START_S
+    progress, request, limit = "the authority has not answered the request", "", seconds or START_S
     updates = watch_object(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
     with contextlib.suppress(TimeoutError), Status("rotating", console=stderr()) as status:
         async with asyncio.timeout(limit), contextlib.aclosing(updates):
@@ -118,15 +120,13 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
                     continue
                 current = authority_state(obj)
                 if current.notice.answered != before:
-                    mine = mine or current.notice.answered
-                    over = (
-                        current.notice.phase == Phase.STABLE or current.notice.answered != mine
-                    )  # the next one has begun
-                    if over or not seconds:
+                    request = request or current.notice.answered
+                    next_started = current.notice.answered != request
+                    if current.notice.phase == Phase.STABLE or next_started or not seconds:
                         return current
                 progress = "; ".join(_status_lines(current.notice))
                 status.update(progress)
-    raise TimedOut(f"the rotation is asked for, and goes on; after {limit:g} s: {progress}")
+    raise TimedOut(f"the rotation was requested and continues; its progress after {limit:g} s: {progress}")
 
 
 def _print_status(notice: Notice) -> None:
@@ -134,7 +134,7 @@ def _print_status(notice: Notice) -> None:
     now = timestamp(time.time())
     for root in notice.roots:
         expired = " (expired)" if root.not_after < now else ""
-        console.print(f"root {root.subject}{', which signs' if root.signs else ''}", soft_wrap=True)
+        console.print(f"root {root.subject}{', signs certificates' if root.signs else ''}", soft_wrap=True)
         console.print(f"  SHA-256 {root.fingerprint}", soft_wrap=True)
         console.print(f"  valid from {root.not_before} until {root.not_after}{expired}", soft_wrap=True)
     for line in _status_lines(notice):
@@ -142,19 +142,19 @@ def _print_status(notice: Notice) -> None:
 
 
 def _status_lines(notice: Notice) -> list[str]:
-    """Return how the authority is, line by line."""
-    step = STEPS[Phase(notice.phase)] if notice.phase else "the authority is not headgate's own"
+    """Return the lines of the status: rotation, certificates and faults."""
+    step = STEPS[Phase(notice.phase)] if notice.phase else "not done by headgate, which did not create this authority"
     lines = [
         f"rotation: {step}",
-        f"certificates: {pluralize(notice.certificates, 'proxy has one', 'proxies have one')}",
+        f"certificates: {pluralize(notice.certificates, 'proxy has', 'proxies have')} a certificate",
     ]
     if notice.waits:
         more = notice.waits - len(notice.waiting)
         names = ", ".join(notice.waiting) + (f" and {more} more" if more else "")
         lines.append(f"waiting for {pluralize(notice.waits, 'proxy', 'proxies')}: {names}")
     if notice.fault:
-        lines.append(f"fault: {notice.fault}")
+        lines.append(f"error: {notice.fault}")
     lines += [f"{node}: {fault}" for node, fault in notice.faults.items()]
     if notice.faulty > len(notice.faults):
-        lines.append(f"and {notice.faulty - len(notice.faults)} proxies more have no new certificate")
+        lines.append(f"and {notice.faulty - len(notice.faults)} more proxies have no new certificate")
     return lines

@@ -1,4 +1,4 @@
-"""`headgate check`: every finding on manifests with file and line, offline, or on the running mesh."""
+"""`headgate check`: all findings on manifests, with file and line, or on the running mesh."""
 
 import asyncio
 import os
@@ -25,21 +25,23 @@ from headgate.resources.workloads import Container, Pod
 from headgate.standalone.processes import Launch, missing_program
 
 API_VERSION_MISSING = "ApiVersionMissing"
-NO_COMMAND = "NoCommand"  # as the Events of a pod that runs here
+NO_COMMAND = "NoCommand"  # the reason of the Event on such a pod under `headgate up`
 COMMAND_NOT_FOUND = "CommandNotFound"
 SELECTS_NO_PODS = "SelectsNoPods"
 
 SomeManifests = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[DIR|FILE...]", help="Manifests, YAML or JSON; - reads standard input.", show_default=False
+        metavar="[DIR|FILE...]",
+        help="Directories or files of manifests, YAML or JSON; - reads standard input.",
+        show_default=False,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 on warnings too.")]
 
 
 class FindingRow(Value, frozen=True, kw_only=True):
-    """One finding and where it stands; `object` is empty for mistakes that leave no object to speak of.
+    """One finding and its position. `object` is empty when the file could not be read as an object.
 
     A finding on the running mesh has no file.
     """
@@ -54,14 +56,14 @@ class FindingRow(Value, frozen=True, kw_only=True):
     message: str
 
     def text(self) -> str:
-        """Write it in one line, as compilers do: `FILE:LINE: ` and what is wrong."""
+        """Return the finding in one line, as compilers print it: `FILE:LINE: SEVERITY REASON ...`."""
         about = ": ".join(part for part in (self.object, self.field, self.message) if part)
         place = f"{self.file}:{self.line}: " if self.file else ""
         return f"{place}{self.severity.value} {self.reason} {about}"
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
-    """The answer to a script."""
+    """All findings and their number by severity; `-o json` prints it."""
 
     objects: int
     errors: int
@@ -77,10 +79,11 @@ def check(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Find what is wrong with manifests, without running anything; without manifests, with the running mesh.
+    """Check manifests without running them. Without manifests, check the running mesh.
 
-    Prints every finding as FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say whether pods are ready,
-    so a Service with a selector counts as served. The running mesh has no files and lines, but knows its pods and proxies.
+    Every finding is a line FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say which pods are ready, so a
+    Service with a selector counts as served. Findings on the running mesh have no file and line, but include the state of
+    pods and proxies.
     """
     result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
     answer(result, output, lambda: _print(result))
@@ -89,7 +92,7 @@ def check(
 
 
 def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
-    """Return all findings on the running mesh, by object."""
+    """Return all findings on the running mesh, sorted by object."""
     found = asyncio.run(InspectClient.of(kubeconfig, state).findings())
     rows = [
         FindingRow(
@@ -105,7 +108,7 @@ def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
 
 
 def check_files(compiled_files: CompiledFiles) -> CheckResult:
-    """Return all findings on a reading, in the order of files and lines."""
+    """Return all findings on compiled files, sorted by file and line."""
     rows = {*_file_problems(compiled_files), *_missing_versions(compiled_files), *_findings(compiled_files)}
     in_order = sorted(rows, key=lambda row: (row.file, row.line, row.column, row.field, row.message))
     return _result(len(compiled_files.manifests.objects), in_order)
@@ -123,7 +126,7 @@ def _result(objects: int, rows: Sequence[FindingRow]) -> CheckResult:
 
 
 def _file_problems(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
-    """Yield what keeps files, or parts of them, from being objects."""
+    """Yield the errors in files that can't be read or decoded."""
     for problem in compiled_files.manifests.problems:
         yield FindingRow(severity=Severity.ERROR, reason=Reason.INVALID.value, object="", **problem._asdict())
 
@@ -136,7 +139,7 @@ def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
-    """Yield what the compiler finds, and what keeps workloads from serving on this machine."""
+    """Yield the findings of the compiler, and the workloads that this machine can't run."""
     manifests = {manifest.key: manifest for manifest in compiled_files.manifests.objects}
     for finding in compiled_files.compiled.report.findings:
         if manifest := manifests.get(finding.about):
@@ -150,15 +153,15 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterator[FindingRow]:
-    """Yield a finding when the files have pods in the Service's namespace, and none with the labels that it wants."""
+    """Yield a finding when the files have pods in the namespace of the Service, but none that matches its selector."""
     wanted, namespace = selector(service.object), service.key.namespace
     labels = [pod["metadata"].get("labels") or {} for key, pod in pods.items() if key.namespace == namespace]
     if not wanted or not labels or any(wanted.items() <= found.items() for found in labels):
         return
-    written = ",".join(f"{name}={value}" for name, value in wanted.items())
-    seen = sorted({f"{name}={found[name]}" for found in labels for name in wanted if name in found})
-    hint = f"; pods there have {', '.join(seen)}" if seen else ""
-    message = f"no pod of these files in namespace {namespace} has the labels {written}{hint}"
+    text = ",".join(f"{name}={value}" for name, value in wanted.items())
+    existing = sorted({f"{name}={found[name]}" for found in labels for name in wanted if name in found})
+    hint = f"; pods there have {', '.join(existing)}" if existing else ""
+    message = f"no pod of these files in namespace {namespace} has the labels {text}{hint}"
     yield _row(service, SELECTS_NO_PODS, "spec.selector", message)
 
 
@@ -170,15 +173,15 @@ def _containers(manifest: Manifest) -> Iterator[FindingRow]:
         spec, where = template.get("spec") if isinstance(template, Mapping) else {}, "spec.template.spec"
     try:
         pod = read({"metadata": {}, "spec": spec or {}}, Pod)
-    except DecodeError:  # the pod's runtime refuses it, with the field
+    except DecodeError:  # the compiler has reported the pod, with the field
         return
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             field = f"{where}.{kind}[{index}]"
             if not container.command:
                 message = (
-                    f"container {container.name} has no command, and a pod on one machine runs its command, not its image; "
-                    "write command, or run the manifest on a cluster"
+                    f"container {container.name} has no command, and `headgate up` runs commands, not images; "
+                    "set command, or run the manifest on a cluster"
                 )
                 yield _row(manifest, NO_COMMAND, field, message)
             elif message := _missing_program(container):
@@ -186,9 +189,9 @@ def _containers(manifest: Manifest) -> Iterator[FindingRow]:
 
 
 def _missing_program(container: Container) -> str:
-    """Say that a program is not on this machine; empty when it is, or when only the running pod knows.
+    """Return the message for a program that this machine does not have; empty when it has the program.
 
-    A variable, a volume, or a PATH of the container's own decides then.
+    It is also empty when a variable, a volume or a PATH of the container determines the program.
     """
     command = container.command or ("",)
     mounted = any(command[0].startswith(f"{mount.mount_path.rstrip('/')}/") for mount in container.volume_mounts or ())
@@ -212,7 +215,7 @@ def _print(result: CheckResult) -> None:
 
 
 def summary(result: CheckResult) -> str:
-    """Say in a line how it went."""
+    """Return the number of findings in one line: `1 error, 2 warnings in 4 objects`."""
     counts = (("error", result.errors), ("warning", result.warnings), ("note", result.notes))
     found = ", ".join(pluralize(number, word) for word, number in counts if number)
-    return f"{found or 'nothing wrong'} in {pluralize(result.objects, 'object')}"
+    return f"{found or 'no findings'} in {pluralize(result.objects, 'object')}"

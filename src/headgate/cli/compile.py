@@ -1,4 +1,4 @@
-"""`headgate compile`: any stage between manifests and a proxy, to read or to compare."""
+"""`headgate compile`: print the mesh, the report or the Envoy resources of manifests."""
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_so
 
 
 class Stage(enum.StrEnum):
-    """A stage of the way from objects to a proxy."""
+    """A stage of the compilation, from objects to the configuration of a proxy."""
 
     MESH = "mesh"
     REPORT = "report"
@@ -32,12 +32,13 @@ class Stage(enum.StrEnum):
 
 
 StageOption = Annotated[
-    Stage, typer.Option("--stage", help="The routing model, the findings on objects, or Envoy's resources.")
+    Stage,
+    typer.Option("--stage", help="mesh: the routing model. report: the findings on objects. xds: Envoy's resources."),
 ]
 NodeOption = Annotated[
-    str, typer.Option("--node", help="The proxy whose configuration is printed: gateway, or sidecar/NAMESPACE/POD.")
+    str, typer.Option("--node", help="With --stage xds: the node ID of the proxy: gateway, or sidecar/NAMESPACE/POD.")
 ]
-Dump = Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="Format of the answer.")]
+Dump = Annotated[Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format.")]
 
 
 def compile_(
@@ -49,10 +50,10 @@ def compile_(
     access: Access = "selected",
     output: Dump = "yaml",
 ) -> None:
-    """Print what manifests become: the mesh, the report, Envoy's configuration.
+    """Compile manifests and print a stage of the result: the mesh, the report, or Envoy's configuration.
 
-    Addresses are assigned as on a fresh machine, and a Deployment counts as one pod of its name, with a sidecar.
-    Mistakes are printed on stderr, with exit code 1; what is sound is printed all the same.
+    Addresses are assigned as on a fresh machine. A Deployment counts as one pod with its name and a sidecar. Errors are
+    printed on stderr, with exit code 1; all valid objects are compiled nevertheless.
     """
     compiled_files = compile_files(paths, Settings(mtls=mtls, access=access))
     _print(
@@ -69,17 +70,17 @@ def compile_(
 
 
 def _node(mesh: Mesh, node_id: str) -> Node:
-    """Find a proxy; one that does not exist is wrong usage."""
+    """Return the node with an ID. Raises BadParameter when there is none."""
     known = {GATEWAY.id: GATEWAY} | {node.id: node for node in map(sidecar, mesh.workloads)}
     if node_id not in known:
-        raise usage_error(f"there is no proxy {node_id!r}; there is: {', '.join(known)}", option="--node")
+        raise usage_error(f"there is no proxy {node_id!r}; write one of: {', '.join(known)}", option="--node")
     return known[node_id]
 
 
 def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterator[Any]:
-    """Yield the documents of a stage: one for the mesh or the report, one for each of Envoy's resources."""
+    """Yield the documents of a stage: one for the mesh or the report, one for each Envoy resource."""
     if stage is Stage.MESH:
-        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=str)  # the text of a secret is [redacted]
+        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=str)  # str() of a private key is [redacted]
     elif stage is Stage.REPORT:
         yield _report(compiled.report)
     else:
@@ -151,12 +152,12 @@ def _conditions(verdicts: Iterable[Verdict]) -> list[str]:
 def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:
     for type_url, resources in encode(project(mesh, node, _placeholder(mesh, node)), Memo()).items():
         for name, encoded in resources.items():
-            whole = {"type": type_url.rpartition(".")[2], "name": name, "version": encoded.digest}
-            yield {**whole, "resource": content(type_url, encoded)}
+            metadata = {"type": type_url.rpartition(".")[2], "name": name, "version": encoded.digest}
+            yield {**metadata, "resource": content(type_url, encoded)}
 
 
 def _placeholder(mesh: Mesh, node: Node) -> Credential:
-    """Return what stands for a proxy's certificate: nobody issues one here."""
+    """Return a placeholder for the certificate of a proxy; an offline compilation issues no certificates."""
     found = (item.identity for item in mesh.workloads if item.name == node.workload)
     identity = next(found, gateway_id(mesh.trust_domain))
     return Credential(

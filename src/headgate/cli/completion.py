@@ -1,6 +1,6 @@
-"""What the shell offers for names of objects: asked of the mesh that the options so far lead to, and never an error.
+"""Shell completion of object names, from the API that the options on the command line select.
 
-An answer that takes more than a second comes too late for the key that was pressed.
+Completion prints no errors: without an answer within a second it offers nothing.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _KINDS_WITH_LOGS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
 _CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
 
 Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
-"""Returns words, by the API and the namespace that the options so far name."""
+"""Returns the candidates, given the API client and the namespace."""
 
 
 def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -35,12 +35,12 @@ def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def types(incomplete: str) -> list[str]:
-    """Complete a type of Envoy's resources."""
+    """Complete a type of Envoy resources."""
     return [name for name in TYPES if name.startswith(incomplete)]
 
 
 def pods_with_logs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete a pod, or KIND/NAME of an object with pods."""
+    """Complete a pod, or KIND/NAME of an object that has pods."""
     if "/" in incomplete:
         return objects(ctx, incomplete, _KINDS_WITH_LOGS)
 
@@ -51,7 +51,7 @@ def pods_with_logs(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def callers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete KIND/NAME of a workload that calls."""
+    """Complete KIND/NAME of a caller: a Deployment, a ServiceAccount or a pod."""
     return objects(ctx, incomplete, _CALLER_KINDS)
 
 
@@ -61,7 +61,7 @@ def gateways(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, str]]) -> list[str]:
-    """Complete the kind first, then the names of that kind."""
+    """Complete KIND/NAME: first the kind, then the name."""
     word, slash, _ = incomplete.partition("/")
     if not slash:
         return [f"{known}/" for known in _kind_names(kinds) if known.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`headgate config`: what a proxy of the running mesh was sent, and what it acknowledged."""
+"""`headgate config`: the resources that a proxy of the running mesh was sent, and their state."""
 
 import asyncio
 from typing import Annotated
@@ -25,10 +25,13 @@ ProxyName = Annotated[
 Type = Annotated[
     str,
     typer.Argument(
-        metavar=f"[{'|'.join(TYPES)}]", help="Only the resources of a type.", show_default=False, autocompletion=types
+        metavar=f"[{'|'.join(TYPES)}]",
+        help="Only the resources of this type.",
+        show_default=False,
+        autocompletion=types,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", help="Only the resource with this name of Envoy's.", show_default=False)]
+Name = Annotated[str, typer.Option("--name", help="Only the Envoy resource with this name.", show_default=False)]
 InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod.")]
 
 
@@ -42,13 +45,13 @@ def config(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show what a proxy was sent and what it acknowledged, with the object that each resource comes from.
+    """Show the resources that a proxy was sent, their state, and the object that each one comes from.
 
     With -o yaml or json each resource has its content, as `headgate compile --stage xds` prints it for files. Private keys
     are redacted.
     """
     if type not in ("", *TYPES):
-        raise usage_error(f"{type!r} is no type of resources; write {', '.join(TYPES)}", option="TYPE")
+        raise usage_error(f"{type!r} is not a resource type; write one of {', '.join(TYPES)}", option="TYPE")
     inspect_client = InspectClient.of(kubeconfig, state)
     query = {"type": type, "name": name, "content": "" if output is Format.TABLE else "true"}
     found = asyncio.run(inspect_client.config(proxy, namespace, query))
@@ -71,5 +74,5 @@ def _show(found: ProxyConfig) -> None:
     console.print(table)
     for item in found.resources:
         if item.message:
-            text = f"{display_name(found.node)} refused {item.type} {item.name}: {item.message}"
+            text = f"{display_name(found.node)} rejected {item.type} {item.name}: {item.message}"
             console.print(text, style=_STYLES["Refused"], soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Which headgate a command asks: that of a kubeconfig, or the one with its state in a directory of this machine."""
+"""Find the headgate for a command: by a kubeconfig, or by a state directory on this machine."""
 
 import os
 from pathlib import Path
@@ -9,33 +9,33 @@ from headgate.kubernetes.client import Client, Hints
 from headgate.kubernetes.credentials import Kubeconfig
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
-_START = "start headgate with `headgate up DIR`, or name its state directory with --state"
+_START = "start headgate with `headgate up DIR`, or set --state to its state directory"
 _HINTS = Hints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
 
 
 def default_state() -> Path:
-    """Return the state directory of commands without --state: what `source STATE/env` has set, else `.headgate`."""
+    """Return the default of --state: $HEADGATE_STATE, which `source STATE/env` sets, else `.headgate`."""
     return Path(os.environ.get("HEADGATE_STATE") or DEFAULT_STATE)
 
 
 def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
-    """Return the instance whose state is in that directory, else in the default one; None when none runs there."""
+    """Return the running headgate of a state directory, by default of `default_state()`; None when none runs."""
     found = read_runtime_info(state or default_state())
     return found if found and _runs(found.pid) else None
 
 
 def runtime_info(state: Path | None) -> RuntimeInfo:
-    """Return the running instance. Raises Unavailable with what to do when there is none."""
+    """Return the running headgate of a state directory. Raises Unavailable when none runs."""
     found = find_runtime_info(state)
     if found is None:
-        raise Unavailable(f"no headgate runs with its state in {state or default_state()}: {_START}")
+        raise Unavailable(f"no headgate runs with the state directory {state or default_state()}: {_START}")
     return found
 
 
 def find_api(kubeconfig: Path | None, state: Path | None) -> Client:
-    """Return the API: by --kubeconfig, else --state, else $KUBECONFIG, else `.headgate`.
+    """Return a client of the API, found by --kubeconfig, else --state, else $KUBECONFIG, else `default_state()`.
 
-    Raises Unavailable when none of them leads anywhere, HeadgateError when the kubeconfig can't be used.
+    Raises Unavailable when no headgate runs there, HeadgateError when the kubeconfig is invalid.
     """
     paths = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
     if kubeconfig is not None:
@@ -53,6 +53,6 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # the process belongs to another user
         return True
     return True

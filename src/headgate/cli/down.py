@@ -1,4 +1,4 @@
-"""`headgate down`: end what a killed headgate left running."""
+"""`headgate down`: stop the processes that a killed headgate left running."""
 
 import asyncio
 import os
@@ -17,31 +17,35 @@ from headgate.standalone.state_directory import lock
 
 
 def down(state: State = None) -> None:
-    """End what a killed headgate left running: the processes of pods, and their Envoys.
+    """Stop the processes that a killed headgate left running: containers of pods, and Envoys.
 
-    The objects stay for the next `headgate up`, which would take the processes over instead. A headgate that runs is left
-    alone: Ctrl-C ends it with all that it started.
+    The objects stay for the next `headgate up`. Without `down`, the next `headgate up` adopts the processes. A running
+    headgate is not stopped: press Ctrl-C in its terminal, which also stops the processes that it started.
     """
     directory = (state or default_state()).absolute()
     if not directory.is_dir():
-        raise HeadgateError(f"there is no state directory {directory}; name one with --state")
+        raise HeadgateError(
+            f"the state directory {directory} does not exist; set --state to the directory of `headgate up`"
+        )
     with lock(directory):
         ended = asyncio.run(_end(directory))
     removed = remove_unused(os.environ)
     console = stdout()
     for item, gone in ended:
-        verb = "ended" if gone else "could not end"
+        verb = "stopped" if gone else "could not stop"
         text = f"{verb} {item.name} (process {item.process.identity.pid})"
         console.print(text, style=None if gone else "bold red", soft_wrap=True)
     for path in removed:
         console.print(f"removed {path}", soft_wrap=True)
     if not ended and not removed:
-        console.print(f"nothing is left of a headgate with the state directory {directory}", soft_wrap=True)
+        console.print(
+            f"no process or socket is left of a headgate with the state directory {directory}", soft_wrap=True
+        )
     if not all(gone for _, gone in ended):
         raise typer.Exit(EXIT_NO)
 
 
 async def _end(state: Path) -> list[tuple[Leftover, bool]]:
-    """End containers first: until then their Envoys pass on what they still send."""
+    """Stop the containers first: while they stop, their Envoys still forward requests."""
     ended = await end(containers(state))
     return ended + await end(proxies(state, GATEWAY))

@@ -1,4 +1,4 @@
-"""`headgate explain`: where a request would go, who lets it in, and why; from files, or from what a running headgate has."""
+"""`headgate explain`: the route, the backends and the authorization of a request, from files or the running mesh."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -25,18 +25,25 @@ OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
 RequestArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="[METHOD] URL", help="What to send: GET http://website:8080/path?query.", show_default=False
-    ),
+    typer.Argument(metavar="[METHOD] URL", help="The request: GET http://website:8080/path?query.", show_default=False),
 ]
 Files = Annotated[
     list[Path] | None,
-    typer.Option("-f", "--filename", metavar="DIR|FILE", help="Explain these manifests; else what a headgate runs."),
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="DIR|FILE",
+        help="Directory or file of manifests; by default the objects of the running headgate.",
+    ),
 ]
 Via = Annotated[
     str,
     typer.Option(
-        "--via", metavar="gateway/NAME", help="Enter through a Gateway.", show_default=False, autocompletion=gateways
+        "--via",
+        metavar="gateway/NAME",
+        help="Send the request to this Gateway.",
+        show_default=False,
+        autocompletion=gateways,
     ),
 ]
 From = Annotated[
@@ -44,7 +51,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help="Who calls: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
+        help="The caller: pod/NAME, deployment/NAME or serviceaccount/NAME; by default the gateway.",
         show_default=False,
         autocompletion=callers,
     ),
@@ -65,10 +72,10 @@ def explain_(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Say where a request would go, who lets it in there, and why not elsewhere. Nothing is sent.
+    """Explain which route a request takes, its backends, and whether they allow it. No request is sent.
 
-    Shares are exact. With -f the files decide, and each Deployment counts as one pod of its name. Exit code 1 means that
-    proxies would answer with an error: no route leads to a backend, or every backend refuses the request.
+    Shares are exact fractions. With -f the manifests are compiled, and each Deployment counts as one pod with its name.
+    Exit code 1 means that the request would fail: a proxy answers with an error, or every backend refuses it.
     """
     *before, url = what
     if len(before) > 1:
@@ -88,8 +95,8 @@ def explain_(
     if filename:
         compiled = compile_files(filename, Settings(mtls=mtls, access=access))
         if not compiled.manifests.objects:
-            mistake = compiled.manifests.problems[0]
-            raise HeadgateError(f"{mistake.file}:{mistake.line}: {mistake.message}")
+            problem = compiled.manifests.problems[0]
+            raise HeadgateError(f"{problem.file}:{problem.line}: {problem.message}")
         for warning in compiled.manifests.warnings:
             note(str(warning))
         found = explain_request(compiled.compiled, compiled.snapshot, request)
@@ -101,7 +108,7 @@ def explain_(
 
 
 def show(found: Explanation) -> None:
-    """Print an explanation for people; nothing in it is cut."""
+    """Print an explanation as text; long lines are not truncated."""
     console = stdout()
     console.print(f"{found.method} {found.url}\n", style="bold", soft_wrap=True)
     for title, text in _facts(found):
@@ -115,7 +122,7 @@ def show(found: Explanation) -> None:
 
 
 def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yield what there is one of."""
+    """Yield title and text of each single value: caller, Service, protocol, route."""
     yield "Caller", f"{found.caller}, {found.identity or 'without an identity'}"
     if found.caller_note:
         yield "", found.caller_note
@@ -124,10 +131,13 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     elif found.service:
         yield "Service", f"{found.service}, port {found.port}"
     else:
-        yield "Service", "none answers to this host; write name.namespace:port, or for the namespace default the name"
+        yield (
+            "Service",
+            "no Service has this host; write name.namespace:port, or only the name for the namespace default",
+        )
         return
     yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
-    yield "Route", found.words or f"none matches: the proxy answers {found.backends[0].status}"
+    yield "Route", found.words or f"no route matches: the proxy answers {found.backends[0].status}"
     if found.location:
         yield "Location", found.location
     if found.sticky:
@@ -137,24 +147,27 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
-    """Yield what there may be many of."""
+    """Yield title and lines of each list: pods, filters, mirrors, routes, findings."""
     edits = [*found.filters, *(f"{item.service}: {text}" for item in found.backends for text in item.filters)]
-    mirrors = [f"{item.service}:{item.port} gets copies of {item.percent:g} % ({item.share})" for item in found.mirrors]
-    remarks = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
+    mirrors = [
+        f"{item.service}:{item.port} gets a copy of {item.percent:g} % of the requests ({item.share})"
+        for item in found.mirrors
+    ]
+    findings = [f"{item.reason} {item.object}: {item.field}: {item.message}" for item in found.remarks]
     sections = (
         ("Before routing", list(found.sanitized)),
         ("At the pods", list(_at_pods(found))),
         ("Filters", edits),
         ("Mirrors", mirrors),
-        ("When nothing is left", found.nothing_left.split("; ") if found.nothing_left else []),
-        ("Routes, in their order", [line for item in found.candidates for line in _candidate(item)]),
-        ("Remarks", remarks),
+        ("Without a backend", found.nothing_left.split("; ") if found.nothing_left else []),
+        ("Routes, in order of precedence", [line for item in found.candidates for line in _candidate(item)]),
+        ("Findings", findings),
     )
     yield from (section for section in sections if section[1])
 
 
 def _at_pods(found: Explanation) -> Iterator[str]:
-    """Yield how requests travel, and who lets them in; copies only where they are refused."""
+    """Yield whether each backend's pods allow the request, and how it reaches them; mirrors only when they refuse it."""
     for backend in found.backends:
         yield from _arrivals(backend, "")
     for copy in found.mirrors:
@@ -163,7 +176,7 @@ def _at_pods(found: Explanation) -> Iterator[str]:
 
 
 def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
-    """Yield what becomes of requests at the pods of a Service port, told once for all pods with the same answer."""
+    """Yield whether the pods of a Service port allow the request; pods with the same result share the lines."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for item in at.arrivals:
         groups.setdefault(tuple(_arrival_lines(item)), []).append(item.workload or item.address)
@@ -174,7 +187,7 @@ def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
 
 
 def _arrival_lines(item: Arrival) -> Iterator[str]:
-    """Yield the answer, the hop, and lines that explain them."""
+    """Yield the result, the hop to the pod, and the lines that explain them."""
     yield "allowed" if item.allowed else "refused"
     yield f"by {item.hop}" if item.hop == MUTUAL_TLS else f"in {item.hop}: {item.hop_reason}"
     yield f"{item.object}, rule {item.rule}" if item.object else item.reason
@@ -189,7 +202,7 @@ def _candidate(item: Tried) -> Iterator[str]:
 
 
 def backends_table(backends: Iterable[Backend]) -> Table:
-    """Return who answers which share."""
+    """Return the table of backends with the share of each."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("BACKEND", "SHARE", "PERCENT", "READY ENDPOINTS"):
         found.add_column(title, justify="left" if title == "BACKEND" else "right", overflow="fold")

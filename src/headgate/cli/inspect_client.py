@@ -1,4 +1,4 @@
-"""The inspect API as a client: what the commands ask a running mesh (D29)."""
+"""A client of the inspect API (D29)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
-NO_GROUP = f"this API has no {GROUP}: no headgate runs behind it, or an older one"
+NO_GROUP = f"this API does not serve {GROUP}: headgate does not run there, or its version is older"
 
 T = TypeVar("T")
 
@@ -27,14 +27,14 @@ class _Proxies(Input, frozen=True, kw_only=True):
 
 
 class InspectClient:
-    """Questions to a running mesh. Raises Unavailable when it can't be reached, HeadgateError when it refuses."""
+    """Reads the inspect API. Every call raises Unavailable without an answer, HeadgateError when the API refuses it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     @classmethod
     def of(cls, kubeconfig: Path | None, state: Path | None) -> "InspectClient":
-        """Return the inspection of the mesh that a command's options name. Raises as `find_api`."""
+        """Return the client for the mesh that a command's options select. Raises what `find_api` raises."""
         return cls(find_api(kubeconfig, state))
 
     async def proxies(self, namespace: str = "") -> Sequence[Proxy]:
@@ -42,36 +42,36 @@ class InspectClient:
         return (await self.get(resource_path("proxies", namespace), _Proxies)).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
-        """Return one proxy, as users name it. Raises NotFound that names those that exist."""
+        """Return a proxy by a name as `parse_proxy_name` takes it. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, Proxy)
 
     async def config(self, text: str, namespace: str, query: Mapping[str, str]) -> ProxyConfig:
-        """Return the resources of a proxy. Raises NotFound that names the proxies that exist."""
+        """Return the Envoy resources of a proxy. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, ProxyConfig, "/config", **query)
 
     async def findings(self) -> FindingList:
-        """Return what there is to say about the objects."""
+        """Return the findings on all objects."""
         return await self.get(resource_path("findings"), FindingList)
 
     async def status(self) -> MeshStatus:
-        """Return how the mesh is."""
+        """Return the status of the mesh."""
         return await self.get(f"{resource_path('meshstatuses')}/{MESH}", MeshStatus)
 
     async def explanation(self, asked: Asked) -> Explanation:
-        """Return what would become of a request. Raises NotFound when it names an object that does not exist."""
+        """Return the explanation of a request. Raises NotFound when the request names an object that does not exist."""
         query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
         headers = [f"{name}: {value}" for name, value in asked.headers]
         return await self.get(resource_path("explanations", asked.namespace), Explanation, **query, header=headers)
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
-        """Return an answer. Raises HeadgateError when there is no such API, NotFound when it does not know an object."""
+        """Return a decoded response. Raises HeadgateError when the API has no inspect group, NotFound for a missing object."""
         try:
             return self._read(await self.client.get(path, **query), shape)
         except NotFound as error:
             raise await self._group_missing(error) from None
 
     async def _group_missing(self, error: NotFound) -> HeadgateError:
-        """Return what a 404 is about: the group itself, or an object."""
+        """Return the error for a 404: NO_GROUP when the inspect group is missing, else `error`."""
         try:
             await self.client.get(f"/apis/{API_VERSION}")
         except NotFound:
@@ -79,44 +79,44 @@ class InspectClient:
         return error
 
     async def _of_proxy(self, text: str, namespace: str, shape: type[T], part: str = "", **query: str) -> T:
-        inside, name = parse_proxy_name(text, namespace or "default")
-        path = f"{resource_path('proxies', inside)}/{quote(name, safe='')}{part}"
+        proxy_namespace, name = parse_proxy_name(text, namespace or "default")
+        path = f"{resource_path('proxies', proxy_namespace)}/{quote(name, safe='')}{part}"
         try:
             return self._read(await self.client.get(path, **query), shape)
         except NotFound:
             known = ", ".join(display_name(item.node) for item in await self.proxies())
-            raise NotFound(f"there is no proxy {text!r}; the proxies are: {known or 'none'}") from None
+            raise NotFound(f"proxy {text!r} not found; the proxies are: {known or 'none'}") from None
 
     def _read(self, answer: Object, shape: type[T]) -> T:
         try:
             return msgspec.convert(answer, shape)
         except msgspec.ValidationError as error:
             raise HeadgateError(
-                f"the answer of {GROUP} can't be read, perhaps it is of another version: {error}"
+                f"the response of {GROUP} can't be decoded; headgate may have another version there: {error}"
             ) from error
 
 
 def resource_path(plural: str, namespace: str = "") -> str:
-    """Return the path of a kind of the inspect API."""
-    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"/apis/{API_VERSION}{inside}/{plural}"
+    """Return the path of a resource of the inspect API, in a namespace if one is given."""
+    prefix = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"/apis/{API_VERSION}{prefix}/{plural}"
 
 
 def parse_proxy_name(text: str, namespace: str) -> tuple[str, str]:
-    """Return the namespace and name of a proxy: `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node id."""
+    """Return the namespace and name of a proxy: `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node ID."""
     match text.split("/"):
         case ["gateway"]:
             return SYSTEM_NAMESPACE, text
         case [name] | ["pod" | "pods" | "po", name]:
             return namespace, name
-        case [inside, name]:
-            return inside, name
-        case [kind, inside, name] if kind == SIDECAR:
-            return inside, name
+        case [pod_namespace, name]:
+            return pod_namespace, name
+        case [kind, pod_namespace, name] if kind == SIDECAR:
+            return pod_namespace, name
         case _:
-            raise NotFound(f"{text!r} names no proxy; write gateway, a pod's name, or NAMESPACE/POD")
+            raise NotFound(f"{text!r} is not a proxy name; write gateway, the name of a pod, or NAMESPACE/POD")
 
 
 def display_name(node_id: str) -> str:
-    """Return a proxy's name for people: `gateway`, or `NAMESPACE/POD`."""
+    """Return the name of a proxy in tables and messages: `gateway`, or `NAMESPACE/POD`."""
     return node_id.removeprefix(f"{SIDECAR}/")

@@ -1,4 +1,4 @@
-"""What the live table of `headgate up --watch` shows: each split, each backend, what it should get and what it gets."""
+"""The live table of `headgate up --watch`: the wanted and observed share of each backend of each split."""
 
 import asyncio
 from collections import Counter, deque
@@ -23,60 +23,60 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
-REFRESH_S = 0.5
-PRINT_S = 5.0
+REFRESH_S = 0.5  # on a terminal
+PRINT_S = 5.0  # elsewhere, for example in a pipe
 RECENT_S = 10.0
-NOT_ACCEPTED = "Invalid"  # what `Programmed` says of a split that another condition explains
+NOT_ACCEPTED = "Invalid"  # reason of `Programmed` when `Accepted` has the cause
 
 CountKey = tuple[PortRef, str]
-"""A Service port, and the split whose groups the requests fit; an empty name stands for requests that fit none."""
+"""A Service port, and the split whose matches the requests fulfil; empty for requests that match no split."""
 Counts = Mapping[tuple[CountKey, str], Count]
 
 
 class Reading(NamedTuple):
-    """Counters and when they were read, in seconds."""
+    """Counters and the time when they were read, in seconds."""
 
     time: float
     counts: Counts
 
 
 class History:
-    """The first reading, those of the last seconds, and for each port the one since which the shares are as wanted now."""
+    """The first reading, the readings of the last RECENT_S, and the reading at the last change of each port's shares."""
 
     def __init__(self) -> None:
-        self._moments: deque[Reading] = deque()
+        self._readings: deque[Reading] = deque()
         self._first: Reading | None = None
         self._wanted: dict[CountKey, tuple[Sequence[float], Reading | None]] = {}
 
     def add(self, time: float, observed: Iterable[BackendRequests]) -> None:
-        """Take a reading."""
+        """Add a reading of all counters at `time`, in seconds."""
         counts = {((item.ref, item.split), item.backend): Count(item.requests, item.failures) for item in observed}
-        moment = Reading(time, counts)
-        self._first = self._first or moment
-        self._moments.append(moment)
-        while len(self._moments) > 1 and self._moments[1].time <= time - RECENT_S:
-            self._moments.popleft()
+        reading = Reading(time, counts)
+        self._first = self._first or reading
+        self._readings.append(reading)
+        while len(self._readings) > 1 and self._readings[1].time <= time - RECENT_S:
+            self._readings.popleft()
 
     def total(self, key: CountKey) -> Mapping[str, Count]:
-        """Return what each backend got since the first reading."""
+        """Return the counts of each backend since the first reading."""
         return self._increase(key, self._first)
 
     def recent(self, key: CountKey, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
-        """Return what each backend got of late, since these shares are wanted, and in how many seconds."""
-        if not self._moments:
+        """Return the counts of each backend and their time in seconds: the last RECENT_S, or since the last change of shares."""
+        if not self._readings:
             return {}, 0.0
         if key not in self._wanted:
             self._wanted[key] = wanted, None
         elif self._wanted[key][0] != wanted:
-            self._wanted[key] = wanted, self._moments[-1]
+            self._wanted[key] = wanted, self._readings[-1]
         since = self._wanted[key][1]
-        oldest = since if since and since.time > self._moments[0].time else self._moments[0]
-        return self._increase(key, oldest), self._moments[-1].time - oldest.time
+        oldest = since if since and since.time > self._readings[0].time else self._readings[0]
+        return self._increase(key, oldest), self._readings[-1].time - oldest.time
 
     def _increase(self, key: CountKey, since: Reading | None) -> Mapping[str, Count]:
         if since is None:
             return {}
-        now = self._moments[-1].counts
+        now = self._readings[-1].counts
         return {
             backend: count.since(since.counts.get((at, backend), Count()))
             for (at, backend), count in now.items()
@@ -87,7 +87,7 @@ class History:
 def sections(
     splits: Iterable[Object], history: History, addresses: Mapping[str, Mapping[str, str]] | None = None
 ) -> Iterator[SplitSection]:
-    """Yield what the table shows, in the order of the splits; `addresses` are those of Services, by port."""
+    """Yield a section for each port of each split. `addresses` are the Services' addresses, by Service and port."""
     for split in splits:
         metadata = split["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
@@ -107,7 +107,10 @@ def sections(
 
 
 def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is not as it should be, once: `Conflicted` is well when False, and what is refused is not programmed."""
+    """Yield the conditions that report a fault.
+
+    False is the good status of `Conflicted`. A split that is not accepted reports only `Accepted`, not also `Programmed`.
+    """
     for condition in conditions:
         programmed = condition["type"] == "Programmed" and condition["reason"] == NOT_ACCEPTED
         follows = programmed or condition["type"] == "Conflicted"
@@ -118,10 +121,10 @@ def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]
 def _lines(split: Object, port: int, history: History) -> Iterator[BackendRow]:
     want = expected_shares(root_of(split), port, [split])
     key = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
-    recents, seconds = history.recent(key, [float(share) for _, share in want.shares])
-    counts = Counter({backend: count.requests for backend, count in recents.items() if count.requests})
+    recent, seconds = history.recent(key, [float(share) for _, share in want.shares])
+    counts = Counter({backend: count.requests for backend, count in recent.items() if count.requests})
     totals = {backend: count for backend, count in history.total(key).items() if count.requests}
-    by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are no independent draws
+    by_user = STICKY in (split["metadata"].get("annotations") or {})  # requests of one user are not independent samples
     for fit in fits(want, counts):
         total = totals.get(fit.backend, Count())
         yield BackendRow(
@@ -138,7 +141,7 @@ def _lines(split: Object, port: int, history: History) -> Iterator[BackendRow]:
 async def watch_table(
     live_state: LiveState, counters: RequestCounters, messages: Messages, console: Console | None = None
 ) -> None:
-    """Show the table until cancelled: a terminal shows it full-screen, other outputs get it every few seconds."""
+    """Show the table until canceled: full-screen on a terminal, else printed every PRINT_S seconds."""
     terminal = console or stdout(folds=True)
     full_screen = terminal.is_terminal and not terminal.is_dumb_terminal
     screens = _screens(live_state, counters, messages, REFRESH_S if full_screen else PRINT_S)
@@ -152,7 +155,7 @@ async def watch_table(
             async for screen in screens:
                 live.update(_render(screen, terminal.width, terminal.height), refresh=True)
     finally:
-        terminal.print(_render(screen, terminal.width, None))  # the terminal shows again what it showed before
+        terminal.print(_render(screen, terminal.width, None))  # the terminal has left its alternate screen
 
 
 def _render(screen: Screen, width: int, height: int | None) -> Group:
@@ -166,29 +169,29 @@ async def _screens(
     history = History()
     loop = asyncio.get_running_loop()
     while True:
-        trouble: tuple[str, ...] = ()
+        errors: tuple[str, ...] = ()
         try:
             history.add(loop.time(), await counters.read())
         except ProxyError as error:
-            trouble = (str(error),)
+            errors = (str(error),)
         splits = (await live_state.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
         addresses = live_state.services()
         roots = {root_of(split) for split in splits}
-        others = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
+        other_services = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
         gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in live_state.gateways().items()}
         yield Screen(
             heading=messages.heading,
             sections=tuple(sections(splits, history, addresses)),
-            urgent=(*messages.problems, *trouble),
+            urgent=(*messages.problems, *errors),
             findings=(*messages.pods, *other_findings(live_state.findings())),
             recent=messages.recent,
-            other_addresses=tuple((others | gateways).items()),
+            other_addresses=tuple((other_services | gateways).items()),
         )
         await asyncio.sleep(every)
 
 
 def other_findings(findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield what is wrong with other objects than splits, which have it beneath them."""
+    """Yield the findings on objects other than splits; the table shows a split's conditions below the split."""
     for finding in findings:
         if finding.reason.severity is not Severity.NOTE and finding.about.kind != TRAFFIC_SPLIT.kind:
             where = f"{finding.about}: {finding.field}" if finding.field else f"{finding.about}"

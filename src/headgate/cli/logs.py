@@ -1,4 +1,4 @@
-"""`headgate logs`: what a pod prints, from the API."""
+"""`headgate logs`: print the logs of a pod, from the API."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,19 @@ from headgate.resources.registry import POD, Kind
 What = Annotated[
     str,
     typer.Argument(
-        metavar="POD|KIND/NAME", help="A pod, or deployment/NAME for one of its pods.", autocompletion=pods_with_logs
+        metavar="POD|KIND/NAME",
+        help="A pod, or deployment/NAME or replicaset/NAME for one of its pods.",
+        autocompletion=pods_with_logs,
     ),
 ]
-Container = Annotated[str, typer.Option("-c", "--container", help="Which of the pod's containers.", show_default=False)]
-Follow = Annotated[bool, typer.Option("-f", "--follow", help="Go on as more is printed, until Ctrl-C.")]
-Tail = Annotated[int, typer.Option("--tail", min=-1, help="Only the last lines; -1 for all.")]
-Previous = Annotated[bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")]
+Container = Annotated[
+    str, typer.Option("-c", "--container", help="Print the logs of this container.", show_default=False)
+]
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Stream the logs until Ctrl-C.")]
+Tail = Annotated[int, typer.Option("--tail", min=-1, help="Number of recent lines to show; -1 shows all.")]
+Previous = Annotated[
+    bool, typer.Option("-p", "--previous", help="Print the logs of the previous run of the container.")
+]
 
 
 def logs(
@@ -39,10 +45,10 @@ def logs(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Show what a pod prints."""
+    """Print the logs of a pod."""
     kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}")
     if kind.kind not in {"Pod", "Deployment", "ReplicaSet"}:
-        raise usage_error(f"a {kind.kind} prints nothing; name a pod, a deployment or a replicaset", option="POD")
+        raise usage_error(f"a {kind.kind} has no logs; write a pod, deployment/NAME or replicaset/NAME", option="POD")
     query = {
         "container": container,
         "follow": "true" if follow else "",
@@ -65,18 +71,18 @@ async def _logs(client: Client, kind: Kind, place: tuple[str, str], query: dict[
 
 
 async def _pod_of(client: Client, kind: Kind, namespace: str, name: str) -> str:
-    """Return a pod of a deployment or replicaset: a ready one where there is one. Raises NotFound."""
+    """Return the name of a pod of a Deployment or ReplicaSet, preferably a ready one. Raises NotFound when it has none."""
     owner = await client.get(path_of(kind, namespace, name))
     labels = ((owner.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     pods, _ = await client.items(POD, namespace, labelSelector=selector)
     if not pods:
         raise NotFound(
-            f"{kind.kind} {namespace}/{name} has no pod now; `kubectl describe {kind.kind.lower()} {name}` may say why"
+            f"{kind.kind} {namespace}/{name} has no pod; see `kubectl describe {kind.kind.lower()} -n {namespace} {name}`"
         )
     chosen = str(min(pods, key=_rank)["metadata"]["name"])
     if len(pods) > 1:
-        note(f"found {len(pods)} pods, showing {chosen}")
+        note(f"Found {len(pods)} pods, using pod/{chosen}")
     return chosen
 
 

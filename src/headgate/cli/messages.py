@@ -1,4 +1,4 @@
-"""What the live table shows beside the splits: mistakes that hold, and what happened of late."""
+"""The messages of `headgate up`: printed, or shown by the live table while it covers the terminal."""
 
 import logging
 import sys
@@ -12,32 +12,32 @@ MOST_RECENT = 100
 
 
 class Messages(logging.StreamHandler[TextIO]):
-    """Messages of a running `headgate up`, with those of its log. While the table has the screen, nothing else may write there."""
+    """Collects the messages and the log of `headgate up`. While the table covers the terminal, nothing else may print."""
 
     def __init__(self, print_message: Callable[[str], None]) -> None:
-        """`elsewhere` prints a message when the table does not have the screen."""
+        """Create it. `print_message` prints a message while the table does not cover the terminal."""
         super().__init__(sys.stderr)
         self.heading: Sequence[str] = ()
         self.problems: Sequence[str] = ()
         self.pods: Sequence[str] = ()
         self.has_screen = False
         self._print = print_message
-        self._news: deque[str] = deque(maxlen=MOST_RECENT)
+        self._recent: deque[str] = deque(maxlen=MOST_RECENT)
 
     @property
     def recent(self) -> Sequence[str]:
-        """What happened since the table has the screen, oldest first, each with its time."""
-        return tuple(self._news)
+        """The last messages since the table covers the terminal, oldest first, each with its time."""
+        return tuple(self._recent)
 
     def show(self, text: str) -> None:
-        """Show something that happened."""
+        """Show a message in the table, or print it."""
         if self.has_screen:
-            self._news.append(f"{time.strftime('%H:%M:%S')} {text}")
+            self._recent.append(f"{time.strftime('%H:%M:%S')} {text}")
         else:
             self._print(text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a message of the log."""
+        """Show a log record in the table, or print it on stderr."""
         if self.has_screen:
             self.show(self.format(record))
         else:
@@ -45,12 +45,12 @@ class Messages(logging.StreamHandler[TextIO]):
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Collect messages for the table while the body runs; print them afterwards."""
+        """Collect messages for the table while the body runs, then print them."""
         self.has_screen = True
         try:
             yield
         finally:
             self.has_screen = False
-            for text in self._news:
+            for text in self._recent:
                 self._print(text)
-            self._news.clear()
+            self._recent.clear()

@@ -1,6 +1,7 @@
-"""Manifests compiled without a cluster: what would be filled in there is filled in here, the same on every machine.
+"""Compile manifests without a cluster, with placeholders for the values that a cluster fills in.
 
-A Service without clusterIP and a Gateway without address get a loopback address, pods and endpoints stand-ins.
+A Service without clusterIP and a Gateway without address get a loopback address. `placeholders` adds pods and endpoints.
+The result is the same on every machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,14 +27,12 @@ from headgate.settings import Settings
 from headgate.standalone.address_pool import FIRST_RANGE, AddressPool
 from headgate.standalone.controllers.services import complete_service, service_user
 
-Mtls = Annotated[
-    Literal["off", "permissive", "strict"], typer.Option(help="For files: as `headgate up` is to be given it.")
-]
-Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: as `headgate up` is to be given it.")]
+Mtls = Annotated[Literal["off", "permissive", "strict"], typer.Option(help="For files: the --mtls of `headgate up`.")]
+Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: the --access of `headgate up`.")]
 
 
 class CompiledFiles(NamedTuple):
-    """A reading of files, its objects as the compiler sees them, and what they compile to."""
+    """Manifests, the snapshot of their objects with placeholders, and the compiled mesh with its report."""
 
     manifests: Manifests
     snapshot: Snapshot
@@ -41,17 +40,17 @@ class CompiledFiles(NamedTuple):
 
 
 def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> CompiledFiles:
-    """Read and compile files. Raises HeadgateError when there is no object and no mistake in them."""
+    """Read and compile files. Raises HeadgateError when they have no objects, BadParameter for a missing path."""
     manifests = read(check_paths(paths))
     if not manifests.objects and not manifests.problems:
         named = ", ".join(map(str, paths))
-        raise HeadgateError(f"there are no objects in {named}; manifests are files that end in .yaml, .yml or .json")
+        raise HeadgateError(f"found no objects in {named}; manifests are files with the suffix .yaml, .yml or .json")
     snapshot = snapshot_of(with_placeholders({manifest.key: manifest.object for manifest in manifests.objects}))
     return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 
 
 def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
-    """Return the objects with pods and addresses, and with endpoints for the Services that have none."""
+    """Return the objects with placeholders for missing pods, addresses and endpoints."""
     addresses = AddressPool(FIRST_RANGE)
     found = {**objects, **placeholders.pods(objects, addresses)}
     with_slices = set(_services_with_slices(objects))
@@ -66,14 +65,14 @@ def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
 
 def _with_gateway_address(gateway: Object, address: str) -> Object:
     status = gateway.get("status") or {}
-    asked = part(gateway, "spec").get("addresses")
-    values = (item.get("value") for _, item in rows(asked) if item.get("type", IP_ADDRESS) == IP_ADDRESS)
+    requested = part(gateway, "spec").get("addresses")
+    values = (item.get("value") for _, item in rows(requested) if item.get("type", IP_ADDRESS) == IP_ADDRESS)
     given = next((value for value in values if value), address)
     return {**gateway, "status": {"addresses": [{"type": IP_ADDRESS, "value": given}], **status}}
 
 
 def _services_with_slices(objects: Mapping[Key, Object]) -> Iterator[tuple[str, str]]:
-    """Yield namespace and name of the Services that the files have endpoints for."""
+    """Yield namespace and name of each Service that has EndpointSlices in the files."""
     for key, obj in objects.items():
         if key.kind == SLICE:
             yield key.namespace, (obj["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
@@ -84,5 +83,5 @@ def _with_service_address(service: Object, addresses: AddressPool) -> Object:
         return complete_service(
             service, None, choose=lambda wanted: wanted or addresses.allocate(service_user(service), "services")
         )
-    except Invalid:  # the compiler has its own say on it
+    except Invalid:  # the compiler reports it
         return service

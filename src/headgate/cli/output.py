@@ -1,4 +1,4 @@
-"""What commands print: tables and documents on stdout, errors in a line or two on stderr; and their exit codes."""
+"""The output of commands: tables and documents on stdout, errors and notes on stderr, and the exit codes."""
 
 import enum
 import logging
@@ -21,13 +21,13 @@ EXIT_TIMED_OUT = 124
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
-QUIET_S = 60.0
-_UNFOLDED = 10_000
+QUIET_S = 60.0  # between two log messages with the same reason
+_UNFOLDED = 10_000  # columns; wide enough for every table
 FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
 class Format(enum.StrEnum):
-    """How a command answers: for people, or for scripts."""
+    """The output format of a command."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,11 +35,11 @@ class Format(enum.StrEnum):
 
 
 class TimedOut(HeadgateError):
-    """What was waited for did not happen in time."""
+    """The awaited state was not reached before the timeout."""
 
 
 class NotStarted(HeadgateError):
-    """A program of the user can't be started: it does not exist, or it is not executable."""
+    """A program of the user can't be started because it does not exist or is not executable."""
 
     def __init__(self, message: str, reason: OSError) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class NotStarted(HeadgateError):
 
 
 def exit_code(error: HeadgateError) -> int:
-    """Return the exit code that an error ends a command with."""
+    """Return the exit code of a command that ends with an error."""
     if isinstance(error, NotStarted):
         return error.code
     if isinstance(error, TimedOut):
@@ -56,20 +56,20 @@ def exit_code(error: HeadgateError) -> int:
 
 
 def fail(message: str) -> None:
-    """Print an error for the user on stderr."""
+    """Print an error on stderr."""
     console = stderr()
     console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def note(message: str) -> None:
-    """Print a remark on stderr, where it does not disturb what a script reads."""
+    """Print a note on stderr, so that stdout stays readable for scripts."""
     stderr().print(Text(message), soft_wrap=True)
 
 
 class OncePerReason(logging.Filter):
-    """Lets one message a minute pass for each reason: a full disk stops many objects, and is one thing to mend.
+    """Passes one log message for each reason in QUIET_S: a full disk fails many writes, and one message is enough.
 
-    The reason is the last argument of a message, or the message itself where it has none.
+    The reason is the last argument of the message, or the message itself when it has no arguments.
     """
 
     def __init__(self) -> None:
@@ -77,29 +77,29 @@ class OncePerReason(logging.Filter):
         self._shown: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether the message is shown."""
+        """Return whether the message passes."""
         reason = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
-        self._shown = {known: at for known, at in self._shown.items() if record.created - at < QUIET_S}
+        self._shown = {seen: at for seen, at in self._shown.items() if record.created - at < QUIET_S}
         return self._shown.setdefault(reason, record.created) == record.created
 
 
 def stdout(*, folds: bool = False) -> Console:
-    """Return the console for answers. Words are never taken for markup or emphasised by guess.
+    """Return the console for stdout. It prints text as it is, without markup or highlighting.
 
-    A table's cells are folded on a terminal; elsewhere, where a script reads a row as a line, only with `folds`.
+    On a terminal, table cells are folded to its width. Elsewhere a row is one line for scripts, except with `folds`.
     """
     width = None if folds or sys.stdout.isatty() else _UNFOLDED
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def stderr() -> Console:
-    """Return the console for errors and progress."""
+    """Return the console for stderr: errors, notes and progress."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def yaml_text(value: Any) -> str:
-    """Return a value as a YAML document, fields in their own order."""
-    import yaml  # noqa: PLC0415 - most commands print none, and it costs start-up time
+    """Return a value as a YAML document, with the fields in the order of the value."""
+    import yaml  # noqa: PLC0415 - most commands print no YAML, and the import costs start-up time
 
     return str(
         yaml.dump(msgspec.to_builtins(value), Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
@@ -107,7 +107,7 @@ def yaml_text(value: Any) -> str:
 
 
 def answer(value: Any, output: Format, show: Callable[[], object] = lambda: None) -> None:
-    """Answer as asked: with a table, which `show` prints, or with the value as indented JSON or as YAML."""
+    """Print a value in an output format: `show` prints the table, JSON is indented."""
     if output is Format.TABLE:
         show()
     elif output is Format.YAML:
@@ -117,5 +117,5 @@ def answer(value: Any, output: Format, show: Callable[[], object] = lambda: None
 
 
 def usage_error(message: str, *, option: str) -> typer.BadParameter:
-    """Return the error for an argument that can't be used; exits with 2. `option` is what the user typed."""
+    """Return the usage error (exit code 2) for an invalid argument; `option` is its name on the command line."""
     return typer.BadParameter(message, param_hint=f"'{option}'")

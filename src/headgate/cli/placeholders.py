@@ -1,8 +1,8 @@
-"""What stands for the pods of manifests, which nothing runs: the same on every machine.
+"""Placeholders for the pods and EndpointSlices of manifests that are compiled offline.
 
-A Deployment or ReplicaSet becomes one pod with its own name; pods get an address and, as under `headgate up`, a sidecar. A
-Service with a selector and no EndpointSlice is served by the pods that it selects, and by one that nobody knows when the
-files have none: they can't say which pods are ready.
+A Deployment or ReplicaSet becomes one pod with its name. Pods get an address and, as under `headgate up`, a sidecar. A
+Service with a selector and no EndpointSlice is served by the pods that it selects, or by one anonymous pod when the files
+have none. The result is the same on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,13 +24,13 @@ from headgate.standalone.pods.application_ports import ApplicationPorts
 SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
-FIRST_NUMBER, NUMBERS = 20_000, 10_000  # where processes behind sidecars would listen
+FIRST_NUMBER, NUMBERS = 20_000, 10_000  # ports on which the processes behind sidecars would listen
 TEMPLATED = ("Deployment", "ReplicaSet")
 _SIDECARS: Mode = "all"
 
 
 def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, Object]:
-    """Return the pods of the files and of their templates, each with an address, and a sidecar where it gets one."""
+    """Return the pods of the files and of pod templates, with addresses and injected sidecars."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
     written = sorted(written_pods(objects).items())
     namespaces = {key.namespace for key, _ in written}
@@ -45,7 +45,7 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
 
 
 def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPool) -> Mapping[Key, Object]:
-    """Return endpoints for a Service that has a selector; `objects` has the pods."""
+    """Return EndpointSlices for a Service with a selector, from the pods in `objects`."""
     metadata = service["metadata"]
     namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
     chosen = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
@@ -57,13 +57,13 @@ def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPoo
 
 
 def selector(service: Object) -> Mapping[str, str]:
-    """Return the labels of the pods that a Service selects; none of them where endpoints come from elsewhere."""
+    """Return the selector of a Service; it is empty when pods do not provide its endpoints."""
     spec = service.get("spec") or {}
     return {} if spec.get("type") == EXTERNAL_NAME else spec.get("selector") or {}
 
 
 def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
-    """Return the pods of the files, and one for each Deployment or ReplicaSet that has replicas, with its name."""
+    """Return the pods of the files, and a pod for each Deployment and ReplicaSet with replicas."""
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
         template = (obj.get("spec") or {}).get("template") if key.kind in TEMPLATED else None
@@ -84,7 +84,7 @@ def _surroundings(objects: Mapping[Key, Object], namespace: str) -> Surroundings
 
 
 def _injected(pod: Object, surroundings: Surroundings) -> Object:
-    """Return the pod as it is created; one that was created already, elsewhere, stays as it is."""
+    """Return the pod as injection changes it at its creation. A pod with an address exists already and is not changed."""
     annotations = _texts(pod, "annotations")
     if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, surroundings):
         return pod
@@ -93,14 +93,14 @@ def _injected(pod: Object, surroundings: Surroundings) -> Object:
 
 
 def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPorts) -> Object:
-    """Return the pod with the ports that its explicit sidecar takes, those of Services among them (D26)."""
+    """Return the pod with the application ports of its explicit sidecar, including the ports of Services (D26)."""
     metadata, annotations = pod["metadata"], _texts(pod, "annotations")
     if (pod.get("status") or {}).get("podIP") or annotations.get(SIDECAR) != EXPLICIT:
         return pod
     try:
         typed = read(pod, Pod)
         ports = application_ports.captured(typed, application_ports.led_to(typed, services))
-    except DecodeError:  # the compiler has its own say on it
+    except DecodeError:  # the compiler reports it
         return pod
     if ports:
         taken = numbers.take(f"{metadata.get('namespace', '')}/{metadata['name']}", ports)
@@ -161,7 +161,7 @@ def _ports(pod: Object) -> Iterator[Any]:
 
 
 def _target(port: Mapping[str, Any], named: Mapping[str, int]) -> int:
-    """Return where a Service port leads; a name that no pod of the files has leads to the port's own number."""
+    """Return the target port of a Service port; for a port name that the pod does not have, the Service port's number."""
     target = port.get("targetPort") or port["port"]
     return target if isinstance(target, int) else named.get(target, port["port"])
 

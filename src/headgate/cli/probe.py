@@ -1,4 +1,4 @@
-"""Sends requests through the proxy's probe socket, which routes as the mesh does and names who answered."""
+"""Send requests through the probe socket of a proxy, which routes like its listeners and names the backend that answers."""
 
 import asyncio
 from collections import Counter
@@ -18,13 +18,18 @@ from headgate.resources.meta import Value
 
 SHOWN_BYTES = 200
 _LONGEST_HEADER = 1 << 16
-_OURS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # routes may look at these: only the user sets them
+_OURS = (
+    "Accept",
+    "Accept-Encoding",
+    "Content-Type",
+    "User-Agent",
+)  # aiohttp's own; routes may match on them, so only the user sets them
 
 Header = tuple[str, str]
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """What is sent again and again. `url` is absolute; `timeout` is in seconds, for one request."""
+    """The request that a probe repeats. `url` is absolute, `timeout` is the seconds for one request."""
 
     method: str
     url: str
@@ -34,9 +39,9 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Failure(NamedTuple):
-    """Why a request failed: a status and the first line of its body, or no status and what happened.
+    """Why a request failed: the status and the first line of the body, or status 0 and the cause.
 
-    `refused`: the sidecar of the backend's pod refused it, because no rule lets the caller in.
+    `refused` means that the sidecar of the backend's pod denied it, because no TrafficTarget allows the caller.
     """
 
     status: int
@@ -46,33 +51,33 @@ class Failure(NamedTuple):
 
 
 class Tally:
-    """What became of the requests: counted by backend, pod and status; `unanswered` reached nobody."""
+    """Counts the finished requests by backend, pod, status and failure."""
 
     def __init__(self) -> None:
         self.backends: Counter[str] = Counter()
         self.pods: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self.failures: Counter[Failure] = Counter()
-        self.proxy_answers: Counter[int] = Counter()  # by status: answers that the proxy gave itself
+        self.proxy_answers: Counter[int] = Counter()  # by status: responses of the proxy itself
 
     @property
     def requests(self) -> int:
-        """How many requests have ended."""
+        """Return the number of finished requests."""
         return sum(self.statuses.values())
 
     def add(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        """Count an answer. The application's own 4xx is an answer like any; a 5xx, or a proxy's 4xx, is a failure."""
-        said = {
+        """Count a response. A 5xx, a 4xx of a proxy, or a denial is a failure; a 4xx of the application is not."""
+        upstream = {
             name: text
             for name, _ in UPSTREAM_ATTRIBUTES
             if (text := headers.get(f"{UPSTREAM_HEADER_PREFIX}{name}", "-")) != "-"
         }
-        backend = parse_backend(said)
+        backend = parse_backend(upstream)
         served = bool(backend)
         self.statuses[status] += 1
         if served:
             self.backends[backend] += 1
-            self.pods[parse_pod(said.get("pod", "")).pod or "-"] += 1
+            self.pods[parse_pod(upstream.get("pod", "")).pod or "-"] += 1
         else:
             self.proxy_answers[status] += 1
         refused = served and DENIED_HEADER in headers
@@ -80,36 +85,36 @@ class Tally:
             self.failures[Failure(status, backend, first_line(body), refused)] += 1
 
     def add_unanswered(self, message: str) -> None:
-        """Count a request without an answer."""
+        """Count a request without a response."""
         self.statuses[0] += 1
         self.failures[Failure(0, "", message)] += 1
 
 
 def first_line(body: bytes) -> str:
-    """Return what a body begins with, fit to be shown."""
+    """Return the first line of a body, at most SHOWN_BYTES long, with unprintable characters replaced."""
     text = body[:SHOWN_BYTES].decode(errors="replace").strip().partition("\n")[0]
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
 class Probe:
-    """Sends one kind of request `number` times, `concurrency` at once, on connections that are kept."""
+    """Sends a request many times, on persistent connections."""
 
     def __init__(self, socket: Path, request: Request) -> None:
         self.on_request: Callable[[], object] = lambda: None
-        """Called after each request."""
+        """A callback after each request."""
         self.tally = Tally()
         self._socket = socket
         self.request = request
         self._left = 0
 
     async def run(self, number: int, concurrency: int) -> Tally:
-        """Send the requests. Raises ProxyError when the proxy can't be reached at all."""
+        """Send `number` requests, `concurrency` at a time. Raises ProxyError when the proxy can't be reached."""
         self._left = number
         try:
             _, writer = await asyncio.open_unix_connection(self._socket)
         except OSError as error:
             raise ProxyError(
-                f"the proxy's socket {self._socket} can't be reached ({error.strerror}); is `headgate up` still running?"
+                f"the probe socket {self._socket} of the proxy can't be reached ({error.strerror}); check that `headgate up` runs"
             ) from error
         writer.close()
         session = ClientSession(
@@ -139,11 +144,11 @@ class Probe:
                 headers=request.headers,
                 data=request.body or None,
                 allow_redirects=False,
-                proxy="http://proxy",  # the request line has the whole URL, as for any proxy
+                proxy="http://proxy",  # makes aiohttp write the absolute URL into the request line
             ) as response:
                 body = await response.read()
         except TimeoutError:
-            self.tally.add_unanswered(f"no answer within {request.timeout:g} s; allow more with --timeout")
+            self.tally.add_unanswered(f"no response within {request.timeout:g} s; raise --timeout")
         except (OSError, ClientError) as error:
             self.tally.add_unanswered(describe(error))
         else:

@@ -1,4 +1,4 @@
-"""`headgate proxies`: what each proxy holds, what it acknowledged last, and what it refused."""
+"""`headgate proxies`: the resources that each proxy holds, its last ACK, and what it rejected."""
 
 import asyncio
 import time
@@ -28,13 +28,13 @@ ProxyName = Annotated[
     str,
     typer.Argument(
         metavar="[PROXY]",
-        help="One proxy with all its types: gateway, a pod's name, or NAMESPACE/POD.",
+        help="Show one proxy in detail: gateway, a pod's name, or NAMESPACE/POD.",
         show_default=False,
         autocompletion=proxy_names,
     ),
 ]
 InNamespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="Only the sidecars of a namespace.", show_default=False)
+    str, typer.Option("-n", "--namespace", help="Only the sidecars of this namespace.", show_default=False)
 ]
 
 
@@ -45,10 +45,10 @@ def proxies(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show what each proxy holds, what it acknowledged last, and what it refused.
+    """Show the resources that each proxy holds, its last ACK, and what it rejected.
 
-    CDS, EDS, LDS, RDS and SDS are how many clusters, endpoints, listeners, routes and secrets it holds. 11/12 means that it
-    has not acknowledged the current version of one of them.
+    CDS, EDS, LDS, RDS and SDS are the numbers of clusters, endpoints, listeners, routes and secrets that the proxy holds.
+    11/12 means that it has not acknowledged the current version of one of 12.
     """
     inspect_client = InspectClient.of(kubeconfig, state)
     if proxy:
@@ -68,7 +68,7 @@ def _list(every: Sequence[Proxy]) -> None:
 
 
 def table(every: Sequence[Proxy]) -> Table:
-    """Return a line for each proxy."""
+    """Return the table with a row for each proxy."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("PROXY", "STATE", "LAST ACK", *_SHOWN.values()):
         found.add_column(title, justify="left" if title in {"PROXY", "STATE"} else "right", no_wrap=title == "PROXY")
@@ -86,14 +86,14 @@ def _count(one: ResourceType) -> str:
 
 
 def _trouble(item: Proxy) -> Iterator[str]:
-    """Yield what is wrong with a proxy, each refusal in a line of its own."""
+    """Yield a line for each rejected resource of a proxy, else the message of its status."""
     for refusal in item.status.refusals:
-        yield f"{display_name(item.node)} refused {_refused(refusal)}"
+        yield f"{display_name(item.node)} rejected {_rejection(refusal)}"
     if item.status.message and not item.status.refusals:
         yield f"{display_name(item.node)}: {item.status.message}"
 
 
-def _refused(refusal: Refusal) -> str:
+def _rejection(refusal: Refusal) -> str:
     when = f" {since(refusal.time)} ago" if refusal.time else ""
     return f"{refusal.type} {refusal.resource}{when}, from {refusal.object}: {refusal.message}"
 
@@ -106,9 +106,9 @@ def _details(item: Proxy) -> None:
         console.print()
         console.print(_types(status.types))
     for refusal in status.refusals:
-        console.print(f"refused {_refused(refusal)}", style=STYLES["Refused"], soft_wrap=True)
+        console.print(f"rejected {_rejection(refusal)}", style=STYLES["Refused"], soft_wrap=True)
     if status.last_refusal and not status.last_refusal.current:
-        console.print(f"an earlier refusal, now resolved: {_refused(status.last_refusal)}", soft_wrap=True)
+        console.print(f"an earlier rejection, now resolved: {_rejection(status.last_refusal)}", soft_wrap=True)
 
 
 def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
@@ -142,5 +142,5 @@ def _types(every: Sequence[ResourceType]) -> Table:
 
 
 def since(moment: str) -> str:
-    """Write how long ago a time was."""
+    """Return the age of a timestamp, such as `5m`."""
     return age(time.time() - epoch_seconds(moment)) if moment else NONE

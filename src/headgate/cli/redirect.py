@@ -1,4 +1,4 @@
-"""`headgate redirect`: the rules that bring a pod's TCP connections to its sidecar; its init container runs `apply`."""
+"""`headgate redirect`: rules that redirect a pod's TCP connections to its sidecar; an init container runs `apply`."""
 
 import sys
 from typing import Annotated, Literal
@@ -16,29 +16,32 @@ Action = Literal["apply", "print", "clean"]
 def redirect(
     action: Annotated[
         Action,
-        typer.Argument(metavar="apply|print|clean", help="Put the rules in force, print them, or take them away."),
+        typer.Argument(
+            metavar="apply|print|clean", help="apply: install the rules. print: print them. clean: remove them."
+        ),
     ],
     excluded_inbound_ports: Annotated[
         str,
         typer.Option(
             metavar="PORTS",
-            help="Ports of the pod that stay plain, 9090,9102; takes the annotation headgate.dev/excluded-inbound-ports.",
+            help="Ports of the pod that bypass the sidecar: 9090,9102; the annotation headgate.dev/excluded-inbound-ports.",
         ),
     ] = "",
     excluded_outbound_ports: Annotated[
-        str, typer.Option(metavar="PORTS", help="Ports of others that the pod calls past its sidecar.")
+        str, typer.Option(metavar="PORTS", help="Destination ports whose connections bypass the sidecar.")
     ] = "",
     excluded_addresses: Annotated[
-        str, typer.Option(metavar="CIDRS", help="Addresses or networks that the pod calls past its sidecar.")
+        str,
+        typer.Option(metavar="CIDRS", help="Destination addresses or networks whose connections bypass the sidecar."),
     ] = "",
     excluded_users: Annotated[
-        str, typer.Option(metavar="UIDS", help="Users whose processes call past the sidecar.")
+        str, typer.Option(metavar="UIDS", help="User IDs whose connections bypass the sidecar.")
     ] = "",
 ) -> None:
-    """Bring a pod's TCP connections to its sidecar, for the network namespace that this command runs in.
+    """Redirect the TCP connections of a pod to its sidecar, in the network namespace of this command.
 
-    All lists are separated by commas. `apply` may be repeated, with other options too: its rules replace the former ones
-    at once. `clean` takes away exactly these. Both need the capability NET_ADMIN.
+    Lists are separated by commas. `apply` replaces the rules of an earlier `apply` atomically. `clean` removes only these
+    rules. Both need the capability NET_ADMIN.
     """
     try:
         read = exclusions.parse_exclusions(
@@ -61,7 +64,7 @@ def redirect(
 def _print_outcome(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:
     done = {
         ("apply", True): "redirected",
-        ("apply", False): "redirected already, by the same rules",
+        ("apply", False): "already redirected by the same rules",
         ("clean", True): "no longer redirected",
         ("clean", False): "not redirected",
     }

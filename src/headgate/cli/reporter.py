@@ -1,4 +1,4 @@
-"""What `headgate up` says while it runs: to a person, or to a script as one JSON object a line."""
+"""The output of `headgate up` while it runs: text, or one JSON object a line."""
 
 import shlex
 import sys
@@ -20,57 +20,57 @@ from headgate.plane.status.conditions import few
 from headgate.standalone.app import Running
 from headgate.standalone.pods.troubles import PodTrouble
 
-STAYS = "What these describe stays as it was; everything else goes on."
+UNCHANGED = "The objects of these files stay as they were; all other changes are applied."
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 Resolved: TypeAlias = tuple[Finding, str]
-"""A finding that no longer holds, and what is said about that; empty when another finding says it."""
+"""A resolved finding and its recovery message; the message is empty when another finding covers it."""
 
 
 class TextReporter:
-    """Speaks to a person, by `messages`: on the terminal, or beneath the live table while that has the screen."""
+    """Prints text through `messages`, which the live table shows while it covers the terminal."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
 
     def starting(self) -> None:
-        """Say that a start begins."""
+        """Print that headgate is starting."""
         note("Starting ...")
 
     def stopping(self) -> None:
-        """Say that the end begins."""
-        note("\nStopping: workloads first, then Envoy (Ctrl-C again ends the workloads at once) ...")
+        """Print that headgate is stopping."""
+        note("\nStopping the workloads, then Envoy ... (press Ctrl-C again to kill the workloads)")
 
     def problems(self, problems: Sequence[Problem]) -> None:
-        """Name all mistakes in files, or say that there are none any more; what they describe stays as it was."""
-        self._messages.problems = [*map(str, problems), *([STAYS] if problems else [])]
+        """Print all errors in files, or that all files are valid again."""
+        self._messages.problems = [*map(str, problems), *([UNCHANGED] if problems else [])]
         for text in () if self._messages.has_screen else self._messages.problems:
             self._messages.show(text)
         if not problems:
-            self._messages.show("Every file is sound again.")
+            self._messages.show("All files are valid again.")
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
-        """Name what users should change in files that are read all the same."""
+        """Print the warnings about files whose objects are applied nevertheless."""
         for warning in warnings:
             note(f"{warning}")
 
     def trouble(self, message: str) -> None:
-        """Say what went wrong with headgate's own parts."""
+        """Print an error of the gateway's Envoy."""
         self._messages.show(message)
 
     def waiting(self, names: Sequence[str]) -> None:
-        """Name what a start or an end waits for."""
+        """Print what the start or the stop waits for."""
         if names:
             note(f"Waiting for {few(names)} ...")
 
-    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:
-        """Print each new trouble with the last lines of its output; the table shows all that hold."""
-        self._messages.pods = [describe_pod_trouble(trouble) for trouble in holding]
+    def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:
+        """Print each new trouble with the last lines of the pod's output; the table shows all current ones."""
+        self._messages.pods = [describe_pod_trouble(trouble) for trouble in current]
         for trouble in () if self._messages.has_screen else new:
             self._messages.show(describe_pod_trouble(trouble))
 
     def drift(self, differences: Sequence[str]) -> None:
-        """Say where files and the API differ at the start, and which wins."""
+        """Print where files and the API differ at the start, and which of them counts."""
         for text in differences:
             note(text)
 
@@ -81,11 +81,11 @@ class TextReporter:
                 self._messages.show(f"{key} {word}")
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
-        """Say that everything applied is in force, how to use it, and which Deployments are not available yet."""
+        """Print how to reach the API and all Services, the Deployments that are not available, and the findings."""
         console = stdout()
         console.print(Text("headgate is up.", style="bold green"))
         if missing:
-            note(f"Not available yet: {few(missing)}; `kubectl describe pods` says why.")
+            note(f"Not available yet: {few(missing)}; see `kubectl describe pods`.")
         self._messages.heading = (
             f"  kubectl     source {env_file(current)}",
             f"  HTTP proxy  export http_proxy=http://{current.info.proxy}",
@@ -96,7 +96,7 @@ class TextReporter:
             console.print(f"  metrics     {current.info.metrics}", soft_wrap=True)
         spoken, services = current.live_state.protocols(), current.live_state.services()
         if not services:
-            hint = "  There is no Service yet: write manifests into the directory, or apply them with kubectl."
+            hint = "  There is no Service yet: add manifests to the directory, or apply them with kubectl."
             console.print(hint, soft_wrap=True)
         for service, ports in services.items():
             where = ", ".join(service_address(address, spoken[service][port]) for port, address in ports.items())
@@ -106,9 +106,9 @@ class TextReporter:
         for finding in current.live_state.findings():
             _print_finding(finding)
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:  # noqa: ARG002  # a person does not count revisions
-        """Print findings that came and went with a change of the objects."""
-        for finding in () if self._messages.has_screen else new:  # the table shows those that hold
+    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:  # noqa: ARG002  # only JSON has the revision
+        """Print the new findings, and the recovery messages of resolved ones."""
+        for finding in () if self._messages.has_screen else new:  # the table shows all current findings
             _print_finding(finding)
         for finding, message in gone:
             if message and self._messages.has_screen:
@@ -118,17 +118,17 @@ class TextReporter:
 
 
 class JsonReporter:
-    """Speaks to a script: problems, the ready line and changes are objects on stdout."""
+    """Prints each event as a JSON object in a line on stdout."""
 
     def starting(self) -> None:
-        """Say nothing: a script waits for the ready line."""
+        """Print nothing; scripts wait for the ready line."""
 
     def stopping(self) -> None:
-        """Say that the end begins."""
+        """Print that headgate is stopping."""
         _write_line({"stopping": True})
 
     def problems(self, problems: Sequence[Problem]) -> None:
-        """Print the problems; an empty list says that they are mended."""
+        """Print the problems; the list is empty when all are fixed."""
         _write_line({"problems": [problem._asdict() for problem in problems]})
 
     def warnings(self, warnings: Sequence[Problem]) -> None:
@@ -136,24 +136,24 @@ class JsonReporter:
         _write_line({"warnings": [warning._asdict() for warning in warnings]})
 
     def trouble(self, message: str) -> None:
-        """Print it as one line."""
+        """Print an error of the gateway's Envoy."""
         _write_line({"trouble": message})
 
     def waiting(self, names: Sequence[str]) -> None:
-        """Print the names."""
+        """Print what the start or the stop waits for."""
         _write_line({"waiting": names})
 
-    def pods(self, new: Sequence[PodTrouble], *, holding: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # as new ones
-        """Print each new one as a line of its own."""
+    def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # as in TextReporter
+        """Print a line for each new trouble."""
         for trouble in new:
             _write_line({"pod": _pod_trouble_fields(trouble)})
 
     def drift(self, differences: Sequence[str]) -> None:
-        """Print them as one line."""
+        """Print where files and the API differ at the start."""
         _write_line({"drift": differences})
 
     def applied(self, applied: Applied) -> None:
-        """Print the names of the objects."""
+        """Print the names of the objects that an edit of the files changed."""
         changed = {
             "created": [str(key) for key in applied.created],
             "changed": [str(key) for key in applied.changed],
@@ -163,7 +163,7 @@ class JsonReporter:
             _write_line({"applied": changed})
 
     def ready(self, current: Running, missing: Sequence[str]) -> None:
-        """Print where everything is."""
+        """Print the ready line: addresses, Services, findings, and Deployments that are not available."""
         _write_line(
             {
                 "ready": True,
@@ -179,7 +179,7 @@ class JsonReporter:
         )
 
     def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:
-        """Print the revision that is in force, and the findings that came and went."""
+        """Print the revision in force, the new findings and the resolved ones."""
         resolved = [_finding_fields(finding) for finding, _ in gone]
         _write_line({"revision": revision, "findings": [*map(_finding_fields, new)], "resolved": resolved})
 
@@ -188,18 +188,18 @@ Reporter: TypeAlias = TextReporter | JsonReporter
 
 
 def env_file(current: Running) -> str:
-    """Return the file that a shell sources, as short as it can be written here."""
+    """Return the quoted path of the file to source, relative to the working directory if it is below it."""
     path = Path(current.info.kubeconfig).with_name("env")
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def describe_pod_trouble(trouble: PodTrouble) -> str:
-    """Write why a pod does not serve, and beneath it the last lines of its output."""
+    """Return why a pod is not ready, followed by the last lines of its output."""
     pod, logs = trouble.pod, f"kubectl logs -n {trouble.pod.namespace} {trouble.pod.name}"
     first = f"Pod {pod.namespace}/{pod.name}: {trouble.reason}: {trouble.message}"
     return "\n".join(
-        [first, f"  its last lines ({logs}):", *(f"    {line}" for line in trouble.output)][
+        [first, f"  the last lines of its logs ({logs}):", *(f"    {line}" for line in trouble.output)][
             : None if trouble.output else 1
         ]
     )
@@ -218,7 +218,7 @@ def _pod_trouble_fields(trouble: PodTrouble) -> Mapping[str, Any]:
 
 
 def service_address(address: str, protocol: str) -> str:
-    """Write where a Service port is reached, as its clients need it: a URL, or an address and what is spoken there."""
+    """Return where clients reach a Service port: a URL, or an address with the protocol."""
     return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 

@@ -1,4 +1,4 @@
-"""`headgate run`: any program of this machine with an identity and a sidecar, for as long as it runs."""
+"""`headgate run`: run a program of this machine as a pod with an identity and a sidecar."""
 
 import asyncio
 import contextlib
@@ -28,10 +28,10 @@ from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import Launch, own_identity, start_fault
 
-READY_S = 30.0
+READY_S = 30.0  # longest wait for the sidecar
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # it sends these to the program too
-_AGAIN_S = 1.0
+_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to the program, too
+_RETRY_S = 1.0  # between two watches of the pod
 _CONTAINER = "process"
 _LARGEST_PORT = 65535
 
@@ -39,20 +39,24 @@ T = TypeVar("T")
 
 Command = Annotated[
     list[str],
-    typer.Argument(metavar="-- COMMAND [ARGS]", help="What to run, here and in this terminal.", show_default=False),
+    typer.Argument(
+        metavar="-- COMMAND [ARGS]", help="The program to run in this terminal, with its arguments.", show_default=False
+    ),
 ]
 Account = Annotated[
-    str, typer.Option("--service-account", metavar="NAME", help="The ServiceAccount whose identity the program has.")
+    str, typer.Option("--service-account", metavar="NAME", help="The ServiceAccount whose identity the program gets.")
 ]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("-l", "--label", metavar="KEY=VALUE", help="A label of its pod: what Services and rules select."),
+    typer.Option(
+        "-l", "--label", metavar="KEY=VALUE", help="A label of the pod; selectors of Services and TLSConfigs match it."
+    ),
 ]
 Ports = Annotated[
     list[str] | None,
-    typer.Option("-p", "--port", metavar="[NAME=]PORT", help="A port that others call; the program listens on $PORT."),
+    typer.Option("-p", "--port", metavar="[NAME=]PORT", help="A port of the pod; the program listens on $PORT."),
 ]
-InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of its pod and its ServiceAccount.")]
+InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of the pod and the ServiceAccount.")]
 
 
 def run(
@@ -64,10 +68,10 @@ def run(
     port: Ports = None,
     state: State = None,
 ) -> None:
-    """Run a program with an identity and a sidecar of its own, beside a running `headgate up`.
+    """Run a program with its own identity and sidecar in the mesh of a running `headgate up`.
 
-    It gets an address, a pod object of its own, and the environment of a pod: HOST, PORT, http_proxy and so on. Signals
-    reach it, and its exit code is the command's. The pod goes with it.
+    The program gets a Pod object, an address, and the environment of a pod, such as HOST, PORT and http_proxy. Signals are
+    forwarded to it, and its exit code becomes the exit code of this command. The pod is deleted when the program ends.
     """
     wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
     client = find_api(Path(runtime_info(state).kubeconfig), state)
@@ -75,7 +79,7 @@ def run(
 
 
 def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports: Any) -> Object:
-    """Return the pod to create. Of the command only the program is written down: arguments may be secret."""
+    """Return the pod to create. It names only the program, because arguments may be secret."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,19 +112,19 @@ def _port(text: str) -> Mapping[str, Any]:
 
 
 class _Signals:
-    """What the user sends: to the program when it runs, else it ends the command."""
+    """Forwards signals to the program. A signal before the program runs ends this command."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._early: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def listen(self) -> None:
-        """Take signals from now on."""
+        """Install the signal handlers."""
         for number in PASSED:
             asyncio.get_running_loop().add_signal_handler(number, self._take, number)
 
     async def unless(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what `work` gives. Raises typer.Exit when a signal comes first, and before the program runs."""
+        """Return the result of `work`. Raises typer.Exit when a signal arrives first."""
         task = asyncio.create_task(work)
         both: set[asyncio.Future[Any]] = {task, self._early}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +135,7 @@ class _Signals:
         raise typer.Exit(128 + self._early.result())
 
     def pass_to(self, process: asyncio.subprocess.Process) -> None:
-        """Send them to the program from now on; it may have run for a moment, so what came since is for it too."""
+        """Forward signals to the program from now on, and the signal that arrived while the program was being started."""
         self._process = process
         if self._early.done():
             self._take(signal.Signals(self._early.result()))
@@ -150,7 +154,7 @@ async def _run(client: Client, wanted: Object, command: list[str]) -> int:
     signals.listen()
     created = await client.create(POD, wanted)
     try:
-        await _check_account(client, wanted)  # by now its name is one, and nothing else is wrong with the pod
+        await _check_account(client, wanted)  # after the creation, which validates its name
         pod = await signals.unless(_until_ready(client, created))
         return await _foreground(client, pod, command, signals)
     finally:
@@ -158,17 +162,17 @@ async def _run(client: Client, wanted: Object, command: list[str]) -> int:
 
 
 async def _check_account(client: Client, wanted: Object) -> None:
-    """Say when there is no such ServiceAccount: pods of this machine may have one that does not exist."""
+    """Print a note when the ServiceAccount does not exist; it need not exist for pods on one machine."""
     namespace, name = wanted["metadata"]["namespace"], wanted["spec"]["serviceAccountName"]
     try:
         await client.get(path_of(SERVICE_ACCOUNT, namespace, name))
     except NotFound:
-        note(f"there is no ServiceAccount {namespace}/{name}; the program has its identity all the same")
+        note(f"ServiceAccount {namespace}/{name} not found; the program gets its identity nevertheless")
 
 
 async def _until_ready(client: Client, created: Object) -> Object:
-    """Wait until the pod's sidecar serves; return the pod. Raises TimedOut that says what it waits for."""
-    metadata, why = created["metadata"], "headgate has not placed it"
+    """Wait until the sidecar of the pod is ready; return the pod. Raises TimedOut with the condition's message."""
+    metadata, why = created["metadata"], "headgate has not started it"
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
             updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
@@ -176,12 +180,12 @@ async def _until_ready(client: Client, created: Object) -> Object:
                 async for pod in updates:
                     if pod is None or _is_terminating(pod):
                         raise HeadgateError(f"pod {metadata['namespace']}/{metadata['name']} was deleted")
-                    said = _condition(pod)
-                    if said.get("status") == "True":
+                    condition = _condition(pod)
+                    if condition.get("status") == "True":
                         return pod
-                    why = said.get("message", why)
+                    why = condition.get("message", why)
     raise TimedOut(
-        f"the sidecar of pod {metadata['namespace']}/{metadata['name']} does not serve after {READY_S:g} s: {why}"
+        f"the sidecar of pod {metadata['namespace']}/{metadata['name']} is not ready after {READY_S:g} s: {why}"
     )
 
 
@@ -191,28 +195,34 @@ def _condition(pod: Object) -> Mapping[str, str]:
 
 
 def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment with what a pod's process is told; a proxy of the user's own would be a way past it."""
+    """Return the user's environment with the variables of the pod. Proxy variables replace the user's, which bypass the sidecar."""
     typed = read(pod, Pod)
     numbers, address = application_ports.read(typed.metadata), typed.status.pod_ip
     container = application_ports.behind(typed.spec.containers[0], numbers)
     proxies = proxy_variables(address)
-    shouted = {name.upper(): text for name, text in proxies.items() if name.upper() in environ}
-    told = given(typed, container, address)
-    return {**environ, **shouted, **proxies, **application_ports.variables(typed, container, numbers), **told}
+    uppercase = {name.upper(): text for name, text in proxies.items() if name.upper() in environ}
+    pod_variables = given(typed, container, address)
+    return {
+        **environ,
+        **uppercase,
+        **proxies,
+        **application_ports.variables(typed, container, numbers),
+        **pod_variables,
+    }
 
 
-def _print_outcome(pod: Object, host: str) -> None:
+def _print_addresses(pod: Object, host: str) -> None:
     ports = application_ports.read(read(pod, Pod).metadata)
     calls = ", ".join(
-        f"{host}:{port} leads to port {number} (${port_variable(str(port))})" for port, number in ports.items()
+        f"{host}:{port} is forwarded to port {number} (${port_variable(str(port))})" for port, number in ports.items()
     )
     note(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {calls or host}")
 
 
 async def _foreground(client: Client, pod: Object, command: list[str], signals: _Signals) -> int:
-    """Run the program in this terminal; return its exit code as shells have it."""
+    """Run the program in this terminal; return its exit code, 128 + N after signal N. Raises NotStarted."""
     environment = _environment(pod, os.environ)
-    _print_outcome(pod, environment["HOST"])
+    _print_addresses(pod, environment["HOST"])
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
@@ -228,7 +238,7 @@ async def _foreground(client: Client, pod: Object, command: list[str], signals: 
 
 
 async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Process) -> None:
-    """Ask the program to end when somebody deletes its pod; while headgate is away, it goes on."""
+    """Terminate the program when its pod is deleted; while the API can't be reached, the program continues."""
     metadata = pod["metadata"]
     while True:
         with contextlib.suppress(HeadgateError):
@@ -236,11 +246,11 @@ async def _end_with(client: Client, pod: Object, process: asyncio.subprocess.Pro
             async with contextlib.aclosing(updates):
                 async for now in updates:
                     if now is None or _is_terminating(now) or now["metadata"]["uid"] != metadata["uid"]:
-                        note(f"pod {metadata['namespace']}/{metadata['name']} was deleted: the program is asked to end")
+                        note(f"pod {metadata['namespace']}/{metadata['name']} was deleted; terminating the program")
                         with contextlib.suppress(ProcessLookupError):
                             process.terminate()
                         return
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(_RETRY_S)
 
 
 async def _remove(client: Client, created: Object) -> None:
@@ -249,7 +259,7 @@ async def _remove(client: Client, created: Object) -> None:
     except NotFound:
         return
     except HeadgateError as error:
-        note(f"{error}; the pod {created['metadata']['name']} goes when headgate sees that its process is gone")
+        note(f"{error}; headgate deletes pod {created['metadata']['name']} when it finds the process gone")
 
 
 def _is_terminating(pod: Object) -> bool:
@@ -257,7 +267,7 @@ def _is_terminating(pod: Object) -> bool:
 
 
 def _owns_terminal() -> bool:
-    """Whether the terminal sends what is typed there to this command and its program alike."""
+    """Return whether this process group is in the foreground, so that the terminal also signals the program."""
     with contextlib.suppress(OSError, ValueError):
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     return False

@@ -1,7 +1,7 @@
-"""The picture of the live table as lines that fit a terminal. Pure.
+"""The layout of the live table: rows that fit a terminal. Pure.
 
-What gives way first: news, other Services, the table's form (a line for each split), the least columns, and names last.
-Mistakes stay whole, and each split keeps its address.
+Without enough room, these shrink in this order: recent messages, other Services, the table (to one line for each split),
+the less important columns, and last the names. Errors in files and the addresses of splits are always shown in full.
 """
 
 import re
@@ -12,20 +12,20 @@ from typing import NamedTuple, TypeAlias
 
 from headgate.resources.meta import Value
 
-NO_SPLITS = "There is no TrafficSplit. Create one with kubectl, or in the directory of manifests."
-LEAST_SPLITS = 3
+NO_SPLITS = "There is no TrafficSplit. Create one with kubectl, or add one to the directory of manifests."
+LEAST_SPLITS = 3  # rows of splits that remain beside urgent messages
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PLAIN, _DIM, _BOLD, _GOOD, _WARN, _BAD = "", "dim", "bold", "green", "yellow", "bold red"
 
 Part: TypeAlias = tuple[str, str]
-"""A text and its style."""
+"""A text and its rich style."""
 Row: TypeAlias = tuple[Part, ...]
 
 
 class BackendRow(Value, frozen=True, kw_only=True):
-    """One backend: shares of 1, counts since the table began.
+    """A backend: shares from 0 to 1, and counts since the start of the table.
 
-    `observed` (None without requests) and `rate`, in requests per second, are of the last seconds with these weights.
+    `observed` (None without requests) and `rate`, in requests per second, cover the last seconds with the current weights.
     """
 
     backend: str
@@ -38,7 +38,10 @@ class BackendRow(Value, frozen=True, kw_only=True):
 
 
 class SplitSection(Value, frozen=True, kw_only=True):
-    """One split on one port of its root (0: on none), its address, how many proxies of how many hold it, what is wrong."""
+    """A split on a port of its root Service; port 0 when it has none.
+
+    `held` is the number of proxies that hold it, and of all; `remarks` are its conditions that report a fault.
+    """
 
     name: str
     port: int
@@ -49,9 +52,9 @@ class SplitSection(Value, frozen=True, kw_only=True):
 
 
 class Screen(Value, frozen=True, kw_only=True):
-    """All that there is to show. `urgent` stays whole, `findings` come as far as there is room beneath all splits.
+    """The content of the table. `urgent` is always shown in full, `findings` as far as there is room below the splits.
 
-    `places` are names and addresses of other Services.
+    `other_addresses` are names and addresses of Services without a split, and of Gateways.
     """
 
     heading: tuple[str, ...] | Sequence[str] = ()
@@ -63,7 +66,7 @@ class Screen(Value, frozen=True, kw_only=True):
 
 
 class _Column(NamedTuple):
-    """A column of numbers; `rank` says in which order columns leave when names need room, 0 never."""
+    """A column of numbers. When names need room, the column with the lowest `rank` is hidden first; rank 0 never."""
 
     title: str
     width: int
@@ -80,7 +83,7 @@ _FULL = (
 
 
 def compose(screen: Screen, width: int, height: int | None) -> list[Row]:
-    """Return the lines of the picture, each at most `width` wide, and at most `height` of them if that is given."""
+    """Return the rows of the table, at most `width` wide and, if given, at most `height` rows."""
     heading = [((text, _PLAIN),) for line in screen.heading for text in _wrap(line, width)]
     full, compact = list(_full_table(screen.sections, width)), list(_compact_table(screen.sections, width))
     urgent, findings = _messages(screen.urgent, width), _messages(screen.findings, width)
@@ -96,20 +99,21 @@ def compose(screen: Screen, width: int, height: int | None) -> list[Row]:
     room -= len(table)
     messages = _uncut(urgent, room)
     room -= len(messages)
-    room -= bool(screen.recent) and room > 1  # the newest of the news is always shown
+    room -= bool(screen.recent) and room > 1  # a row for the latest message
     messages += _uncut(findings, room) if len(messages) == sum(map(len, urgent)) else []
     room = height - len(heading) - len(table) - len(messages)
     recent = [((text, _DIM),) for line in screen.recent for text in _wrap(line, width)][-room:] if room > 0 else []
     room -= len(recent)
-    other_addresses = [
-        ((_shortened(name, width - len(place) - 2) + "  " + place, _DIM),) for name, place in screen.other_addresses
+    addresses = [
+        ((_shortened(name, width - len(address) - 2) + "  " + address, _DIM),)
+        for name, address in screen.other_addresses
     ]
-    others = (
-        _truncate([(("OTHER SERVICES", _DIM),), *other_addresses], room, "Services: kubectl get services -A")
-        if other_addresses
+    services = (
+        _truncate([(("OTHER SERVICES", _DIM),), *addresses], room, "Services: kubectl get services -A")
+        if addresses
         else []
     )
-    return [_crop(row, width) for row in [*heading, *table, *messages, *others, *recent][:height]]
+    return [_crop(row, width) for row in [*heading, *table, *messages, *services, *recent][:height]]
 
 
 def _messages(texts: Iterable[str], width: int) -> list[list[Row]]:
@@ -117,7 +121,7 @@ def _messages(texts: Iterable[str], width: int) -> list[list[Row]]:
 
 
 def _crop(row: Row, width: int) -> Row:
-    """Cut what a terminal of a few columns can't show."""
+    """Cut a row to a width."""
     parts, left = [], width
     for text, style in row:
         parts.append((text[:left], style))
@@ -125,17 +129,17 @@ def _crop(row: Row, width: int) -> Row:
     return tuple(parts)
 
 
-def _truncate(rows: list[Row], room: int, what: str) -> list[Row]:
-    """Return the first rows that have room, with a last one that says how many more there are; the first is a header."""
+def _truncate(rows: list[Row], room: int, hidden: str) -> list[Row]:
+    """Return the header and the rows that fit into `room`, and a row with the number of hidden ones."""
     if len(rows) <= room:
         return rows
     if room < 3:
         return []
-    return [*rows[: room - 1], ((f"and {len(rows) - room + 1} more {what}", _DIM),)]
+    return [*rows[: room - 1], ((f"and {len(rows) - room + 1} more {hidden}", _DIM),)]
 
 
 def _uncut(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
-    """Return the messages that fit, none of them cut, and how many more there are."""
+    """Return the messages that fit in full, and a row with the number of hidden ones."""
     shown: list[Row] = []
     for number, message in enumerate(messages):
         left = len(messages) - number
@@ -146,7 +150,7 @@ def _uncut(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
 
 
 def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
-    """Yield a title for each split, and a row for each of its backends."""
+    """Yield a title row for each split, and a row for each of its backends."""
     longest = max((len(line.backend) for section in sections for line in section.lines), default=0) + 2
     columns = _visible_columns(_FULL, width, longest)
     room = width - sum(column.width for column in columns)
@@ -167,7 +171,7 @@ def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
 
 
 def _title(section: SplitSection, width: int) -> Row:
-    """Return the line above the backends: the split, its address, and how many proxies hold it."""
+    """Return the title row of a split: its name, its address, and how many proxies hold it."""
     programmed, total = section.held
     style = _DIM if programmed == total else _WARN
     forms = (
@@ -197,7 +201,7 @@ def _cells(line: BackendRow) -> dict[str, Part]:
 
 
 def _observed(line: BackendRow) -> str:
-    """Return the share; a mark says what the colour says where there is none."""
+    """Return the observed share, marked with `!` outside of its band, for terminals without color."""
     return _percent(line.observed) + ("" if line.observed is None or line.fits else "!")
 
 
@@ -210,7 +214,7 @@ def _percent(share: float | None) -> str:
 
 
 def _compact_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
-    """Yield one row for each split: its address, and the shares of its backends in the order of the split."""
+    """Yield a row for each split: its address, and the shares of its backends in the order of the spec."""
     rows = [_summary(section) for section in sections]
     titles = ("ADDRESS", "WANTED %", "OBSERVED %", "HELD", "REQ/S", "FAILED")
     ranks = (0, 3, 0, 2, 1, 0)
@@ -258,7 +262,7 @@ def _number(share: float | None) -> str:
 
 
 def _visible_columns(columns: Sequence[_Column], width: int, names: int) -> list[_Column]:
-    """Return the columns without those that must leave so that the longest name has room."""
+    """Return the columns that leave room for the longest name, `names` characters long."""
     shown = list(columns)
     for rank in sorted({column.rank for column in columns} - {0}):
         if width - sum(column.width for column in shown) > names:
@@ -268,7 +272,7 @@ def _visible_columns(columns: Sequence[_Column], width: int, names: int) -> list
 
 
 def _shortened(name: str, room: int) -> str:
-    """Shorten a name in its middle: names of one mesh often begin alike, and differ at their end."""
+    """Shorten a name in its middle: names in a mesh often start alike and differ at their end."""
     if len(name) <= room:
         return name
     tail = max(room - 1, 0) // 2
@@ -276,7 +280,7 @@ def _shortened(name: str, room: int) -> str:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Return a message as lines that fit; its own lines stay apart, and nothing in it can move the cursor."""
+    """Return the lines of a message, wrapped to a width and without control characters."""
     wrap: Callable[[str], list[str]] = textwrap.TextWrapper(
         width=width, initial_indent=indent, subsequent_indent=indent, drop_whitespace=False, replace_whitespace=False
     ).wrap

@@ -1,4 +1,4 @@
-"""What a split wants of each backend, and whether counted requests fit it. Pure."""
+"""The share of requests that each backend should get, and whether counted requests fit it. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +11,10 @@ from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings
 
 SIGMAS = 3
-DIGITS = 9  # what is shown of a share
+DIGITS = 9  # of a share in the output
 DOMAIN = Settings().domain
 FAILED_SHARE = "(503)"
-"""Stands for a share that has no ready endpoint and keeps its weight (D9 `fail`)."""
+"""The name for the share of backends without ready endpoints that keep their weight (D9 `fail`)."""
 _UNRESOLVED = {
     Reason.BACKEND_NOT_FOUND.value,
     Reason.PORT_MISMATCH.value,
@@ -24,9 +24,10 @@ _UNRESOLVED = {
 
 
 class ExpectedShares(Value, frozen=True, kw_only=True):
-    """Where the requests to one Service port should go: backends as `namespace/name` with their exact shares.
+    """The exact share of each backend, as `namespace/name`, of the requests to a Service port.
 
-    `split` is `namespace/name` of the split that decides, `route` what decides otherwise: `HTTPRoute default/web, rule 0`.
+    `split` is the `namespace/name` of the split that sets the shares, or `route` the route that does:
+    `HTTPRoute default/web, rule 0`. Both are empty for a plain Service.
     """
 
     service: str
@@ -37,7 +38,7 @@ class ExpectedShares(Value, frozen=True, kw_only=True):
 
 
 class Fit(Value, frozen=True, kw_only=True):
-    """One backend: its wanted share, what was counted, and the band that 3 sigma allow, as shares of 1."""
+    """A backend: its wanted share, its counted requests, and the band of 3 sigma, as shares from 0 to 1."""
 
     backend: str
     wanted: float
@@ -49,7 +50,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
-    """Return what a Service port wants, by the split that decides for it, else by itself."""
+    """Return the shares of a Service port by the first accepted split for it, else all for the Service itself."""
     for split in splits:
         if root_of(split) == service and _is_accepted(split):
             for entry in (split.get("status") or {}).get("ports") or ():
@@ -59,7 +60,7 @@ def expected_shares(service: str, port: int, splits: Iterable[Object]) -> Expect
 
 
 def expected_by_route(service: str, port: int, found: Explanation) -> ExpectedShares:
-    """Return what a route, or the Service itself, wants; a share that the proxy answers itself is no backend's."""
+    """Return the shares by an explained route; requests that the proxy itself answers belong to no backend."""
     shares: dict[str, Fraction] = {}
     for backend in found.backends:
         if backend.service:
@@ -69,7 +70,7 @@ def expected_by_route(service: str, port: int, found: Explanation) -> ExpectedSh
 
 
 def root_of(split: Object) -> str:
-    """Return the Service that a split is for, as `namespace/name`."""
+    """Return the root Service of a split, as `namespace/name`."""
     return service_name(split["spec"]["service"], split["metadata"]["namespace"], DOMAIN)
 
 
@@ -90,7 +91,7 @@ def _split_shares(service: str, port: int, split: Object, backends: Sequence[Map
         weights[name] = 0 if reason else weight
     weighted = any(int(str(backend["weight"])) for backend in backends)
     if weighted and all(backend.get("reason") in _UNRESOLVED for backend in backends):
-        weights = {service: 1}  # with no backend left, the root serves its own requests
+        weights = {service: 1}  # R42: without resolved backends, the root Service serves
     total = sum(weights.values())
     shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())
     return ExpectedShares(
@@ -99,7 +100,7 @@ def _split_shares(service: str, port: int, split: Object, backends: Sequence[Map
 
 
 def fits(want: ExpectedShares, counts: Mapping[str, int]) -> tuple[Fit, ...]:
-    """Judge counted requests by backend: |k/N - p| <= 3 * sqrt(p * (1-p) / N), and nothing where p is 0."""
+    """Compare counts by backend with the shares: |k/N - p| <= 3 * sqrt(p * (1-p) / N), and exactly 0 where p is 0."""
     total = sum(counts.values())
     shares = {**dict.fromkeys(counts, Fraction(0)), **dict(want.shares)}
     order = [name for name, _ in want.shares] + sorted(counts.keys() - dict(want.shares).keys())

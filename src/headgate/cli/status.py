@@ -1,4 +1,4 @@
-"""`headgate status`: the running mesh on one screen."""
+"""`headgate status`: summarize the running mesh on one screen."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,9 +17,10 @@ from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshSta
 
 
 def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:
-    """Show the running mesh on one screen: proxies, certificates, findings, and what survived from an earlier run.
+    """Summarize the running mesh: proxies, certificates, findings, and processes adopted from an earlier run.
 
-    Exit code 0 means that nothing is wrong, 1 that something is, which the last lines name, 3 that no headgate answers.
+    Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. 3 means that headgate
+    can't be reached.
     """
     found = asyncio.run(InspectClient.of(kubeconfig, state).status())
     answer(found, output, lambda: _show(found.status))
@@ -38,13 +39,13 @@ def _show(mesh: MeshState) -> None:
 def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     revisions = mesh.revisions
     yield "headgate", Text(f"{mesh.headgate}, started {since(mesh.started)} ago")
-    yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is not compiled yet")
+    yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is being compiled")
     yield "proxies", _proxies(mesh.proxies)
     yield "certificates", _certificates(mesh.certificates)
     yield "findings", _findings(mesh.findings)
-    survived = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
-    survived += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
-    yield "earlier run", Text(" and ".join(survived) or "nothing is left of one")
+    adopted = [pluralize(mesh.proxies.adopted, "proxy", "proxies")] if mesh.proxies.adopted else []
+    adopted += [pluralize(mesh.pods.adopted, "pod")] if mesh.pods and mesh.pods.adopted else []
+    yield "adopted", Text(f"{' and '.join(adopted)} of an earlier run" if adopted else "none")
 
 
 def _proxies(counts: ProxyCounts) -> Text:
@@ -66,10 +67,10 @@ def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
 def _certificates(counts: CertificateCounts) -> Text:
     found = Text(f"{counts.total}")
     if counts.total:
-        found += Text(f": the oldest is valid since {since(counts.oldest)}, the first expires at {counts.first_expiry}")
+        found += Text(f": the oldest was issued {since(counts.oldest)} ago, the first expires at {counts.first_expiry}")
     if counts.faults:
-        faults = pluralize(counts.faults, "proxy gets", "proxies get")
-        found += Text(f"; {faults} no new one", style=PROXY_STYLES["Refused"])
+        failing = pluralize(counts.faults, "proxy", "proxies")
+        found += Text(f"; no new certificate for {failing}", style=PROXY_STYLES["Refused"])
     return found
 
 

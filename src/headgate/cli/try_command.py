@@ -1,4 +1,4 @@
-"""`headgate try`: requests through the mesh, and whether they went where the split wants them."""
+"""`headgate try`: send requests through the mesh, and compare their distribution with the weights."""
 
 import asyncio
 import re
@@ -38,14 +38,17 @@ CONNECTION = "connection"
 FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))
 SHOWN_FAILURES = 10
 
-Url = Annotated[
-    str, typer.Argument(metavar="URL", help="What to call: http://website:8080/, by any name of the Service.")
+Url = Annotated[str, typer.Argument(metavar="URL", help="URL with any name of a Service: http://website:8080/.")]
+Number = Annotated[int, typer.Option("-n", "--number", min=1, help="Number of requests to send.")]
+Concurrency = Annotated[
+    int, typer.Option("-c", "--concurrency", min=1, max=1000, help="Number of concurrent requests.")
 ]
-Number = Annotated[int, typer.Option("-n", "--number", min=1, help="How many requests to send.")]
-Concurrency = Annotated[int, typer.Option("-c", "--concurrency", min=1, max=1000, help="How many at once.")]
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="A header to send.")]
 Method = Annotated[
-    str, typer.Option("-X", "--request", metavar="METHOD", help="GET, or POST with -d.", show_default=False)
+    str,
+    typer.Option(
+        "-X", "--request", metavar="METHOD", help="The method; by default GET, or POST with -d.", show_default=False
+    ),
 ]
 Body = Annotated[str, typer.Option("-d", "--data", metavar="TEXT", help="A body to send.", show_default=False)]
 From = Annotated[
@@ -53,17 +56,17 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help="Who sends: pod/NAME, deployment/NAME or serviceaccount/NAME; without it the gateway.",
+        help="Send from the sidecar of pod/NAME, deployment/NAME or serviceaccount/NAME; by default from the gateway.",
         show_default=False,
         autocompletion=callers,
     ),
 ]
-InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of the workload that sends.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one request.")]
+InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of --from.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of one request, in seconds.")]
 
 
 class Target(NamedTuple):
-    """What a URL calls; `port` is None where it names none. `sent` is the URL as the proxy gets it."""
+    """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy."""
 
     host: str
     port: int | None
@@ -71,7 +74,7 @@ class Target(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """A proxy's socket for requests, and who sends by it: in words, and the namespace in which short names are looked up."""
+    """The proxy that sends: its probe socket, name and identity, and the namespace of short Service names."""
 
     socket: Path
     name: str = "the gateway"
@@ -80,7 +83,7 @@ class Sender(NamedTuple):
 
 
 class TryResult(NamedTuple):
-    """Everything that is known after the last request. `unwanted` are the failures that no split asks for."""
+    """The result after the last request. `unexpected_failures` are those that no split causes (D9)."""
 
     want: ExpectedShares
     rows: Sequence[Fit]
@@ -91,7 +94,7 @@ class TryResult(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether every backend got its share and nothing failed."""
+        """Return whether every backend got its share and no request failed."""
         return all(row.fits for row in self.rows) and not self.unexpected_failures
 
 
@@ -110,11 +113,11 @@ def try_(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Send requests through the mesh and compare where they went with what is wanted.
+    """Send requests through the mesh and compare their distribution with the weights.
 
-    With --from a workload's own sidecar sends them, so its identity and its namespace count; otherwise the gateway does, and
-    a short name stands for the namespace default. The answer is no (exit code 1) when a backend is outside its band of
-    3 sigma, when one with weight 0 gets anything, or when requests fail: no answer, a 5xx, or a refusal by a proxy.
+    With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace. Otherwise the
+    gateway sends them, and short names are in the namespace default. Exit code 1 means that a share is outside its band of
+    3 sigma, that a backend with weight 0 got a request, or that requests failed: no response, a 5xx, or a denial by a proxy.
     """
     target = parse_url(url)
     sent = Request(
@@ -129,7 +132,7 @@ def try_(
     except BadRequest as error:
         raise usage_error(str(error), option="--from") from None
     if caller is None:
-        gateway(state)  # a headgate that does not run is named before a kubeconfig that is missing
+        gateway(state)  # report a headgate that does not run before a missing kubeconfig
     inspect_client = InspectClient.of(kubeconfig, state)
     result = asyncio.run(_run(inspect_client, target, sent, caller or state, amount=(number, concurrency)))
     answer(document(result), output, lambda: _print(result))
@@ -138,16 +141,19 @@ def try_(
 
 
 def parse_url(text: str) -> Target:
-    """Read what the user wants to call. A missing scheme means http."""
+    """Parse a URL; without a scheme it is http. Raises BadParameter."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise usage_error(f"{text!r} has no usable port: {error}", option="URL") from error
     if parts.scheme != "http":
-        raise usage_error(f"{parts.scheme} is not spoken here; the mesh's clients speak http", option="URL")
+        raise usage_error(
+            f"the scheme {parts.scheme} is not supported; write http://, because proxies add mutual TLS themselves",
+            option="URL",
+        )
     if not re.fullmatch(r"[a-z0-9.-]+", host):
-        raise usage_error(f"{text!r} names no Service; write for example http://website:8080/", option="URL")
+        raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
     authority = host if port is None else f"{host}:{port}"
     query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
     return Target(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
@@ -157,21 +163,21 @@ _SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
 def parse_method(text: str) -> str:
-    """Check a method."""
+    """Return a method in capital letters. Raises BadParameter for an invalid one."""
     if not _TOKEN.fullmatch(text) or text.upper() == "CONNECT":
-        raise usage_error(f"{text!r} is not a method that can be sent; write GET, POST, ...", option="-X")
+        raise usage_error(f"{text!r} is not a supported method; write GET, POST, ...", option="-X")
     return text.upper()
 
 
 def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
-    """Read headers as curl has them; those that are `fixed` follow from other arguments."""
+    """Parse headers in the format of curl. Raises BadParameter, also for `fixed` ones, which other arguments determine."""
     found = []
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not _TEXT.fullmatch(value):
             raise usage_error(f"{text!r} is not a header; write 'name: value'", option="-H")
         if name.strip().lower() in fixed:
-            raise usage_error(f"{name.strip()} follows from the URL and the body; change those", option="-H")
+            raise usage_error(f"{name.strip()} is computed from the URL and the body; change those", option="-H")
         found.append((name.strip(), value.strip()))
     return tuple(found)
 
@@ -184,7 +190,7 @@ async def _run(
     *,
     amount: tuple[int, int],
 ) -> TryResult:
-    """Send requests as a workload, or as the gateway of a state directory."""
+    """Send `amount` (number, concurrency) requests from a caller's sidecar, or from the gateway of a state directory."""
     client = inspect_client.client
     as_client = ""
     if isinstance(caller, Caller):
@@ -215,18 +221,18 @@ async def _run(
 
 
 def gateway(state: Path | None) -> Sender:
-    """Return the gateway of this machine. Raises Unavailable when no headgate runs here."""
+    """Return the gateway of a state directory. Raises Unavailable when no headgate runs there."""
     return Sender(Path(runtime_info(state).probe))
 
 
 def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
-    """Return the sidecar of a pod that a caller stands for. Raises NotFound, HeadgateError."""
+    """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError when none can send."""
     every = [item for item in proxies if _name(item, caller.kind) == caller.name]
     about = f"{caller.kind} {caller.namespace}/{caller.name}"
     if not every:
         raise NotFound(
-            f"{f'no pod of {about}' if caller.kind != 'pod' else f'no {about}'} has a sidecar, so nothing can be sent as it; name its namespace with --namespace, or leave"
-            " out --from to send by the gateway"
+            f"found no sidecar of {about}, so no request can be sent from it; set --namespace to its namespace, or omit"
+            " --from to send from the gateway"
         )
     for item in every:
         process, certificate = item.status.process, item.status.certificate
@@ -242,20 +248,20 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
 
 
 def _name(item: Proxy, kind: str) -> str:
-    """Return the name of a sidecar's workload of a kind."""
+    """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
     names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
     return names[kind]
 
 
 def _bar() -> Progress:
-    """Return the progress on a terminal; elsewhere it shows nothing."""
+    """Return a progress bar, which shows only on a terminal."""
     console = stderr()
     columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) -> TryResult:
-    """Compare what was counted with what is wanted. A share that must fail (D9) is counted by its 503s."""
+    """Compare the counts with the expected shares. The 503s count for a share that must fail (D9)."""
     counts = Counter(tally.backends)
     unexpected_failures = Counter(tally.failures)
     if FAILED_SHARE in dict(want.shares):
@@ -267,63 +273,63 @@ def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) 
 
 
 def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
-    """Return the Service (`namespace/name`) and the port that a URL means, as a proxy decides it whose clients are in `home`.
+    """Return the Service (`namespace/name`) and the port of a target, for a client in `namespace`.
 
-    Raises NotFound.
+    Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
     """
     by_name = {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in services}
     by_address = {(item.get("spec") or {}).get("clusterIP", ""): name for name, item in by_name.items()}
     name = by_address.get(target.host) or service_name(target.host, namespace, DOMAIN)
     if name not in by_name:
         raise NotFound(
-            f"no Service answers to {target.host}; write name.namespace, or for the namespace {namespace} the name"
+            f"no Service has the host {target.host}; write name.namespace, or only the name for the namespace {namespace}"
         )
     spec = msgspec.convert(by_name[name].get("spec") or {}, ServiceSpec)
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
-        raise HeadgateError(f"the Service {name} has no TCP port that could be called")
+        raise HeadgateError(f"Service {name} has no TCP port; requests need one")
     port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
     if port not in ports:
-        raise HeadgateError(f"the Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
+        raise HeadgateError(f"Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
     protocol, why, _ = protocol_of(by_number[port])
     if not protocol.is_http:
         raise HeadgateError(
-            f"port {port} of the Service {name} is {protocol.value}, {why}; try sends HTTP requests. Connect to "
-            f"{written_address(spec, name, port)} with a client of that protocol; kubectl describe trafficsplit shows the shares"
+            f"port {port} of Service {name} is {protocol.value}, {why}, and `try` sends only HTTP requests. Connect to "
+            f"{written_address(spec, name, port)} with a client of that protocol; `kubectl describe trafficsplit` shows the shares"
         )
     return name, port
 
 
 def written_address(spec: ServiceSpec, name: str, port: int) -> str:
-    """Say where a client connects that does not speak HTTP: the Service's address, or the proxy's CONNECT."""
+    """Return where a TCP client connects: the address of the Service, or CONNECT of the HTTP proxy."""
     host = spec.cluster_ip
     if not host or host == HEADLESS:
-        return f"{'.'.join(reversed(name.split('/')))}:{port} through the HTTP proxy's CONNECT"
+        return f"{'.'.join(reversed(name.split('/')))}:{port} by CONNECT through the HTTP proxy"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _warn(split: Object) -> None:
-    """Tell when proxies may still do something else."""
+    """Print a note when a split is not in force on all proxies."""
     for condition in (split.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Programmed" and condition["status"] != "True":
-            note(f"TrafficSplit {split['metadata']['name']} is not in force: {condition['message']}")
+            note(f"TrafficSplit {split['metadata']['name']} is not in force yet: {condition['message']}")
 
 
 def _print(result: TryResult) -> None:
     console = stdout()
-    if result.rows:  # none where the proxy answers all requests itself, with a redirect for example
+    if result.rows:  # empty when the proxy itself answers all requests, for example with a redirect
         console.print(table(result))
     failures = sorted(result.tally.failures.items(), key=lambda item: -item[1])
     for failure, count in failures[:SHOWN_FAILURES]:
         console.print(f"{count} x {_describe_failure(failure)}", soft_wrap=True)
     if len(failures) > SHOWN_FAILURES:
-        console.print(f"and {len(failures) - SHOWN_FAILURES} other failures; -o json shows all")
+        console.print(f"and {len(failures) - SHOWN_FAILURES} more failures; -o json shows all")
     console.print(_summary(result), style="green" if result.fits else "bold red", soft_wrap=True)
 
 
 def table(result: TryResult) -> Table:
-    """Return the distribution as a table."""
+    """Return the table of expected and observed shares."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
         found.add_column(title, justify="left" if title in {"BACKEND", "FITS"} else "right")
@@ -336,25 +342,25 @@ def table(result: TryResult) -> Table:
 
 def _describe_failure(failure: Failure) -> str:
     if not failure.status:
-        return f"no answer: {failure.message}"
+        return f"no response: {failure.message}"
     by = (f"the sidecar of {failure.backend}" if failure.refused else failure.backend) or "the proxy"
     return f"{failure.status} from {by}" + (f": {failure.message}" if failure.message else "")
 
 
 def _summary(result: TryResult) -> str:
     tally = result.tally
-    statuses = ", ".join(f"{count} x {status or 'no answer'}" for status, count in sorted(tally.statuses.items()))
+    statuses = ", ".join(f"{count} x {status or 'no response'}" for status, count in sorted(tally.statuses.items()))
     want = result.want
     by = f"TrafficSplit {want.split}" if want.split else want.route or f"Service {want.service} (no split)"
     rate = tally.requests / result.seconds if result.seconds else 0.0
     failed = sum(result.unexpected_failures.values())
-    by += f", sent by {result.sender.name}" if result.sender.identity else ""
+    by += f", sent from {result.sender.name}" if result.sender.identity else ""
     verdict = "fits" if result.fits else f"{failed} failed" if failed else "does not fit"
     return f"{by}, port {want.port}: {verdict}; {statuses}; {result.seconds:.2f} s, {rate:.0f} requests/s"
 
 
 def document(result: TryResult) -> dict[str, Any]:
-    """Return the answer for scripts; shares are of 1."""
+    """Return the document for `-o json`; shares are from 0 to 1."""
     return {
         "caller": result.sender.name,
         "identity": result.sender.identity or None,

@@ -1,4 +1,4 @@
-"""`headgate up`: run a directory of manifests on this machine, and say what is in force."""
+"""`headgate up`: run a directory of manifests on this machine."""
 
 import asyncio
 import errno
@@ -30,54 +30,63 @@ from headgate.standalone.request_counters import RequestCounters
 from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.prometheus_source import parse_source
 
-REPORT_S = 2.0  # seconds of an end until what it waits for is named, and again
+REPORT_S = 2.0  # between two reports of the processes that the shutdown waits for
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
 LAST_PORT = 65535
-# A name or an address, and no URL: that has a scheme, and may want TLS.
+# A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
-Sidecars = Annotated[Mode, typer.Option(help="Which pods get an Envoy of their own; labelled: those that ask for it.")]
+Sidecars = Annotated[
+    Mode, typer.Option(help="Which pods get a sidecar; labelled: pods and namespaces with a label for it.")
+]
 Mtls = Annotated[
     Literal["off", "permissive", "strict"],
-    typer.Option(help="What pods with a sidecar take that no TLSConfig selects; permissive: also plaintext."),
+    typer.Option(
+        help="TLS mode of pods with a sidecar that no TLSConfig selects; permissive: mutual TLS and plaintext."
+    ),
 ]
 Access = Annotated[
     Literal["selected", "deny"],
-    typer.Option(help="Who may call pods that no TrafficTarget selects: selected: every caller, deny: none."),
+    typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
 ]
-TrustDomain = Annotated[str, typer.Option(help="Begins every identity: spiffe://TRUST_DOMAIN/...")]
+TrustDomain = Annotated[str, typer.Option(help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...")]
 CertificateLifetime = Annotated[
-    str, typer.Option(help="How long a workload's certificate lives; it is renewed at half of that: 10s to 720h.")
+    str, typer.Option(help="Lifetime of certificates, 10s to 720h; they are rotated after half of it.")
 ]
-CaCert = Annotated[
-    Path | None, typer.Option(help="PEM file: an authority's certificate and its chain, instead of headgate's own.")
-]
-CaKey = Annotated[Path | None, typer.Option(help="PEM file: the key of --ca-cert.")]
+CaCert = Annotated[Path | None, typer.Option(help="PEM file with the certificate and chain of your own CA.")]
+CaKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --ca-cert.")]
 MetricsAddress = Annotated[
-    str, typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 takes a free one. Without it there is none.")
+    str,
+    typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 chooses a free port. By default /metrics is off."),
 ]
-MetricsBy = Annotated[By, typer.Option(help="What /metrics tells traffic apart by; pod: many more series.")]
+MetricsBy = Annotated[By, typer.Option(help="Labels of traffic in /metrics; pod: many more series.")]
 MetricsSource = Annotated[
     str,
-    typer.Option(help="prometheus=URL: the metrics API answers from this Prometheus, not from headgate's own counts."),
+    typer.Option(help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters."),
 ]
 OtlpCollector = Annotated[
     str,
-    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that every proxy reports to too."),
+    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that proxies also report to."),
+]
+ProxyAddress = Annotated[str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 chooses a free port.")]
+Output = Annotated[
+    Format, typer.Option("-o", "--output", help="table: text. json: one line when ready, and one for each change.")
 ]
 
 
 def up(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of manifests; edits are applied.")],
-    state: Annotated[Path, typer.Option(help="Where the API's objects, logs and sockets are kept.")] = DEFAULT_STATE,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no objects after the end.")] = False,
-    api_address: Annotated[str, typer.Option(help="HOST:PORT of the API; port 0 takes a free one.")] = f"{LOOPBACK}:0",
-    proxy_address: Annotated[
-        str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 takes a free one.")
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory of manifests; changes of files are applied.")
+    ],
+    state: Annotated[Path, typer.Option(help="State directory: objects, logs and the kubeconfig.")] = DEFAULT_STATE,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep objects in memory only.")] = False,
+    api_address: Annotated[
+        str, typer.Option(help="HOST:PORT of the API; port 0 chooses a free port.")
     ] = f"{LOOPBACK}:0",
+    proxy_address: ProxyAddress = f"{LOOPBACK}:0",
     concurrency: Annotated[int, typer.Option(min=1, help="Worker threads of the gateway's Envoy.")] = 1,
     sidecars: Sidecars = "all",
     mtls: Mtls = "permissive",
@@ -91,15 +100,13 @@ def up(
     metrics_source: MetricsSource = "",
     otlp_collector: OtlpCollector = "",
     table: Annotated[bool, typer.Option("--watch", "-w", help="Show a live table of every split.")] = False,
-    output: Annotated[
-        Format, typer.Option("-o", "--output", help="json: one line when ready, one for each change.")
-    ] = Format.TABLE,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+    output: Output = Format.TABLE,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")] = False,
 ) -> None:
     """Run a directory of manifests on this machine: API, workloads and Envoy.
 
-    Everything listens on loopback only. Ctrl-C ends all that was started; the objects stay for the next start, unless
-    --ephemeral is given.
+    Everything listens on loopback only. Ctrl-C stops all processes. The objects stay for the next start, except with
+    --ephemeral.
     """
     if not directory.is_dir():
         raise usage_error(f"{directory} is not a directory", option="DIR")
@@ -131,24 +138,27 @@ def up(
 
 
 def parse_authority(certificate: Path | None, key: Path | None) -> Files | None:
-    """Return the user's own authority, if there is one."""
+    """Return the files of the user's CA, or None. Raises BadParameter when only one of them is given."""
     if (certificate is None) != (key is None):
-        raise usage_error("--ca-cert and --ca-key belong together; give both, or none", option="--ca-cert")
+        raise usage_error("--ca-cert and --ca-key belong together; set both or none", option="--ca-cert")
     return Files(certificate, key) if certificate and key else None
 
 
 def check_trust_domain(trust_domain: str) -> str:
-    """Return a trust domain that identities can begin with."""
+    """Return the trust domain. Raises BadParameter when no valid SPIFFE ID can have it."""
     if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
         raise usage_error(
-            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in small letters",
+            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in lowercase",
             option="--trust-domain",
         )
     return trust_domain
 
 
 def parse_lifetime(text: str) -> int:
-    """Return seconds. Shorter ones could not be renewed in time, and longer ones are no protection against theft."""
+    """Return a certificate lifetime in seconds. Raises BadParameter.
+
+    A shorter one leaves no time for the rotation, a longer one does not protect against theft.
+    """
     try:
         seconds = milliseconds(text) // 1000
     except ValueError as error:
@@ -162,17 +172,17 @@ def parse_lifetime(text: str) -> int:
 
 
 def check_metrics_by(by: By, address: str) -> By:
-    """Return what /metrics tells traffic apart by; to say so without an address would have no effect."""
+    """Return --metrics-by. Raises BadParameter when it has no effect, because /metrics is off."""
     if by == "pod" and not address:
         raise usage_error(
-            "it is for /metrics, which has no address; give --metrics-address too, such as 127.0.0.1:9900",
+            "/metrics is off; also set --metrics-address, for example to 127.0.0.1:9900",
             option="--metrics-by",
         )
     return by
 
 
 def parse_metrics_source(text: str) -> Source | None:
-    """Return where the metrics API answers from, when it is not headgate's own counts."""
+    """Return the source of the metrics API; None for headgate's own counters. Raises BadParameter."""
     try:
         return parse_source(text) if text else None
     except TelemetryError as error:
@@ -180,60 +190,60 @@ def parse_metrics_source(text: str) -> Source | None:
 
 
 def parse_collector(text: str) -> Collector | None:
-    """Return the collector that proxies report to besides."""
-    place, _, port = text.rpartition(":")
-    host = place.strip("[]")
+    """Return the OpenTelemetry collector of the user, or None. Raises BadParameter."""
+    address, _, port = text.rpartition(":")
+    host = address.strip("[]")
     if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= LAST_PORT):
         raise usage_error(
-            f"{text!r} is no place of a collector; write HOST:PORT without http://, such as 127.0.0.1:4317",
+            f"{text!r} is not the address of a collector; write HOST:PORT without http://, for example 127.0.0.1:4317",
             option="--otlp-collector",
         )
     return Collector(host=host, port=int(port)) if text else None
 
 
 def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:
-    """Return the writer of an output. Raises BadParameter for one that `up` lacks, or that a table would mix with."""
+    """Return the reporter of an output format. Raises BadParameter for YAML, and for JSON with a live table."""
     if output is Format.YAML:
-        raise usage_error("changes are printed as text or as lines of JSON; write -o json, or omit it", option="-o")
+        raise usage_error("`up` has no YAML output; write -o json, or omit -o", option="-o")
     if output is Format.TABLE:
         return TextReporter(messages)
     if table:
-        raise usage_error("a live table and lines of JSON do not mix; give one of the two", option="--watch")
+        raise usage_error("--watch and -o json exclude each other; set only one", option="--watch")
     return JsonReporter()
 
 
 def _run(work: Any) -> None:
-    """Run on uvloop; an error that a task raised on purpose needs no traceback."""
-    import uvloop  # noqa: PLC0415  # only this command needs it
+    """Run on uvloop. Raises HeadgateError for an error that the user can act on, so that it prints no traceback."""
+    import uvloop  # noqa: PLC0415  # only `up` needs uvloop
 
     try:
         uvloop.run(work)
     except (OSError, Unavailable, BaseExceptionGroup) as error:
-        # Not `except*`: before Python 3.11.4, what is raised there is in a group again.
-        meant = _user_error(error)
-        if meant is None:
+        # Not `except*`: before Python 3.11.4 it wraps the raised error in a group again.
+        user_error = _user_error(error)
+        if user_error is None:
             raise
-        raise meant from None
+        raise user_error from None
 
 
 def _user_error(error: BaseException) -> HeadgateError | None:
-    """Return the first error that the user can do something about; None when any part of the error is a bug."""
+    """Return the first error that the user can act on; None when any error of a group is a bug."""
     if isinstance(error, BaseExceptionGroup):
         parts = [_user_error(part) for part in error.exceptions]
         return parts[0] if all(parts) else None
     if isinstance(error, OSError) and error.errno in REFUSED_BY_DISK:
         where = error.filename or "a file in its state directory"
         return HeadgateError(
-            f"headgate can't write {where}: {error.strerror}. It has ended all that it started, and stored objects stay as "
-            "they are: free space or mend the disk, and start it again"
+            f"headgate can't write {where}: {error.strerror}. It has stopped all its processes and kept the stored objects. "
+            "Free or repair the disk, then start headgate again"
         )
-    if isinstance(error, Unavailable):  # the store: there is no API yet that could not be reached
+    if isinstance(error, Unavailable):  # from the store; the API has not started yet
         return HeadgateError(str(error))
     return error if isinstance(error, HeadgateError) else None
 
 
 async def _up(directory: Path, options: Options, reporter: Reporter, *, table: Messages | None) -> None:
-    """Run until the first signal, which ends headgate; a second one ends the workloads at once."""
+    """Run until the first signal, which shuts headgate down; a second one kills the workloads."""
     main, force, signals = asyncio.current_task(), asyncio.Event(), 0
 
     def take() -> None:
@@ -247,7 +257,7 @@ async def _up(directory: Path, options: Options, reporter: Reporter, *, table: M
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, take)
     reporter.starting()
-    ending: asyncio.Task[None] | None = None
+    shutdown: asyncio.Task[None] | None = None
     try:
         async with running(options) as current:
             try:
@@ -257,19 +267,19 @@ async def _up(directory: Path, options: Options, reporter: Reporter, *, table: M
                     raise
                 main.uncancel()
             finally:
-                main = None  # no signal interrupts the end
+                main = None  # no signal interrupts the shutdown
             reporter.stopping()
-            ending = asyncio.create_task(_report_shutdown(current, force, reporter), name="the end")
-    except asyncio.CancelledError:  # of the start
+            shutdown = asyncio.create_task(_report_shutdown(current, force, reporter), name="shutdown")
+    except asyncio.CancelledError:  # while starting
         if not signals:
             raise
     finally:
-        if ending:
-            ending.cancel()
+        if shutdown:
+            shutdown.cancel()
 
 
 async def _report_shutdown(current: Running, force: asyncio.Event, reporter: Reporter) -> None:
-    """Name what the end waits for every few seconds; end all processes at once when the user is in a hurry."""
+    """Report the processes that the shutdown waits for every REPORT_S; kill them when `force` is set."""
     while not force.is_set():
         try:
             async with asyncio.timeout(REPORT_S):

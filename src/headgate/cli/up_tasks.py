@@ -1,4 +1,4 @@
-"""What `headgate up` reports while it runs: edits of files, changes in force, pods, and the gateway's Envoy."""
+"""The tasks of `headgate up`: apply the manifests, and report files, pods, changes and the gateway's Envoy."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ from headgate.standalone.app import Running
 from headgate.standalone.gateway import deaths
 from headgate.standalone.pods.troubles import PodTroubles
 
-READY_S = 30.0
-PATIENCE_S = 3.0  # seconds of a wait until what it waits for is named
+READY_S = 30.0  # longest wait for Deployments at the start
+QUIET_S = 3.0  # until the start prints what it waits for
 
 
 class UpTasks:
-    """Applies a directory to a running headgate, and reports to a voice. After `begin`, each method runs until cancelled."""
+    """Applies a directory to a running headgate and reports changes. After `start`, each public method runs until canceled."""
 
     def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
         self._directory = directory
@@ -35,7 +35,7 @@ class UpTasks:
         self._problems: Sequence[Problem] = ()
 
     async def start(self) -> None:
-        """Apply the directory; return when everything is in force, or as much of it as a start waits for."""
+        """Apply the directory; return when it is in force and Deployments are available, after READY_S at the latest."""
         store = self._current.store
         self._reading = read([self._directory])
         if differences := await drift(store, self._reading):
@@ -50,14 +50,14 @@ class UpTasks:
         self._reporter.ready(self._current, missing)
 
     async def _until_available(self) -> Sequence[str]:
-        """Wait until every Deployment has the replicas that it wants; return those that do not in time, in words."""
-        for seconds in (PATIENCE_S, READY_S - PATIENCE_S):
+        """Wait until every Deployment is available; return a description of each unavailable one after READY_S."""
+        for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    async for _ in self._live_state.feed.seen.changes():  # the Services know the pods then
+                    async for _ in self._live_state.feed.seen.changes():  # the feed has seen the pods' new readiness
                         if not await self._unavailable():
                             return ()
-            if seconds == PATIENCE_S:
+            if seconds == QUIET_S:
                 self._reporter.waiting(await self._unavailable())
         return await self._unavailable()
 
@@ -80,31 +80,32 @@ class UpTasks:
             self._warn(before.warnings)
 
     def _warn(self, known: Sequence[Problem]) -> None:
-        """Report the warnings of the reading that are not known."""
+        """Report the warnings of the last reading that are not in `known`."""
         if new := [warning for warning in self._reading.warnings if warning not in known]:
             self._reporter.warnings(new)
 
     async def report_pods(self) -> None:
-        """Report each pod that can't serve as soon as that is known."""
+        """Report each pod that can't start, crashes or stays unready."""
 
         async def report() -> None:
-            said: set[tuple[Key, str, str]] = set()  # a pod without ports is ready for a moment after each crash
+            # Kept after recoveries: a crashing pod without ports is ready for a moment after each restart.
+            reported: set[tuple[Key, str, str]] = set()
             async for troubles in self._troubles.current.changes():
                 known = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
-                self._reporter.pods([known[name] for name in known if name not in said], holding=troubles)
-                said.update(known)
+                self._reporter.pods([known[name] for name in known if name not in reported], current=troubles)
+                reported.update(known)
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._troubles.run(), name="troubles of pods")
             tasks.create_task(report(), name="reports of pods")
 
     async def report_envoy(self) -> None:
-        """Report each end of the gateway's Envoy."""
+        """Report each exit of the gateway's Envoy."""
         async for message in deaths(self._current.envoy.state):
             self._reporter.trouble(message)
 
     async def report_changes(self) -> None:
-        """Report what is in force: about the objects, and about proxies without a certificate."""
+        """Report new and resolved findings, on objects and on certificates of proxies, once they are in force."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
         known = frozenset(live_state.findings())
@@ -132,7 +133,7 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
 
 
 def _missing_replicas(deployment: Any) -> str:
-    """Say which replicas a Deployment lacks; empty when it has all."""
+    """Return how many replicas of a Deployment are available; empty when all are."""
     status, metadata = deployment.get("status") or {}, deployment["metadata"]
     wanted, available = deployment["spec"].get("replicas", 1), status.get("availableReplicas", 0)
     if status.get("observedGeneration", 0) >= metadata["generation"] and available >= wanted:
@@ -140,6 +141,6 @@ def _missing_replicas(deployment: Any) -> str:
     return f"Deployment {metadata['namespace']}/{metadata['name']} ({available} of {wanted} replicas available)"
 
 
-async def _wait_for_change(*seen: tuple[Latest[Any], object]) -> None:
-    """Wait until one of the cells has another value than the one beside it."""
-    await until(lambda: any(cell.get() is not value for cell, value in seen), *(cell for cell, _ in seen))
+async def _wait_for_change(*known: tuple[Latest[Any], object]) -> None:
+    """Wait until the current value of a `Latest` is not the known one."""
+    await until(lambda: any(latest.get() is not value for latest, value in known), *(latest for latest, _ in known))

@@ -1,4 +1,4 @@
-"""`headgate version`: what is installed, and what runs."""
+"""`headgate version`: the versions of headgate and Envoy, and the running headgate."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ from headgate.cli.output import Format, answer, stdout
 from headgate.errors import ProxyError
 from headgate.standalone.proxies.envoy_process import find_envoy
 
-PATIENCE_S = 10
+TIMEOUT_S = 10
 
 
 def version(output: Output = Format.TABLE, state: State = None) -> None:
-    """Show the versions of headgate, its Envoy, and the instance that runs."""
+    """Show the versions of headgate and Envoy, and the addresses of the running headgate."""
     running = find_runtime_info(state)
     found = {"headgate": version_of("headgate"), "envoy": envoy_version(), "instance": running}
     runs = f"API {running.api}, proxy {running.proxy}, process {running.pid}" if running else "nothing"
@@ -23,12 +23,12 @@ def version(output: Output = Format.TABLE, state: State = None) -> None:
 
 
 def envoy_version() -> str:
-    """Return the version that the Envoy binary tells, or why it can't be asked."""
+    """Return the version of the Envoy binary, or `unknown` with the reason."""
     try:
         binary = find_envoy(os.environ)
-        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)  # noqa: S603 - the binary is the user's choice
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)  # noqa: S603 - the binary is the user's choice
     except (ProxyError, OSError, subprocess.SubprocessError) as error:
         return f"unknown: {error}"
-    # `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`
+    # Envoy prints `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
     parts = done.stdout.strip().split("/")
     return parts[-4] if len(parts) >= 5 else done.stdout.strip()

@@ -1,4 +1,4 @@
-"""`headgate wait`: returns when every proxy that must hold an object's current generation has acknowledged it."""
+"""`headgate wait`: wait until every proxy has acknowledged the current generation of an object."""
 
 import asyncio
 import contextlib
@@ -21,8 +21,8 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 
-FIRST_ANSWER_S = 10.0  # for the first answer, however short the wait is: what is told at its end has been seen
-WATCH_RETRY_S = 0.2  # before a watch that the server ended is begun anew
+FIRST_ANSWER_S = 10.0  # for the first response, even if --timeout is shorter: the message needs the object's status
+WATCH_RETRY_S = 0.2  # before the next watch, when the server has ended one
 
 
 def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -38,11 +38,11 @@ ObjectArgument = Annotated[
         autocompletion=_complete_object,
     ),
 ]
-Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait: 20s, 2m, 500ms.")]
+Timeout = Annotated[str, typer.Option("--timeout", help="The longest time to wait: 20s, 2m, 500ms.")]
 
 
 class Readiness(enum.Enum):
-    """How an object is doing."""
+    """Whether an object is ready, pending, or rejected."""
 
     READY = "done"
     PENDING = "pending"
@@ -50,14 +50,14 @@ class Readiness(enum.Enum):
 
 
 class Progress(NamedTuple):
-    """Where an object is, in a sentence."""
+    """The readiness of an object, with a message."""
 
     readiness: Readiness
     message: str
 
 
 NOT_FOUND = Progress(Readiness.PENDING, "it does not exist")
-NO_ANSWER = Progress(Readiness.PENDING, "the API has not answered")
+NO_ANSWER = Progress(Readiness.PENDING, "the API has not responded")
 
 
 def wait(
@@ -69,31 +69,31 @@ def wait(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Wait until every proxy that is to hold an object holds it, or until a Deployment is available.
+    """Wait until every proxy has acknowledged an object, or until a Deployment is available.
 
-    It waits for the generation that the object has now, and for an object that does not exist yet. An object that is
-    refused ends it at once with exit code 1, and the timeout with 124; either names the proxies and their words.
+    It waits for the current generation of the object, and also for an object that does not exist yet. It ends with exit code
+    1 when the object is not accepted, and with 124 after the timeout. The message names the proxies and their errors.
     """
     kind, name = parse_kind_and_name(what)
     check = READINESS_CHECKS.get((kind.group, kind.kind))
     if check is None:
         raise usage_error(
-            f"{kind.kind} has nothing to wait for; wait for a trafficsplit, a gateway, a route, a tlsconfig, "
+            f"`wait` does not support {kind.kind}; wait for a trafficsplit, a gateway, a route, a tlsconfig, "
             "a traffictarget or a deployment",
             option="KIND/NAME",
         )
     seconds = parse_duration(timeout)
     client = find_api(kubeconfig, state)
-    place = namespace or client.namespace
-    obj, progress = asyncio.run(_wait(client, kind, (place, name), check, seconds))
+    namespace = namespace or client.namespace
+    obj, progress = asyncio.run(_wait(client, kind, (namespace, name), check, seconds))
     if progress.readiness is Readiness.FAILED:
-        raise HeadgateError(f"{kind.kind} {place}/{name} will not come into force: {progress.message}")
+        raise HeadgateError(f"{kind.kind} {namespace}/{name} failed: {progress.message}")
     text = f"{kind.kind.lower()}/{name}: {progress.message}"
     answer(to_document(obj, progress), output, lambda: stdout().print(text, soft_wrap=True))
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds."""
+    """Return a duration such as 20s in seconds. Raises BadParameter."""
     try:
         return durations.seconds(f"{text}s" if text[-1:].isdecimal() else text)
     except ValueError:
@@ -101,7 +101,7 @@ def parse_duration(text: str) -> float:
 
 
 def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
-    """Return the answer for scripts."""
+    """Return the document for `-o json`."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     return {
         "kind": obj["kind"],
@@ -114,8 +114,8 @@ def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
 
 
 def _by_observed_generation(obj: Object) -> Progress:
-    unseen = _status(obj).get("observedGeneration", 0) < _generation(obj)
-    return _not_processed(obj) if unseen else _by_conditions(obj)
+    outdated = _status(obj).get("observedGeneration", 0) < _generation(obj)
+    return _not_processed(obj) if outdated else _by_conditions(obj)
 
 
 def _by_conditions(obj: Object) -> Progress:
@@ -123,7 +123,7 @@ def _by_conditions(obj: Object) -> Progress:
 
 
 def _by_parents(obj: Object) -> Progress:
-    """Return the state of the parent that is worst off; entries of other controllers don't count."""
+    """Return the progress at the parent that is least ready; entries of other controllers don't count."""
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)
@@ -134,13 +134,13 @@ def _by_parents(obj: Object) -> Progress:
 
 
 def _programmed_progress(holder: Mapping[str, Any], generation: int) -> Progress:
-    """Return what conditions say; ones of an older generation are no answer."""
+    """Return the progress by the conditions Accepted and Programmed of this generation."""
     conditions = _conditions(holder)
     accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
     if accepted and accepted["status"] == "False" and accepted.get("observedGeneration", 0) >= generation:
         return Progress(Readiness.FAILED, f"{accepted['reason']}: {accepted['message']}")
     if not programmed or programmed.get("observedGeneration", 0) < generation:
-        return Progress(Readiness.PENDING, "no proxy has been told yet")
+        return Progress(Readiness.PENDING, "no proxy has received it yet")
     readiness = Readiness.READY if programmed["status"] == "True" else Readiness.PENDING
     return Progress(
         readiness,
@@ -149,7 +149,7 @@ def _programmed_progress(holder: Mapping[str, Any], generation: int) -> Progress
 
 
 def _not_processed(obj: Object) -> Progress:
-    return Progress(Readiness.PENDING, f"generation {_generation(obj)} is not looked at yet")
+    return Progress(Readiness.PENDING, f"generation {_generation(obj)} is not processed yet")
 
 
 def _deployment_progress(obj: Object) -> Progress:
@@ -158,12 +158,12 @@ def _deployment_progress(obj: Object) -> Progress:
     updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     message = f"{available} of {wanted} pods are available, {updated} of them up to date"
     if status.get("observedGeneration", 0) < _generation(obj):
-        return Progress(Readiness.PENDING, "the new generation is not looked at yet")
+        return Progress(Readiness.PENDING, "the new generation is not processed yet")
     old = status.get("replicas", 0) - updated
     done = updated >= wanted and available >= wanted and old <= 0
-    trouble = _conditions(status).get("Progressing", {})
-    if not done and trouble.get("reason") == "ProgressDeadlineExceeded":
-        return Progress(Readiness.FAILED, str(trouble.get("message", message)))
+    progressing = _conditions(status).get("Progressing", {})
+    if not done and progressing.get("reason") == "ProgressDeadlineExceeded":
+        return Progress(Readiness.FAILED, str(progressing.get("message", message)))
     return Progress(Readiness.READY if done else Readiness.PENDING, message)
 
 
@@ -196,7 +196,7 @@ _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)
 async def _wait(
     client: Client, kind: Kind, place: tuple[str, str], check: ReadinessCheck, seconds: float
 ) -> tuple[Object, Progress]:
-    """Watch until the object is done or refused; look once at least. Raises TimedOut that says how far it was."""
+    """Watch an object until it is ready or has failed. Raises TimedOut, with the progress so far."""
     namespace, name = place
     title = f"waiting for {kind.kind.lower()}/{name}"
     progress, end = NO_ANSWER, asyncio.get_running_loop().time() + seconds
@@ -215,19 +215,16 @@ async def _wait(
 
 
 async def watch_object(client: Client, kind: Kind, namespace: str, name: str) -> AsyncGenerator[Object | None]:
-    """Yield the object as it is, then as it becomes; None while it does not exist. Never ends."""
+    """Yield an object now and after each change; None while it does not exist. Never ends."""
     only = {"fieldSelector": f"metadata.name={name}"}
     while True:
         items, revision = await client.items(kind, namespace, **only)
         yield items[0] if items else None
         try:
-            async with contextlib.aclosing(client.watch(kind, namespace, resourceVersion=revision, **only)) as steps:
-                async for readiness in steps:
-                    if (
-                        readiness.type in {"ADDED", "MODIFIED", "DELETED"}
-                        and readiness.object["metadata"]["name"] == name
-                    ):
-                        yield None if readiness.type == "DELETED" else readiness.object
+            async with contextlib.aclosing(client.watch(kind, namespace, resourceVersion=revision, **only)) as events:
+                async for event in events:
+                    if event.type in {"ADDED", "MODIFIED", "DELETED"} and event.object["metadata"]["name"] == name:
+                        yield None if event.type == "DELETED" else event.object
         except Gone:
-            continue  # too far behind: list again
+            continue  # the revision has expired: list again
         await asyncio.sleep(WATCH_RETRY_S)
