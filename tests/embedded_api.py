@@ -156,13 +156,13 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
         for line in range(3)[-(options.tail_lines or 3) :]:
             yield f"{key.name} line {line}\n".encode()
 
-    async def advise(obj: Any, *, dry_run: bool) -> list[str]:
+    async def write_warnings(obj: Any, *, dry_run: bool) -> list[str]:
         return ["the Service does not exist yet"] if obj["kind"] == "TrafficSplit" else []
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
-        app = create_app(store, token=TOKEN, advise=advise, logs=logs)
+        app = create_app(store, token=TOKEN, write_warnings=write_warnings, logs=logs)
         serving = asyncio.create_task(serve(app, listener, certificate))
         yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()

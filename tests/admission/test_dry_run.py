@@ -62,7 +62,7 @@ async def world() -> AsyncIterator[World]:
     live_state = LiveState(store, feed, loop, fleet)
 
     following = asyncio.create_task(feed.run())
-    yield World(Client(create_app(store, token=TOKEN, advise=live_state.warnings_for), store), addresses)
+    yield World(Client(create_app(store, token=TOKEN, write_warnings=live_state.warnings_for), store), addresses)
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following

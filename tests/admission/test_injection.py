@@ -10,7 +10,7 @@ from headgate.errors import Invalid
 from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
 from headgate.resources.registry import key_of
-from headgate.standalone.store.contents import Contents
+from headgate.standalone.store.object_index import ObjectIndex
 
 IDENTITY = "4711-88-7f6c-boot"
 
@@ -42,7 +42,7 @@ def admitted(
     configs: Sequence[Object] = (),
 ) -> Object:
     """Return what is stored when `shop` has the labels `around`, and these TLSConfigs are there."""
-    stored = Contents()
+    stored = ObjectIndex()
     for obj in (namespace(around), *configs):
         stored.put(key_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": str(key_of(obj))}})
     return admit_sidecars(mode)(new, old, stored)

@@ -26,7 +26,7 @@ from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
-from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.runtime_directory import runtime_directory
 from headgate.standalone.runtime_info import RuntimeInfo, write_runtime_info
 from headgate.standalone.store.memory import MemoryStore
@@ -165,7 +165,9 @@ async def world(tmp_path: Path, certificate: Certificate) -> AsyncIterator[World
         write_kubeconfig(state / "kubeconfig", url, TOKEN, certificate)
         serving = asyncio.create_task(
             serve(
-                create_app(store, token=TOKEN, logs=logs, computed=Computed(inspector=Inspector(live_state, NoHost()))),
+                create_app(
+                    store, token=TOKEN, logs=logs, computed=ComputedGroups(inspector=Inspector(live_state, NoHost()))
+                ),
                 listener,
                 certificate,
             )

@@ -30,7 +30,7 @@ from headgate.plane.metrics import ControlPlaneMetrics
 from headgate.plane.object_graphs import pods_in
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
-from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
 from headgate.standalone.listeners import split_address
@@ -127,11 +127,11 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
         inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, info))
-        computed = Computed(source, inspector, settings=setup.settings)
+        computed = ComputedGroups(source, inspector, settings=setup.settings)
         app = create_app(
             store,
             token=read_token(state),
-            advise=plane.live_state.warnings_for,
+            write_warnings=plane.live_state.warnings_for,
             logs=runtime.logs.read,
             computed=computed,
         )

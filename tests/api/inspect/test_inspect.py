@@ -6,7 +6,7 @@ import pytest
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.embedded_api import TOKEN, Client
 
-from headgate.standalone.apiserver.app import Computed, create_app
+from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
 
 GROUP = "/apis/inspect.headgate.dev/v1"
@@ -17,7 +17,7 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 @pytest.fixture
 def inspect_client() -> Client:
     store = MemoryStore()
-    return Client(create_app(store, token=TOKEN, computed=Computed(inspector=FakeMesh())), store)
+    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(inspector=FakeMesh())), store)
 
 
 async def names(client: Client, path: str) -> list[str]:

@@ -12,7 +12,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.groups import quantity
 from headgate.api.metrics.query import window
 from headgate.quantity import parse_quantity
-from headgate.standalone.apiserver.app import Computed, create_app
+from headgate.standalone.apiserver.app import ComputedGroups, create_app
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import CONNECTIONS, DENIED_CONNECTIONS, DENIED_REQUESTS, SENT, UNREACHED, Counts
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
@@ -37,7 +37,7 @@ def numbers() -> Numbers:
 @pytest.fixture
 async def client(numbers: Numbers) -> Client:
     store = await stored()
-    return Client(create_app(store, token=TOKEN, computed=Computed(traffic=numbers)), store)
+    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=numbers)), store)
 
 
 async def get(client: Client, url: str, **headers: str) -> Any:

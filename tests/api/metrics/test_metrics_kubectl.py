@@ -13,7 +13,7 @@ from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
 from tests.embedded_api import TOKEN, Served, kubectls
 
 from headgate.api.certificate import Certificate
-from headgate.standalone.apiserver.app import Computed, create_app, serve, write_kubeconfig
+from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 
 READ = [  # a command, and what it prints (a regular expression)
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
@@ -63,7 +63,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
-        app = create_app(store, token=TOKEN, computed=Computed(traffic=Numbers(FLOWS)))
+        app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=Numbers(FLOWS)))
         serving = asyncio.create_task(serve(app, listener, certificate))
         yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()

@@ -32,9 +32,9 @@ from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
 from headgate.resources.registry import GROUPS
 from headgate.settings import DEFAULTS, Settings
-from headgate.standalone.apiserver import openapi, requests
-from headgate.standalone.apiserver.objects import Advise, Objects
-from headgate.standalone.apiserver.resources import LogSource, ResourceApi
+from headgate.standalone.apiserver import openapi, request_parsing
+from headgate.standalone.apiserver.objects import Objects, WriteWarnings
+from headgate.standalone.apiserver.resource_api import LogSource, ResourceApi
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.flows import Source
 
@@ -47,7 +47,7 @@ _CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
-class Computed(NamedTuple):
+class ComputedGroups(NamedTuple):
     """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API.
 
     `settings` are those of the mesh that they are about.
@@ -58,31 +58,31 @@ class Computed(NamedTuple):
     settings: Settings = DEFAULTS
 
 
-NOTHING_COMPUTED = Computed()
+NO_COMPUTED_GROUPS = ComputedGroups()
 
 
 def create_app(
     store: MemoryStore,
     *,
     token: str,
-    advise: Advise | None = None,
+    write_warnings: WriteWarnings | None = None,
     logs: LogSource | None = None,
-    computed: Computed = NOTHING_COMPUTED,
+    computed: ComputedGroups = NO_COMPUTED_GROUPS,
 ) -> Starlette:
     """Return the API over `store` for the holder of `token`.
 
-    `advise` gives warnings about an object that was just written; `logs` reads the output of local pods; `computed` answers
+    `write_warnings` gives warnings about an object that was just written; `logs` reads the output of local pods; `computed` answers
     for the groups whose objects are not stored.
     """
     closing = asyncio.Event()
     api = _Api(
-        ResourceApi(Objects(store, advise), logs, closing),
+        ResourceApi(Objects(store, write_warnings), logs, closing),
         MetricsApi(store, computed.traffic, settings=computed.settings),
         InspectApi(computed.inspector, closing),
     )
     app = Starlette(routes=[Route("/{path:path}", api.answer, methods=list(_METHODS))])
     app.state.closing = closing
-    app.add_middleware(_Gate, token=token)
+    app.add_middleware(_Authentication, token=token)
     return app
 
 
@@ -109,7 +109,7 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
     write_private(path, (json.dumps(config, indent=2) + "\n").encode())  # JSON is YAML
 
 
-class _Gate:
+class _Authentication:
     """Lets in who calls a loopback name (no rebinding of foreign names) and knows the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -117,7 +117,7 @@ class _Gate:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = self._refusal(scope) if scope["type"] == "http" else None
+        error = self._error(scope) if scope["type"] == "http" else None
         if error is None:
             await self._app(scope, receive, send)
             return
@@ -126,7 +126,7 @@ class _Gate:
             response.headers["www-authenticate"] = "Bearer"
         await response(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> ApiError | None:
+    def _error(self, scope: Scope) -> ApiError | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         if not _is_loopback(host):
@@ -161,21 +161,21 @@ class _Api:
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")
         if len(parts) > _DESCRIBED.get(parts[0], len(parts)):
-            return await self._of_objects(request, parts)
+            return await self._answer_resource(request, parts)
         if request.method not in ("GET", "HEAD"):
             raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
         if parts[0] in _HEALTH:
             return await _health(parts, request.query_params, self._resources.check)
-        return _described(request, parts)
+        return _discovery(request, parts)
 
-    async def _of_objects(self, request: Request, parts: list[str]) -> Response:
+    async def _answer_resource(self, request: Request, parts: list[str]) -> Response:
         if any(name.startswith("impersonate-") for name in request.headers):
             raise ApiError(
                 403, "the embedded API has one user, who may do everything; other users can't be impersonated (--as)"
             )
         group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
         if group in GROUPS:
-            return await self._resources.answer(request, requests.place(group, version, rest))
+            return await self._resources.answer(request, request_parsing.parse_path(group, version, rest))
         if parts[1:] == _CUSTOM_RESOURCES and request.method == "GET":
             return responses.json_response(discovery.custom_resources())
         if tuple(parts[1:]) in self_subject_reviews.REVIEWS:
@@ -213,11 +213,11 @@ async def _review(request: Request, resource: str) -> Response:
     if request.method != "POST":
         raise ApiError(405, f"{resource} can only be created")
     return responses.json_response(
-        self_subject_reviews.review_response(resource, await requests.read_object(request)), code=201
+        self_subject_reviews.review_response(resource, await request_parsing.read_object(request)), code=201
     )
 
 
-def _described(request: Request, parts: list[str]) -> Response:
+def _discovery(request: Request, parts: list[str]) -> Response:
     """Answer what the API says of itself: version, discovery, schemas."""
     match parts:
         case ["openapi", *document]:
@@ -225,10 +225,10 @@ def _described(request: Request, parts: list[str]) -> Response:
         case ["api" | "apis"]:
             return discovery.answer_groups(request, core=parts == ["api"])
         case _:
-            return responses.json_response(_described_json(parts))
+            return responses.json_response(_discovery_document(parts))
 
 
-def _described_json(parts: list[str]) -> dict[str, Any]:
+def _discovery_document(parts: list[str]) -> dict[str, Any]:
     match parts:
         case [""]:
             return discovery.root()

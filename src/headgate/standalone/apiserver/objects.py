@@ -20,13 +20,13 @@ from headgate.resources.versions import from_hub, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore
 
 
-class Advise(Protocol):
+class WriteWarnings(Protocol):
     """Returns warnings about an object that was just written; with `dry_run`, about one that would have been."""
 
     def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
 
 
-Change: TypeAlias = Callable[[Object], Object]
+Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
 _ATTEMPTS = 5
@@ -59,7 +59,7 @@ class WriteOptions(NamedTuple):
     force: bool = False
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What is stored now, in the version asked for, and what the user should know about it."""
 
     object: Object
@@ -80,31 +80,31 @@ def as_served(obj: Object, served: Served) -> Object:
 class Objects:
     """The objects of a store, as clients of the API see them. Every call raises ApiError."""
 
-    def __init__(self, store: MemoryStore, advise: Advise | None) -> None:
+    def __init__(self, store: MemoryStore, write_warnings: WriteWarnings | None) -> None:
         self.store = store
-        self._advise = advise
+        self._write_warnings = write_warnings
 
     async def get(self, target: Target) -> Object:
         """Return an object."""
-        with _explained(target):
+        with _as_api_errors(target):
             return as_served(await self.store.get(target.key), target.served)
 
-    async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> Written:
+    async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> WriteResult:
         """Store a new object in the path's namespace."""
         hub, warnings = self._checked(target, obj, None, options)
         target = target._replace(name=_name(hub))
         managers = tracked_update(None, as_served(hub, target.served), _write(target, options, "Update"))
-        with _explained(target):
+        with _as_api_errors(target):
             hub = with_metadata(hub, managedFields=managers)
             stored = await self.store.create(hub, dry_run=options.dry_run, sound=True)
         return await self._written(target, stored, warnings, options, created=True)
 
     async def change(
-        self, target: Target, change: Change, options: WriteOptions, *, subresource: Subresource = ""
-    ) -> Written:
+        self, target: Target, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
+    ) -> WriteResult:
         """Read, change and write; try again when another client wrote in between and this one named no version."""
         write = _write(target, options, "Update", subresource)
-        with _explained(target):
+        with _as_api_errors(target):
             for attempt in range(_ATTEMPTS):
                 old = await self.get(target)
                 new = change(old)
@@ -121,15 +121,15 @@ class Objects:
 
     async def apply(
         self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
-    ) -> Written:
+    ) -> WriteResult:
         """Make an object have what a manager applies; create it when there is none."""
         write = _write(target, options, "Apply", subresource)
-        config = _addressed(target, config)
+        config = _with_path_identity(target, config)
         known = examine(config, target.schema, required=False)
-        warnings = _unknown(target, known.unknown, None, options)
+        warnings = _unknown_field_warnings(target, known.unknown, None, options)
         if target.served.kind.is_custom:
             config = known.value
-        with _explained(target):
+        with _as_api_errors(target):
             try:
                 old = as_served(await self.store.get(target.key), target.served)
             except NotFound:
@@ -147,7 +147,7 @@ class Objects:
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
         """Delete an object. Returns it when it still waits for finalizers, None when it is gone."""
         limits = options.get("preconditions") or {}
-        with _explained(target):
+        with _as_api_errors(target):
             last = await self.store.delete(
                 target.key,
                 uid=limits.get("uid") or "",
@@ -161,9 +161,9 @@ class Objects:
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
         """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
-        whole = _addressed(target, obj)
+        whole = _with_path_identity(target, obj)
         checked = self.store.checked(whole)
-        warnings = _unknown(target, checked.unknown, old, options)
+        warnings = _unknown_field_warnings(target, checked.unknown, old, options)
         if checked.hub is None:
             raise invalid(target.served, target.name or _name(whole), checked.causes)
         return checked.hub, warnings
@@ -175,13 +175,13 @@ class Objects:
 
     async def _written(
         self, target: Target, stored: Object, warnings: Sequence[str], options: WriteOptions, *, created: bool = False
-    ) -> Written:
-        advice = await self._advise(stored, dry_run=options.dry_run) if self._advise else ()
-        return Written(as_served(stored, target.served), [*warnings, *advice], created)
+    ) -> WriteResult:
+        advice = await self._write_warnings(stored, dry_run=options.dry_run) if self._write_warnings else ()
+        return WriteResult(as_served(stored, target.served), [*warnings, *advice], created)
 
 
 @contextmanager
-def _explained(target: Target) -> Iterator[None]:
+def _as_api_errors(target: Target) -> Iterator[None]:
     """Turn what the store, a merge or a decoder says about an object into an ApiError."""
     try:
         yield
@@ -193,7 +193,7 @@ def _explained(target: Target) -> Iterator[None]:
         raise from_error(error, target.served, target.name) from error
 
 
-def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
+def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
     """Return the object with the kind, namespace and name of its path. Raises ApiError 400 when it says otherwise."""
     served = target.served
     for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
@@ -212,7 +212,9 @@ def _addressed(target: Target, obj: Mapping[str, Any]) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _unknown(target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions) -> Sequence[str]:
+def _unknown_field_warnings(
+    target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions
+) -> Sequence[str]:
     """Return warnings about unknown fields that are new in an object. Raises ApiError 400 when the client is strict."""
     served = target.served
     known = examine(old, target.schema, required=False).unknown if paths and old else ()

@@ -14,7 +14,7 @@ from headgate.errors import Cause, DecodeError
 from headgate.merge.values import field_schema, item_schema
 from headgate.resources.definitions.parts import Schema
 from headgate.resources.meta import Object
-from headgate.standalone.apiserver.requests import parsed
+from headgate.standalone.apiserver.request_parsing import parse_body
 
 APPLY = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
@@ -25,7 +25,7 @@ _DELETE = "$deleteFromPrimitiveList/"
 _DIRECTIVES = ("$patch", "$retainKeys")
 
 
-def change_of(media_type: str, body: bytes, schema: Schema, *, strategic: bool) -> Callable[[Object], Object]:
+def parse_patch(media_type: str, body: bytes, schema: Schema, *, strategic: bool) -> Callable[[Object], Object]:
     """Return the change; `strategic` is whether the kind has merge keys (custom resources have none).
 
     Raises ApiError 415 for an unknown type, 400 for a body that can't be read.
@@ -35,7 +35,7 @@ def change_of(media_type: str, body: bytes, schema: Schema, *, strategic: bool) 
         raise ApiError(415, f"the patch is {media_type}; known are {known}")
     if media_type == _STRATEGIC and not strategic:
         raise ApiError(415, "this kind has no strategic merge patch; use a merge patch: kubectl patch --type=merge")
-    patch = parsed(body, media_type)
+    patch = parse_body(body, media_type)
     if media_type == _STRATEGIC:
         return lambda obj: strategic_patch(obj, patch, schema)
     apply = json_patch if media_type == _JSON_PATCH else merge_patch
@@ -46,7 +46,7 @@ def apply_configuration(query: Mapping[str, str], body: bytes) -> Mapping[str, A
     """Return the configuration of a server-side apply. Raises ApiError 400."""
     if not query.get("fieldManager"):
         raise ApiError(400, "fieldManager is required for apply; kubectl sends it by itself")
-    config = parsed(body, APPLY)
+    config = parse_body(body, APPLY)
     if not isinstance(config, Mapping):
         raise ApiError(400, "what is applied must be an object")
     metadata = config.get("metadata")

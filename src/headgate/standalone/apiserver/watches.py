@@ -23,7 +23,7 @@ _END_OF_INITIAL = "k8s.io/initial-events-end"
 class WatchOptions(NamedTuple):
     """What a client asked for. `since` is None to begin with what exists; `initial_end` marks the end of that.
 
-    With a `name`, no other object was ever in the selection, so nothing is told of others.
+    With a `name`, no other object was ever in the selector, so nothing is told of others.
     """
 
     since: int | None
@@ -34,7 +34,7 @@ class WatchOptions(NamedTuple):
     seconds: float = LONGEST_SECONDS
 
 
-Shape = Callable[[Object], Mapping[str, Any]]
+Render = Callable[[Object], Mapping[str, Any]]
 
 
 class _Matches:
@@ -44,7 +44,7 @@ class _Matches:
         self._selects = selects
         # What neither matches nor has changed since then was not shown to the client; of the rest it may have been.
         self._outside = {
-            place_of(obj)
+            sort_key(obj)
             for obj in listing.items
             if not selects(obj) and int(obj["metadata"]["resourceVersion"]) <= since
         }
@@ -63,12 +63,12 @@ class _Matches:
         return None if was_outside else "DELETED"
 
 
-def place_of(obj: Object) -> tuple[str, str]:
+def sort_key(obj: Object) -> tuple[str, str]:
     """Return namespace and name, by which lists are ordered."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-async def watch(store: MemoryStore, target: Target, options: WatchOptions, shape: Shape) -> AsyncGenerator[bytes]:
+async def watch(store: MemoryStore, target: Target, options: WatchOptions, render: Render) -> AsyncGenerator[bytes]:
     """Yield events as lines of JSON until the time is over."""
     kind = target.served.kind
     listing = await store.list(kind.group, kind.kind, target.namespace)
@@ -76,7 +76,7 @@ async def watch(store: MemoryStore, target: Target, options: WatchOptions, shape
     matches = _Matches(options.selects, listing, since)
 
     def event(type: str, obj: Object) -> bytes:
-        return _line(type, shape(as_served(obj, target.served)))
+        return _line(type, render(as_served(obj, target.served)))
 
     if options.since is None:
         for obj in filter(options.selects, listing.items):

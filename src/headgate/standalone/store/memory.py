@@ -20,7 +20,8 @@ from headgate.resources.decode import Check, Checked
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
 from headgate.settings import DEFAULTS
-from headgate.standalone.store.contents import Contents, History, owners
+from headgate.standalone.store.history import History
+from headgate.standalone.store.object_index import ObjectIndex, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
 _NAME_ATTEMPTS = 20
@@ -61,15 +62,17 @@ class MemoryStore:
         self._admit = admit
         self._kept = kept or {}
         self._journal = journal
-        self._contents = Contents()
+        self._index = ObjectIndex()
         revision, objects = journal.load() if journal else (0, ())
         for obj in objects:
-            self._contents.put(key_of(obj), obj)
+            self._index.put(key_of(obj), obj)
         self._history = History(revision, history)
         self._steps: list[_Step] = []
-        self._suspects: deque[Key] = deque()  # objects whose owners may be gone; looked at before the call ends
+        self._garbage_candidates: deque[Key] = (
+            deque()
+        )  # objects whose owners may be gone; looked at before the call ends
         for name in SYSTEM_NAMESPACES:
-            if self._contents.get(rules.namespace_key(name)) is None:
+            if self._index.get(rules.namespace_key(name)) is None:
                 with self._transaction():
                     self._add(rules.namespace(name), _kind("", "Namespace"))
 
@@ -89,7 +92,7 @@ class MemoryStore:
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, of one namespace when it is given."""
-        return Listing(self._contents.select(group, kind, namespace), str(self.revision))
+        return Listing(self._index.select(group, kind, namespace), str(self.revision))
 
     def checked(self, obj: Object) -> Checked:
         """Check an object as a client wrote it, in any version. Its `hub` can then be stored with `sound`."""
@@ -106,10 +109,10 @@ class MemoryStore:
             self._check_namespace(wanted["metadata"].get("namespace"))
             wanted = self._admitted(wanted, None, sound=sound)
             key = key_of(wanted)
-            if self._contents.get(key) is not None:
+            if self._index.get(key) is not None:
                 raise AlreadyExists(f'{rules.qualified(kind)} "{key.name}" already exists')
             stored = self._add(wanted, kind)
-            self._suspects.append(key)
+            self._garbage_candidates.append(key)
         return rules.with_metadata(stored, resourceVersion=None) if dry_run else stored
 
     async def update(
@@ -134,7 +137,7 @@ class MemoryStore:
             stored = self._put("MODIFIED", key, merged)
             if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
                 stored = self._finish(key)
-            self._suspects.append(key)
+            self._garbage_candidates.append(key)
         return rules.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
@@ -144,7 +147,7 @@ class MemoryStore:
         by = Manager(manager, "Apply", kind.hub, subresource)
         write = Write(by, rules.now(), versions_of(kind), has_status=kind.status, force=True)
         key = key_of(config)
-        old = self._existing(key) if subresource else self._contents.get(key)
+        old = self._existing(key) if subresource else self._index.get(key)
         try:
             new = tracked_apply(old, config, write)
         except MergeError as error:
@@ -160,7 +163,7 @@ class MemoryStore:
         if key in map(rules.namespace_key, SYSTEM_NAMESPACES):
             raise Invalid(Cause("metadata.name", f"namespace {key.name} is part of the system and can't be deleted"))
         with self._transaction(dry_run=dry_run):
-            return self._doom(key, orphan=orphan)
+            return self._delete_or_mark(key, orphan=orphan)
 
     async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
         """Yield every change of a kind after a resource version, for ever. Raises Gone."""
@@ -174,8 +177,8 @@ class MemoryStore:
         kept = False
         try:
             yield
-            while self._suspects:
-                self._collect(self._suspects.popleft())
+            while self._garbage_candidates:
+                self._collect(self._garbage_candidates.popleft())
             if not dry_run:
                 changes = [step.change for step in self._steps]
                 if self._journal and changes:
@@ -187,26 +190,26 @@ class MemoryStore:
                 kept = True
         finally:
             steps, self._steps = self._steps, []
-            self._suspects.clear()
+            self._garbage_candidates.clear()
             if not kept:
                 self._undo(steps)
 
     def _undo(self, steps: Sequence[_Step]) -> None:
         for change, before in reversed(steps):
             if before is None:
-                self._contents.remove(change.key)
+                self._index.remove(change.key)
             else:
-                self._contents.put(change.key, before)
+                self._index.put(change.key, before)
 
     def _put(self, type: Literal["ADDED", "MODIFIED", "DELETED"], key: Key, obj: Object) -> Object:
         """Make one change and give it the next revision."""
         revision = self.revision + len(self._steps) + 1
         stored = rules.with_metadata(obj, resourceVersion=str(revision))
-        self._steps.append(_Step(Change(type, key, stored), self._contents.get(key)))
+        self._steps.append(_Step(Change(type, key, stored), self._index.get(key)))
         if type == "DELETED":
-            self._contents.remove(key)
+            self._index.remove(key)
         else:
-            self._contents.put(key, stored)
+            self._index.put(key, stored)
         return stored
 
     def _add(self, obj: Object, kind: Kind) -> Object:
@@ -221,10 +224,10 @@ class MemoryStore:
             if found.hub is None:
                 raise Invalid(*found.causes)
             new = found.hub
-        return self._admit(new, old, self._contents) if self._admit else new
+        return self._admit(new, old, self._index) if self._admit else new
 
     def _existing(self, key: Key) -> Object:
-        obj = self._contents.get(key)
+        obj = self._index.get(key)
         if obj is None:
             raise NotFound(f'{rules.qualified(_kind(key.group, key.kind))} "{key.name}" not found')
         return obj
@@ -232,35 +235,35 @@ class MemoryStore:
     def _named(self, obj: Object, kind: Kind) -> Object:
         for _ in range(_NAME_ATTEMPTS):
             named = rules.normalised(rules.picked_name(obj), kind)  # again: `generateName` may give an unusable name
-            if named is obj or self._contents.get(key_of(named)) is None:
+            if named is obj or self._index.get(key_of(named)) is None:
                 break
         return named
 
     def _check_namespace(self, name: str | None) -> None:
         if name is None:
             return
-        obj = self._contents.get(rules.namespace_key(name))
+        obj = self._index.get(rules.namespace_key(name))
         if obj is None:
             raise NotFound(f'namespaces "{name}" not found: create it first (kubectl create namespace {name})')
         if "deletionTimestamp" in obj["metadata"]:
             raise Invalid(Cause("metadata.namespace", f"namespace {name} is being deleted; wait until it is gone"))
 
-    def _doom(self, key: Key, *, orphan: bool = False) -> Object:
+    def _delete_or_mark(self, key: Key, *, orphan: bool = False) -> Object:
         """Delete an object, or mark it while somebody still has to finish with it."""
         obj = self._existing(key)
         if orphan:
-            for dependent in self._contents.owned_by(obj["metadata"]["uid"]):
+            for dependent in self._index.owned_by(obj["metadata"]["uid"]):
                 self._disown(dependent, obj)
         if key.kind == "Namespace":
-            return self._doom_namespace(key, obj)
+            return self._delete_namespace(key, obj)
         if obj["metadata"].get("finalizers"):
             return self._mark(key, obj)
         return self._remove(key)
 
-    def _doom_namespace(self, key: Key, obj: Object) -> Object:
-        for content in self._contents.in_namespace(key.name):
-            self._doom(content)
-        if obj["metadata"].get("finalizers") or self._contents.in_namespace(key.name):
+    def _delete_namespace(self, key: Key, obj: Object) -> Object:
+        for content in self._index.in_namespace(key.name):
+            self._delete_or_mark(content)
+        if obj["metadata"].get("finalizers") or self._index.in_namespace(key.name):
             return self._mark(key, obj)
         return self._remove(key)
 
@@ -271,34 +274,34 @@ class MemoryStore:
 
     def _finish(self, key: Key) -> Object:
         """Remove an object whose last finalizer is gone; a namespace waits for its contents besides."""
-        if key.kind == "Namespace" and self._contents.in_namespace(key.name):
+        if key.kind == "Namespace" and self._index.in_namespace(key.name):
             return self._existing(key)
         return self._remove(key)
 
     def _remove(self, key: Key) -> Object:
         gone = self._put("DELETED", key, self._existing(key))
-        self._suspects.extend(self._contents.owned_by(gone["metadata"]["uid"]))
+        self._garbage_candidates.extend(self._index.owned_by(gone["metadata"]["uid"]))
         self._end_namespace(key.namespace)
         return gone
 
     def _end_namespace(self, name: str) -> None:
         """Remove a namespace that only waited for its last object."""
         key = rules.namespace_key(name)
-        obj = self._contents.get(key) if name else None
+        obj = self._index.get(key) if name else None
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
             return
-        if not obj["metadata"].get("finalizers") and not self._contents.in_namespace(name):
+        if not obj["metadata"].get("finalizers") and not self._index.in_namespace(name):
             self._remove(key)
 
     def _collect(self, key: Key) -> None:
         """Delete an object when every owner that it names is gone; else only forget those that are."""
-        obj = self._contents.get(key)
+        obj = self._index.get(key)
         if obj is None:
             return
         named = owners(obj)
-        gone = {uid for uid in named if not self._contents.may_own(uid, key.namespace)}
+        gone = {uid for uid in named if not self._index.may_own(uid, key.namespace)}
         if gone and gone == named:
-            self._doom(key)
+            self._delete_or_mark(key)
         elif gone:
             self._put("MODIFIED", key, rules.without_owners(obj, gone))
 

@@ -15,28 +15,28 @@ from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.definitions.catalogue import schemas
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Served
-from headgate.standalone.apiserver.objects import Objects, Subresource, Target, Written, as_served
-from headgate.standalone.apiserver.patches import APPLY, apply_configuration, change_of
-from headgate.standalone.apiserver.requests import (
+from headgate.standalone.apiserver.objects import Objects, Subresource, Target, WriteResult, as_served
+from headgate.standalone.apiserver.patches import APPLY, apply_configuration, parse_patch
+from headgate.standalone.apiserver.request_parsing import (
     Continue,
-    Place,
-    Shape,
-    check_revision,
+    Renderer,
+    ResourcePath,
+    check_resource_version,
     dry_run,
+    int_parameter,
     log_options,
     media_type,
-    number,
     read_body,
     read_object,
     read_value,
-    selection,
-    shape_of,
+    renderer_for,
+    selector,
     write_options,
 )
-from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, place_of, watch
+from headgate.standalone.apiserver.watches import LONGEST_SECONDS, WatchOptions, sort_key, watch
 from headgate.standalone.pods.logs import LogOptions
 
-_NOT_BUILT = {
+_UNSUPPORTED_SUBRESOURCES = {
     "Pod": {"exec", "attach", "portforward", "proxy", "binding", "ephemeralcontainers", "resize"},
     "Service": {"proxy"},
     "ServiceAccount": {"token"},
@@ -69,11 +69,11 @@ class ResourceApi:
         """Return when a write would be kept. Raises Unavailable."""
         await self._objects.store.check()
 
-    async def answer(self, request: Request, place: Place) -> Response:
+    async def answer(self, request: Request, place: ResourcePath) -> Response:
         """Answer one request."""
         target, subresource = place
         if subresource and subresource not in target.served.subresources:
-            raise _absent(target.served, subresource)
+            raise _unsupported_subresource(target.served, subresource)
         verb = self._verbs[subresource or ("object" if target.name else "collection")].get(request.method)
         if verb is None:
             what = "an object" if target.name else "a collection"
@@ -86,7 +86,7 @@ class ResourceApi:
         return self._answer(request, target, await self._objects.get(target), subresource)
 
     async def _list(self, request: Request, target: Target, _: str) -> Response:
-        shape = shape_of(request, target.served)
+        shape = renderer_for(request, target.served)
         if responses.query_flag(request.query_params, "watch"):
             return self._watch(request, target, shape)
         items, metadata = await self._page(request, target)
@@ -95,38 +95,38 @@ class ResourceApi:
     async def _page(self, request: Request, target: Target) -> tuple[Sequence[Object], dict[str, Any]]:
         """Return the objects to show and the list's metadata; a later page bears the revision of the first one."""
         query, kind = request.query_params, target.served.kind
-        selects = selection(query, target)
-        limit = number(query, "limit") or 0
+        selects = selector(query, target)
+        limit = int_parameter(query, "limit") or 0
         try:
             listing = await self._objects.store.list(kind.group, kind.kind, target.namespace)
         except StoreError as error:
             raise from_error(error, target.served, "") from error
         revision = int(listing.version)
-        check_revision(query, revision)
+        check_resource_version(query, revision)
         items = [obj for obj in listing.items if selects(obj)]
         if token := query.get("continue"):
             after = Continue.read(token)
             revision = after.revision
-            items = [obj for obj in items if place_of(obj) > (after.namespace, after.name)]
+            items = [obj for obj in items if sort_key(obj) > (after.namespace, after.name)]
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if limit and len(items) > limit:
-            metadata["continue"] = Continue(revision, *place_of(items[limit - 1])).written()
+            metadata["continue"] = Continue(revision, *sort_key(items[limit - 1])).written()
             if not query.get("labelSelector") and not query.get("fieldSelector"):
                 metadata["remainingItemCount"] = len(items) - limit
             items = items[:limit]
         return items, metadata
 
-    def _watch(self, request: Request, target: Target, shape: Shape) -> Response:
+    def _watch(self, request: Request, target: Target, shape: Renderer) -> Response:
         query = request.query_params
-        since = number(query, "resourceVersion") or None
+        since = int_parameter(query, "resourceVersion") or None
         initial = query.get("sendInitialEvents")
         options = WatchOptions(
             since=None if initial == "true" else since,
-            selects=selection(query, target),
+            selects=selector(query, target),
             name=target.name or selected_name(query.get("fieldSelector", "")),
             bookmarks=responses.query_flag(query, "allowWatchBookmarks"),
             initial_end=initial == "true" and responses.query_flag(query, "allowWatchBookmarks"),
-            seconds=min(number(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
+            seconds=min(int_parameter(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
         )
         lines = watch(self._objects.store, target, options, shape.events())
         return StreamResponse(lines, self._closing, media_type=responses.JSON)
@@ -141,7 +141,7 @@ class ResourceApi:
     async def _replace(self, request: Request, target: Target, subresource: Subresource) -> Response:
         options = write_options(request)
         obj = await read_object(request)
-        change = (lambda old: _scaled(old, obj)) if subresource == "scale" else (lambda _: obj)
+        change = (lambda old: _with_replicas(old, obj)) if subresource == "scale" else (lambda _: obj)
         written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written, subresource)
 
@@ -154,8 +154,8 @@ class ResourceApi:
             written = await self._objects.apply(target, config, options, subresource=subresource)
         else:
             schema = schemas()["autoscaling", "v1", "Scale"] if scale else target.schema
-            patch = change_of(content, body, schema, strategic=not target.served.kind.is_custom)
-            change = (lambda old: _scaled(old, patch(scale_of(old)))) if scale else patch
+            patch = parse_patch(content, body, schema, strategic=not target.served.kind.is_custom)
+            change = (lambda old: _with_replicas(old, patch(scale_of(old)))) if scale else patch
             written = await self._objects.change(target, change, options, subresource=subresource)
         return self._written(request, target, written, subresource)
 
@@ -163,7 +163,7 @@ class ResourceApi:
         options = await _delete_options(request)
         current = await self._objects.get(target)
         waits = await self._objects.delete(target, options, dry_run=dry_run(options.get("dryRun")))
-        return responses.json_response(waits or _deleted(target.served, current["metadata"]))
+        return responses.json_response(waits or _success(target.served, current["metadata"]))
 
     async def _delete_many(self, request: Request, target: Target, _subresource: str) -> Response:
         if "deletecollection" not in target.served.verbs or (target.served.kind.namespaced and not target.namespace):
@@ -177,7 +177,7 @@ class ResourceApi:
             except ApiError as error:
                 if error.code != 404:  # gone already, with its owner
                     raise
-        return responses.json_response(_deleted(target.served, {}))
+        return responses.json_response(_success(target.served, {}))
 
     async def _evict(self, request: Request, target: Target, _: str) -> Response:
         """Delete a pod as `kubectl drain` asks for it; there are no disruption budgets that could forbid it."""
@@ -187,7 +187,7 @@ class ResourceApi:
         options = eviction.get("deleteOptions") or {}
         tried = any(map(dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
         await self._objects.delete(target, options, dry_run=tried)
-        return responses.json_response({**_deleted(target.served, {}), "code": 201}, code=201)
+        return responses.json_response({**_success(target.served, {}), "code": 201}, code=201)
 
     async def _log(self, request: Request, target: Target, _: str) -> Response:
         options = log_options(request.query_params, await self._objects.get(target))
@@ -199,17 +199,17 @@ class ResourceApi:
             raise from_error(error, target.served, target.name) from error
         return StreamResponse(pieces, self._closing, media_type="text/plain")
 
-    def _written(self, request: Request, target: Target, written: Written, subresource: Subresource) -> Response:
+    def _written(self, request: Request, target: Target, written: WriteResult, subresource: Subresource) -> Response:
         code = 201 if written.created else 200
         return self._answer(request, target, written.object, subresource, code=code, warnings=written.warnings)
 
     def _answer(self, request: Request, target: Target, obj: Object, subresource: str, **options: Any) -> Response:
-        shown = scale_of(obj) if subresource == "scale" else shape_of(request, target.served).one(obj)
+        shown = scale_of(obj) if subresource == "scale" else renderer_for(request, target.served).one(obj)
         return responses.json_response(shown, **options)
 
 
-def _absent(served: Served, subresource: str) -> ApiError:
-    if subresource in _NOT_BUILT.get(served.kind.kind, ()):
+def _unsupported_subresource(served: Served, subresource: str) -> ApiError:
+    if subresource in _UNSUPPORTED_SUBRESOURCES.get(served.kind.kind, ()):
         return ApiError(501, f"{served.plural}/{subresource} is not part of headgate's embedded API")
     return no_such_path()
 
@@ -228,7 +228,7 @@ async def _delete_options(request: Request) -> dict[str, Any]:
     return options
 
 
-def _deleted(served: Served, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _success(served: Served, metadata: Mapping[str, Any]) -> dict[str, Any]:
     details = {"name": metadata.get("name"), "group": served.group, "kind": served.plural, "uid": metadata.get("uid")}
     return {
         "kind": "Status",
@@ -240,7 +240,7 @@ def _deleted(served: Served, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale_of(obj: Object) -> dict[str, Any]:
-    """Return the number of replicas of a Deployment or ReplicaSet as an object of its own (autoscaling/v1)."""
+    """Return the int_parameter of replicas of a Deployment or ReplicaSet as an object of its own (autoscaling/v1)."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
@@ -263,11 +263,11 @@ def _applied_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata if isinstance(metadata, Mapping) else {}, **given}
 
 
-def _scaled(obj: Object, scale: Mapping[str, Any]) -> Object:
+def _with_replicas(obj: Object, scale: Mapping[str, Any]) -> Object:
     spec, metadata = scale.get("spec"), scale.get("metadata")
     replicas = spec.get("replicas", 0) if isinstance(spec, Mapping) else None
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        raise DecodeError(Cause("spec.replicas", "must be a whole number of 0 or more"))
+        raise DecodeError(Cause("spec.replicas", "must be a whole int_parameter of 0 or more"))
     revision = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     wanted = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
     return {**obj, "metadata": wanted, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}

@@ -33,14 +33,14 @@ _NO_LOG_OPTIONS = (
 _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/apply-patch+yaml")
 
 
-class Place(NamedTuple):
-    """A parsed path: an object or a collection of them, and perhaps a subresource."""
+class ResourcePath(NamedTuple):
+    """A parse_body path: an object or a collection of them, and perhaps a subresource."""
 
     target: Target
     subresource: str = ""
 
 
-def place(group: str, version: str, parts: list[str]) -> Place:
+def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
     """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
     namespace = ""
     if parts[0] == "namespaces" and len(parts) >= 3 and served_at(group, version, parts[2]):
@@ -51,7 +51,7 @@ def place(group: str, version: str, parts: list[str]) -> Place:
     name = parts[1] if len(parts) > 1 else ""
     if name and served.kind.namespaced and not namespace:
         raise no_such_path()
-    return Place(Target(served, namespace, name), parts[2] if len(parts) > 2 else "")
+    return ResourcePath(Target(served, namespace, name), parts[2] if len(parts) > 2 else "")
 
 
 def write_options(request: Request) -> WriteOptions:
@@ -81,7 +81,7 @@ def dry_run(value: object) -> bool:
     return True
 
 
-def selection(query: Mapping[str, str], target: Target) -> Predicate:
+def selector(query: Mapping[str, str], target: Target) -> Predicate:
     """Read `labelSelector`, `fieldSelector` and the path's name. Raises ApiError 400."""
     tests = []
     if labels := query.get("labelSelector"):
@@ -93,17 +93,17 @@ def selection(query: Mapping[str, str], target: Target) -> Predicate:
     return (lambda obj: all(test(obj) for test in tests)) if tests else everything
 
 
-def number(query: Mapping[str, str], name: str) -> int | None:
-    """Read a whole number of 0 or more; None when it is absent or empty. Raises ApiError 400."""
+def int_parameter(query: Mapping[str, str], name: str) -> int | None:
+    """Read a whole int_parameter of 0 or more; None when it is absent or empty. Raises ApiError 400."""
     text = query.get(name, "")
     if text and not (text.isascii() and text.isdecimal()):
-        raise ApiError(400, f"{name} must be a whole number, not {text!r}")
+        raise ApiError(400, f"{name} must be a whole int_parameter, not {text!r}")
     return int(text) if text else None
 
 
-def check_revision(query: Mapping[str, str], current: int) -> None:
+def check_resource_version(query: Mapping[str, str], current: int) -> None:
     """Check that a list as of `current` is what was asked for. Raises ApiError 410, 504: only the present is kept."""
-    wanted = number(query, "resourceVersion") or current
+    wanted = int_parameter(query, "resourceVersion") or current
     if wanted > current:
         raise ApiError(504, f"Too large resource version: {wanted}, current: {current}", reason="Timeout")
     if query.get("resourceVersionMatch") == "Exact" and wanted != current:
@@ -119,7 +119,7 @@ def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
         container=_container(query.get("container", ""), pod),
         follow=query_flag(query, "follow"),
         previous=query_flag(query, "previous"),
-        tail_lines=number(query, "tailLines"),
+        tail_lines=int_parameter(query, "tailLines"),
     )
 
 
@@ -186,10 +186,10 @@ async def read_value(request: Request, *, empty: Any = None) -> Any:
     body = await read_body(request)
     if not body and empty is not None:
         return empty
-    return protobuf.decode(body) if content == protobuf.MEDIA_TYPE else parsed(body, content)
+    return protobuf.decode(body) if content == protobuf.MEDIA_TYPE else parse_body(body, content)
 
 
-def parsed(body: bytes, content: str) -> Any:
+def parse_body(body: bytes, content: str) -> Any:
     """Read a body of a known type. Raises ApiError 400."""
     if content in _YAML:
         return _yaml(body)
@@ -221,7 +221,7 @@ async def read_object(request: Request) -> dict[str, Any]:
     return value
 
 
-class Shape(Value, frozen=True, kw_only=True):
+class Renderer(Value, frozen=True, kw_only=True):
     """The form in which one request wants its answer; `shape` is empty for the object itself."""
 
     served: Served
@@ -261,10 +261,10 @@ class Shape(Value, frozen=True, kw_only=True):
         return row
 
 
-def shape_of(request: Request, served: Served) -> Shape:
+def renderer_for(request: Request, served: Served) -> Renderer:
     """Read the form that a request wants. Raises ApiError 406, 400."""
     form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
     if not form.shape:
-        return Shape(served=served)
+        return Renderer(served=served)
     include = responses.included_object(request.query_params)
-    return Shape(served=served, shape=form.shape, version=responses.table_version(form), include=include)
+    return Renderer(served=served, shape=form.shape, version=responses.table_version(form), include=include)

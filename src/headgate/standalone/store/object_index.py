@@ -1,0 +1,81 @@
+"""The objects of the embedded store in memory, indexed by kind and name, by namespace, and by owner."""
+
+import bisect
+from collections import defaultdict
+
+from headgate.resources.meta import Key, Object
+
+
+def owners(obj: Object) -> set[str]:
+    """Return the uids of an object's owners."""
+    return {reference["uid"] for reference in obj["metadata"].get("ownerReferences") or ()}
+
+
+class ObjectIndex:
+    """All objects. `put` and `remove` keep every index; nothing here knows a rule."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, Object] = {}
+        self._keys: defaultdict[tuple[str, str], list[Key]] = defaultdict(list)  # of a kind, by namespace and name
+        self._by_namespace: defaultdict[str, dict[Key, None]] = defaultdict(dict)
+        self._by_owner: defaultdict[str, dict[Key, None]] = defaultdict(dict)
+        self._uids: dict[str, Key] = {}
+
+    def get(self, key: Key) -> Object | None:
+        """Return an object, or None."""
+        return self._objects.get(key)
+
+    def select(self, group: str, kind: str, namespace: str) -> list[Object]:
+        """Return a kind's objects in order, of one namespace when it is given."""
+        keys = self._keys.get((group, kind), [])
+        if namespace:
+            first = bisect.bisect_left(keys, Key(group, kind, namespace, ""))
+            keys = keys[first : bisect.bisect_left(keys, Key(group, kind, namespace + "\0", ""))]
+        return [self._objects[key] for key in keys]
+
+    def in_namespace(self, namespace: str) -> list[Key]:
+        """Point at all objects in a namespace."""
+        return list(self._by_namespace.get(namespace, ()))
+
+    def owned_by(self, uid: str) -> list[Key]:
+        """Point at the objects that name `uid` as an owner."""
+        return list(self._by_owner.get(uid, ()))
+
+    def may_own(self, uid: str, namespace: str) -> bool:
+        """Whether an object with this uid exists where it can own one in `namespace`."""
+        key = self._uids.get(uid)
+        return key is not None and key.namespace in ("", namespace)
+
+    def put(self, key: Key, obj: Object) -> None:
+        """Store an object, new or in place of the one there."""
+        if key in self._objects:
+            self._unlink(key)
+        else:
+            bisect.insort(self._keys[key.group, key.kind], key)
+        self._objects[key] = obj
+        for uid in owners(obj):
+            self._by_owner[uid][key] = None
+        if key.namespace:
+            self._by_namespace[key.namespace][key] = None
+        self._uids[obj["metadata"]["uid"]] = key
+
+    def remove(self, key: Key) -> None:
+        """Forget an object."""
+        self._unlink(key)
+        del self._objects[key]
+        keys = self._keys[key.group, key.kind]
+        del keys[bisect.bisect_left(keys, key)]
+
+    def _unlink(self, key: Key) -> None:
+        old = self._objects[key]
+        for uid in owners(old):
+            _drop(self._by_owner, uid, key)
+        if key.namespace:
+            _drop(self._by_namespace, key.namespace, key)
+        self._uids.pop(old["metadata"]["uid"], None)
+
+
+def _drop(index: dict[str, dict[Key, None]], value: str, key: Key) -> None:
+    del index[value][key]
+    if not index[value]:
+        del index[value]
