@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.compiler.test_splits import ROOT, compiled, root_split, targets, world
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import PortRef, Side, Sticky
+from headgate.model.routing import PortRef, SlotRange, Sticky
 from headgate.resources.decode import validate
 
 V1, V2, V3 = (PortRef(f"default/{name}", 80) for name in ("v1", "v2", "v3"))
@@ -15,7 +15,7 @@ V1, V2, V3 = (PortRef(f"default/{name}", 80) for name in ("v1", "v2", "v3"))
 def sides(weights, **more):
     sticky = root_split(compiled(world(weights, sticky="source", **more))).sticky
     assert sticky is not None
-    return [(side.ref, side.slots) for side in sticky.sides]
+    return [(side.ref, side.slots) for side in sticky.slot_ranges]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def sides(weights, **more):
 )
 def test_a_cookie_a_header_or_the_address_identifies_a_user(text, sticky):
     found = root_split(compiled(world({"v1": 1, "v2": 0}, sticky=text))).sticky
-    assert found == Sticky(kind=sticky.kind, name=sticky.name, sides=(Side(slots=10_000, ref=V1),))
+    assert found == Sticky(kind=sticky.kind, name=sticky.name, slot_ranges=(SlotRange(slots=10_000, ref=V1),))
 
 
 @pytest.mark.parametrize("text", ["", "cookie", "cookie:", "cookie:a b", "user", "source:x", "header:a:b"])
@@ -77,9 +77,9 @@ def test_slots_are_the_shares_of_the_split(weights, dead, fail):
     if split.sticky is None:
         assert not split.targets
         return
-    assert sum(side.slots for side in split.sticky.sides) == 10_000
+    assert sum(side.slots for side in split.sticky.slot_ranges) == 10_000
     for target in split.targets:
-        assert sum(side.slots for side in split.sticky.sides if side.ref == target.ref) == target.weight
-    failing = sum(side.slots for side in split.sticky.sides if side.ref is None)
+        assert sum(side.slots for side in split.sticky.slot_ranges if side.ref == target.ref) == target.weight
+    failing = sum(side.slots for side in split.sticky.slot_ranges if side.ref is None)
     assert failing == sum(share.weight for share in split.broken)
-    assert ROOT not in {side.ref for side in split.sticky.sides}
+    assert ROOT not in {side.ref for side in split.sticky.slot_ranges}

@@ -4,7 +4,7 @@ import pytest
 from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
 
 from headgate.compiler.reasons import Reason
-from headgate.model.routing import OPEN, Access, Connections, TlsMode
+from headgate.model.routing import OPEN, Access, ConnectionRule, TlsMode
 
 WEB = ("web", "10.1.0.1")
 WORLD = (pod(*WEB), *service("web", WEB))
@@ -95,7 +95,7 @@ def test_a_tcp_routes_port_is_the_pods_or_the_services(port):
     rules = [{"kind": "TCPRoute", "name": "sql"}]
     services = service("web", WEB, port=80, behind=8080, app="tcp")
     result = compiled(pod(*WEB), *services, route, target("t", "web", "client", rules=rules))
-    assert access(result).grants[0].connections == (Connections(name="sql", ports=(port,)),)
+    assert access(result).grants[0].connections == (ConnectionRule(name="sql", ports=(port,)),)
     assert not findings(result, Reason.RULE_NOT_APPLICABLE)
 
 

@@ -4,14 +4,14 @@ import pytest
 from tests.compiler.pods import compiled, findings, identities, obj, pod, service, workloads
 
 from headgate.compiler.reasons import Reason, Severity
-from headgate.model.routing import PortRef, Protocol, Spoken, TlsMode
+from headgate.model.routing import PortProtocol, PortRef, Protocol, TlsMode
 
 WEB = ("web", "10.1.0.1")
 WHO = "spiffe://cluster.local/ns/default/sa/web"
 
 
 def ports(result, name="web"):
-    return {port.port: [spoken.protocol for spoken in port.spoken] for port in workloads(result)[name].ports}
+    return {port.port: [spoken.protocol for spoken in port.protocols] for port in workloads(result)[name].ports}
 
 
 def test_only_a_pod_with_a_sidecar_is_a_workload():
@@ -51,9 +51,9 @@ def test_the_oldest_service_decides_for_who_does_not_say_which_he_means():
         *service("old", WEB, app="tcp", created="2026-01-01T00:00:00Z"),
     )
     (port,) = workloads(result)["web"].ports
-    assert port.spoken == (
-        Spoken(protocol=Protocol.TCP, services=(PortRef("default/old", 8080),)),
-        Spoken(protocol=Protocol.HTTP, services=(PortRef("default/young", 8080),)),
+    assert port.protocols == (
+        PortProtocol(protocol=Protocol.TCP, services=(PortRef("default/old", 8080),)),
+        PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/young", 8080),)),
     )
     (told,) = findings(result, Reason.PROTOCOL_CONFLICT)
     assert told.about.name == "young"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec import structs
 from tests.differential.sidecar_lab import CALLERS, PLAINTEXT
 
-from headgate.model.admittance import admit, port_of, protocol_at
+from headgate.model.authorization import authorize, port_of, protocol_at
 from headgate.model.requests import Request
 from headgate.model.routing import PortRef
 
@@ -41,11 +41,11 @@ def wanted(workload, call):
     identity = CALLERS.get(call.who, "")
     request = sent(call)
     asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
-    admitted = admit(workload, call.port, **asked)
+    admitted = authorize(workload, call.port, **asked)
     http = protocol.is_http
     if by_tls and (not known or (not http and not call.marked and tls_mode.accepts_plaintext)):
         # Nobody looks into this TLS: on ports that are not HTTP it is like plaintext, from nobody.
-        nobody = admit(workload, call.port, protocol=protocol)
+        nobody = authorize(workload, call.port, protocol=protocol)
         return Wanted(arrives=False, passes=nobody.allowed and not http, http=http)
     if known and not identity:
         return Wanted(arrives=False, http=http)
@@ -54,7 +54,7 @@ def wanted(workload, call):
     if not admitted.allowed:
         reached = known or tls_mode.accepts_plaintext
         return Wanted(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
-    rules = frozenset(name for name, only in single_rules(workload) if admit(only, call.port, **asked).allowed)
+    rules = frozenset(name for name, only in single_rules(workload) if authorize(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
     return Wanted(arrives=True, rules=rules, named=named)
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from tests.differential.pool import ANSWERED
 from tests.differential.routes import RESPONSE_NAMES
 
-from headgate.model.edits import answered, arriving, location
+from headgate.model.applied_filters import backend_request, client_headers, redirect_location
 from headgate.model.routing import PortRef
 
 OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # what a Gateway writes about its client's address
@@ -38,10 +38,10 @@ def _lowered(url):
 
 
 def _misplaced_location(decision, sent, head):
-    place = decision.place
+    place = decision.entry
     scheme = "https" if sent.server_name else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
-    wanted = location(decision.sanitized.request, decision.route, scheme, port)
+    wanted = redirect_location(decision.sanitized.request, decision.route, scheme, port)
     found = USUAL.sub(r"\1\2", head.get("location"))  # the same address (RFC 3986, 6.2.3)
     return "" if _lowered(found) == _lowered(wanted) else f"location is {found!r}, not {wanted!r}"
 
@@ -49,10 +49,10 @@ def _misplaced_location(decision, sent, head):
 def _misplaced_at(who, head, decision, portions, lab):
     route = decision.route
     got = next(member.heads for member in lab.members if f"member {member.number}" == who)
-    requests = [arriving(decision.sanitized.request, route, item.filters) for item in portions]
+    requests = [backend_request(decision.sanitized.request, route, item.filters) for item in portions]
     if got and not any(_is(got[-1], request) for request in requests):
         return f"{who} got {got[-1]}, not {requests}"
-    answers = [_watched(answered(ANSWERED, route, item.filters)) for item in portions]
+    answers = [_watched(client_headers(ANSWERED, route, item.filters)) for item in portions]
     if _watched(head.headers) not in answers:
         return f"the answer of {who} has {_watched(head.headers)}, not {answers}"
     return ""

@@ -9,10 +9,10 @@ from tests.differential.pool import CLOSED
 
 from headgate.envoy import names
 from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits
+from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, PortRef
 from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
-from headgate.model.slots import side_of, slot_of
 
 NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
 CLIENT = "127.0.0.1"
@@ -42,7 +42,7 @@ def expected(mesh, sent, *, name_of, draws):
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
         return Expected({_of_no_requests(sent): Fraction(1)}, True, True, {}, {})
-    if not _has_certificate(decision.place, sent):
+    if not _has_certificate(decision.entry, sent):
         return Expected({CLOSED: Fraction(1)}, True, True, {}, {})
     portions = _of_user(decision, sent, ready)
     shares = defaultdict(Fraction)
@@ -111,7 +111,7 @@ def _of_user(decision, sent, ready):
     slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
     if sticky is None or slot is None:
         return decision.shares
-    side = side_of(sticky, slot)
+    side = slot_range_at(sticky, slot)
     if side.ref is None:
         return (Portion(share=Fraction(1), status=side.status),)
     count = len(ready.get(side.ref, ()))

@@ -60,7 +60,7 @@ class Lab(EnvoyLab):
 
     def draws(self, decision):
         """Say whether the route that decided draws between clusters, as the proxy was told."""
-        place = decision.place
+        place = decision.entry
         name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
         if name not in self.proxy.config.get()[ROUTES]:
             return True  # the listener itself passes connections on
@@ -73,7 +73,7 @@ class Lab(EnvoyLab):
             for route in host.routes
             if not route.match.HasField("connect_matcher") and USER_KEY not in route.typed_per_filter_config
         ]
-        return routes[len(decision.trail) - 1].route.HasField("weighted_clusters")
+        return routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
 
     def copies(self, mirrors):
         """Return how many copies the proxy has sent for each mirror, ever; one may have a cluster for each backend."""

@@ -33,7 +33,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.encode import encode_resource
 from headgate.model.identities import Credential, PrivateText, spiffe_id
-from headgate.model.routing import InboundPort, PortRef, Protocol, Spoken, Workload, server_name
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload, server_name
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 
 DOMAIN = TRUST_DOMAIN = "cluster.local"
@@ -136,10 +136,10 @@ class Sidecar(Rig):
         """
         port = self.free().port
         spoken = tuple(
-            Spoken(protocol=item, services=(PortRef(f"default/{item.value}", port),))
+            PortProtocol(protocol=item, services=(PortRef(f"default/{item.value}", port),))
             for item in protocols or (Protocol.HTTP,)
         )
-        return InboundPort(port=port, application=application, spoken=spoken)
+        return InboundPort(port=port, application=application, protocols=spoken)
 
     def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
         """Push a workload with these ports, and wait until the sidecar holds it. `more` are other fields of the Workload."""
@@ -184,7 +184,7 @@ class Sidecar(Rig):
     ) -> Caller:
         """Return a client: by mutual TLS with an identity, in plaintext without one. It calls the Service of `protocol`."""
         tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.client_tls(identity)
-        name = (protocol or port.spoken[0].protocol).value
+        name = (protocol or port.protocols[0].protocol).value
         address = Address(ADDRESS, port.port)
         caller = Caller(self.network, address, tls, server_name(PortRef(f"default/{name}", port.port), DOMAIN))
         self.callers.append(caller)

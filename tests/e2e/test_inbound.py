@@ -24,7 +24,17 @@ from headgate.envoy import probes
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import Access, Connections, Grant, InboundPort, Probe, Protocol, Requests, TlsMode, Workload
+from headgate.model.routing import (
+    Access,
+    ConnectionRule,
+    Grant,
+    InboundPort,
+    Probe,
+    Protocol,
+    RequestRule,
+    TlsMode,
+    Workload,
+)
 from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
@@ -65,8 +75,8 @@ def closed(*sources: str, match: Match | None = None, name: str = "routes/books"
     grant = Grant(
         origin=TARGET,
         sources=sources,
-        requests=(Requests(name=name, match=match),) if match else (),
-        connections=(Connections(name="all"),) if connections else (),
+        requests=(RequestRule(name=name, match=match),) if match else (),
+        connections=(ConnectionRule(name="all"),) if connections else (),
     )
     return Access(closed=True, grants=(grant,))
 
@@ -432,7 +442,7 @@ def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=allowed)
     sidecar.wait_for(other)
     mine = connected(sidecar, port)
-    grant = Grant(origin=TARGET, sources=(CLIENT,), port=other.port, connections=(Connections(name="all"),))
+    grant = Grant(origin=TARGET, sources=(CLIENT,), port=other.port, connections=(ConnectionRule(name="all"),))
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=Access(closed=True, grants=(grant,)))
     assert ends(sidecar, mine)
     assert echoes(sidecar, connected(sidecar, other))

@@ -24,13 +24,13 @@ from headgate.envoy.stats_sink import BOUNDS
 from headgate.envoy.traffic_stats import parse_code
 from headgate.envoy.upstream_tls import MESH_ALPN
 from headgate.envoy.view import Node
-from headgate.model.latency import BOUNDS_US
+from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as RequestPath
 from headgate.model.routing import (
     Access,
     Broken,
-    Connections,
+    ConnectionRule,
     Endpoint,
     Endpoints,
     Frontend,
@@ -40,7 +40,7 @@ from headgate.model.routing import (
     Mirror,
     PortRef,
     Protocol,
-    Requests,
+    RequestRule,
     Route,
     RouteTable,
     Split,
@@ -440,13 +440,13 @@ def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar
 
 # --- what access rules refuse
 
-BOOKS = Requests(name="books/look", match=Match(path=RequestPath(kind="exact", value="/books")))
+BOOKS = RequestRule(name="books/look", match=Match(path=RequestPath(kind="exact", value="/books")))
 ORIGIN = Key("access.smi-spec.io", "TrafficTarget", "default", "target")
 
 
 def only(*sources: str) -> Access:
     """Only these identities may read /books, and connect."""
-    grant = Grant(origin=ORIGIN, sources=sources, requests=(BOOKS,), connections=(Connections(name="all"),))
+    grant = Grant(origin=ORIGIN, sources=sources, requests=(BOOKS,), connections=(ConnectionRule(name="all"),))
     return Access(closed=True, grants=(grant,))
 
 
@@ -515,7 +515,7 @@ def test_a_sidecar_whose_rules_allow_no_caller_counts_every_connection_as_refuse
 def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
     """Return what a port that is not HTTP answers a client of the mesh."""
     with contextlib.suppress(OSError), socket.create_connection(Address(ADDRESS, port.port)) as plain:
-        name = server_name(port.spoken[0].services[0], DOMAIN)
+        name = server_name(port.protocols[0].services[0], DOMAIN)
         with tls.wrap_socket(plain, server_hostname=name) as client:
             client.sendall(b"hello\n")
             return b"".join(iter(lambda: client.recv(4096), b""))

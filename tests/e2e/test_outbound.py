@@ -21,10 +21,10 @@ from headgate.model.routing import (
     Endpoint,
     Grant,
     InboundPort,
+    PortProtocol,
     PortRef,
     Protocol,
     Route,
-    Spoken,
     TlsMode,
     Workload,
 )
@@ -150,8 +150,8 @@ def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, tls_mode):
     """Both sides as headgate makes them: a pod calls a Service that is itself, through its own proxy twice."""
     server, address = rig.server("app"), rig.free()
     ref = PortRef("default/web", 80)
-    spoken = (Spoken(protocol=protocol, services=(ref,)),)
-    port = InboundPort(port=address.port, application=server.port, spoken=spoken)
+    spoken = (PortProtocol(protocol=protocol, services=(ref,)),)
+    port = InboundPort(port=address.port, application=server.port, protocols=spoken)
     place = Endpoint(address=address.host, port=address.port, identity=CLIENT if tls_mode.clients_use_tls else "")
     mesh = rig.mesh({"web": [place]}, protocol=protocol)
     (own,) = mesh.workloads
@@ -179,7 +179,7 @@ def test_a_request_that_no_route_matches_is_not_taken_for_one_to_nobody(rig, sco
 def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
     """D21 `deny`: the sidecar isn't told of a Service until a TrafficTarget lets its account call one of the pods."""
     server = rig.server("web", BLUE)
-    port = InboundPort(port=server.port, application=server.port, spoken=(Spoken(protocol=Protocol.HTTP),))
+    port = InboundPort(port=server.port, application=server.port, protocols=(PortProtocol(protocol=Protocol.HTTP),))
     mesh = rig.mesh({"web": [server.endpoint()]})
 
     def push(*sources):

@@ -19,7 +19,7 @@ from headgate.model.requests import (
     Timeouts,
 )
 from headgate.model.requests import Path as PathMatch
-from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, Step, Target
+from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, SplitMatch, Target
 from headgate.resources.meta import Key
 
 
@@ -78,9 +78,9 @@ def regex(value: str) -> PathMatch:
 )
 def test_a_path_fits_several_conditions_whatever_the_query(rig, paths, fitting, beside, outside):
     """A rule of a route for one path, in which a split's matches for another one decide (D13)."""
-    step = Step(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
+    step = SplitMatch(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
     rig.apply(
-        rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), steps=(step,), **rule()),
+        rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), split_matches=(step,), **rule()),
         rig.route("two", match=Match(path=paths[0]), **rule()),
         rig.route("other"),
     )

@@ -13,9 +13,9 @@ from tests.e2e.manifests import annotated, external, split
 from tests.e2e.wire import Address, Client, Request
 from tests.e2e.world import World, until
 
-from headgate.compiler.splits import Seat, seated
+from headgate.compiler.splits import StickyBackend, with_slots
+from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.routing import PortRef, Split, Sticky, Target
-from headgate.model.slots import side_of, slot_of
 
 USERS = tuple(f"user-{number}" for number in range(300))
 Sides = Mapping[str, str]
@@ -211,12 +211,12 @@ def test_the_proxy_finds_each_user_where_explain_says(world: World, namespace: s
     headers = {user: {"cookie": f"a=b; user={user}"} if kind == "cookie" else {"user": user} for user in USERS}
     found = ask_all(world, {user: request._replace(headers=headers[user]) for user in USERS})
     split = world.get("trafficsplit/web", namespace)
-    seats = [Seat(PortRef(f"{namespace}/{item['service']}", 8080)) for item in split["spec"]["backends"]]
+    seats = [StickyBackend(PortRef(f"{namespace}/{item['service']}", 8080)) for item in split["spec"]["backends"]]
     weights = zip(seats, (60, 30, 10), strict=True)
     targets = tuple(Target(ref=seat.ref, weight=weight) for seat, weight in weights)
-    sticky = seated(Split(targets=targets), Sticky(kind="source"), seats).sticky
+    sticky = with_slots(Split(targets=targets), Sticky(kind="source"), seats).sticky
     assert sticky is not None
-    told = {user: side_of(sticky, slot_of(user)).ref for user in USERS}
+    told = {user: slot_range_at(sticky, slot_of(user)).ref for user in USERS}
     assert {user: f"{namespace}/web-{who}" for user, who in found.items()} == {
         user: ref.service if ref else "" for user, ref in told.items()
     }

@@ -12,31 +12,31 @@ from headgate.model.identities import Credential, PrivateText
 from headgate.model.requests import ANY
 from headgate.model.routing import (
     Access,
-    Connections,
+    ConnectionRule,
     Grant,
     InboundPort,
+    PortProtocol,
     PortRef,
     Probe,
     Protocol,
-    Requests,
-    Spoken,
+    RequestRule,
     TlsMode,
     Workload,
 )
 from headgate.resources.meta import Key
 
-HTTP = Spoken(protocol=Protocol.HTTP, services=(PortRef("default/web", 80),))
-TCP = Spoken(protocol=Protocol.TCP, services=(PortRef("default/db", 5432),))
-WEB = InboundPort(port=8080, application=18080, spoken=(HTTP,))
-DATABASE = InboundPort(port=5432, application=15432, spoken=(TCP,))
-SHARED = InboundPort(port=9090, application=19090, spoken=(HTTP, TCP))
+HTTP = PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/web", 80),))
+TCP = PortProtocol(protocol=Protocol.TCP, services=(PortRef("default/db", 5432),))
+WEB = InboundPort(port=8080, application=18080, protocols=(HTTP,))
+DATABASE = InboundPort(port=5432, application=15432, protocols=(TCP,))
+SHARED = InboundPort(port=9090, application=19090, protocols=(HTTP, TCP))
 CLIENT = "spiffe://cluster.local/ns/default/sa/client"
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
 ALL = Grant(
     origin=TARGET,
     sources=(CLIENT,),
-    requests=(Requests(name="all/any", match=ANY),),
-    connections=(Connections(name="any"),),
+    requests=(RequestRule(name="all/any", match=ANY),),
+    connections=(ConnectionRule(name="any"),),
 )
 CLOSED = Access(closed=True, grants=(ALL,))
 POD = Workload(
@@ -175,7 +175,7 @@ def test_a_transparent_sidecar_listens_for_redirected_connections_and_calls_from
 
 
 def test_what_is_sent_to_the_sidecars_own_ports_does_not_go_round_in_circles():
-    taken = InboundPort(port=15006, application=15006, spoken=(HTTP,))
+    taken = InboundPort(port=15006, application=15006, protocols=(HTTP,))
     found = chains(pod(ports=(WEB, taken)))
     assert [name for name in found if name.startswith("15006/")] == ["15006/closed"]
 

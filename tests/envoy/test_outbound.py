@@ -20,12 +20,12 @@ from headgate.model.routing import (
     InboundPort,
     Mesh,
     Mirror,
+    PortProtocol,
     PortRef,
     Protocol,
     Route,
     RouteTable,
     Split,
-    Spoken,
     Target,
     Workload,
 )
@@ -321,7 +321,7 @@ def test_names_of_pods_and_of_their_clusters_are_read_back():
 
 def closed(number, *sources):
     grants = (Grant(origin=Key("access.smi-spec.io", "TrafficTarget", "default", "t"), sources=sources),)
-    ports = (InboundPort(port=80, application=80, spoken=(Spoken(protocol=Protocol.HTTP),)),)
+    ports = (InboundPort(port=80, application=80, protocols=(PortProtocol(protocol=Protocol.HTTP),)),)
     found = workload(number, ports=ports, access=Access(closed=True, grants=grants))
     return structs.replace(found, name=f"default/server-{number}", address=f"10.1.0.{number}")
 

@@ -11,13 +11,13 @@ from headgate.model.routing import (
     AMBIGUOUS_PATH,
     OPEN,
     Access,
-    Connections,
+    ConnectionRule,
     Grant,
     InboundPort,
+    PortProtocol,
     PortRef,
     Protocol,
-    Requests,
-    Spoken,
+    RequestRule,
 )
 from headgate.resources.meta import Key
 
@@ -26,17 +26,17 @@ TARGET = Key("access.smi-spec.io", "TrafficTarget", "shop", "cars")
 PORT = InboundPort(
     port=8080,
     application=8080,
-    spoken=(
-        Spoken(protocol=Protocol.HTTP, services=(PortRef("shop/web", 80),)),
-        Spoken(protocol=Protocol.TCP, services=(PortRef("shop/raw", 9000),)),
+    protocols=(
+        PortProtocol(protocol=Protocol.HTTP, services=(PortRef("shop/web", 80),)),
+        PortProtocol(protocol=Protocol.TCP, services=(PortRef("shop/raw", 9000),)),
     ),
 )
 
 
 def grant(*, match=None, ports=None, **more):
     more = {"origin": TARGET, "sources": (ONE,), **more}
-    requests = (Requests(name="routes/match", match=match),) if match is not None else ()
-    connections = (Connections(name="raw", ports=ports),) if ports is not None else ()
+    requests = (RequestRule(name="routes/match", match=match),) if match is not None else ()
+    connections = (ConnectionRule(name="raw", ports=ports),) if ports is not None else ()
     return Grant(requests=requests, connections=connections, **more)
 
 

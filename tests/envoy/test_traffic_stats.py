@@ -13,7 +13,7 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
 from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, route_name_without_cluster
-from headgate.model import latency
+from headgate.model import latency_buckets
 from headgate.model.routing import Endpoint, PortRef, Protocol
 from headgate.telemetry.counters import histogram
 
@@ -149,9 +149,11 @@ def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing()
 
 def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets():
     (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
-    assert histogram.BOUNDS_US == latency.BOUNDS_US
+    assert histogram.BOUNDS_US == latency_buckets.BOUNDS_US
     assert tuple(setting.buckets) == stats_sink.BOUNDS
-    assert all(0.99 * bound < given < bound for given, bound in zip(stats_sink.BOUNDS, latency.BOUNDS_US, strict=True))
+    assert all(
+        0.99 * bound < given < bound for given, bound in zip(stats_sink.BOUNDS, latency_buckets.BOUNDS_US, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])

@@ -18,7 +18,7 @@ from tests.golden import sidecars
 from headgate.cli.compile import Stage, documents
 from headgate.cli.output import yaml_text
 from headgate.compiler.compile import compile_mesh
-from headgate.compiler.reasons import EXPLAINED, Reason
+from headgate.compiler.reasons import REASONS, Reason
 from headgate.compiler.report import Compiled
 from headgate.envoy import names
 from headgate.envoy.view import sidecar
@@ -146,4 +146,4 @@ def test_every_reason_is_explained_to_users(reason):
     assert len(rows) == 1
     assert f"| {reason.condition.value} |" in rows[0]
     assert f"| {reason.severity.value} |" in rows[0]
-    assert EXPLAINED[reason].meaning in rows[0]
+    assert REASONS[reason].meaning in rows[0]

@@ -7,20 +7,20 @@ from headgate.model.check import check
 from headgate.model.routing import (
     Access,
     Broken,
-    Connections,
+    ConnectionRule,
     Endpoint,
     Endpoints,
     Frontend,
     Grant,
     InboundPort,
     Mesh,
+    PortProtocol,
     PortRef,
     Protocol,
     Route,
     RouteTable,
-    Side,
+    SlotRange,
     Split,
-    Spoken,
     Sticky,
     Target,
     TlsMode,
@@ -58,7 +58,7 @@ def test_weights_that_envoy_would_refuse():
 
 
 def test_slots_that_are_not_the_weights():
-    sticky = Sticky(kind="source", sides=(Side(slots=9_000, ref=WEB), Side(slots=500)))
+    sticky = Sticky(kind="source", slot_ranges=(SlotRange(slots=9_000, ref=WEB), SlotRange(slots=500)))
     split = Split(targets=(Target(ref=WEB, weight=9_000),), broken=(Broken(weight=1_000, reason="X"),), sticky=sticky)
     table = RouteTable(ref=WEB, routes=(Route(split=split),))
     found = Mesh(domain="d", frontends=FRONTENDS, tables=(table,), endpoints=(Endpoints(ref=WEB, ready=()),))
@@ -68,11 +68,11 @@ def test_slots_that_are_not_the_weights():
     )
 
 
-HTTP = (Spoken(protocol=Protocol.HTTP),)
-PORT = InboundPort(port=80, application=80, spoken=HTTP)
-BEHIND = InboundPort(port=80, application=90, spoken=HTTP)
+HTTP = (PortProtocol(protocol=Protocol.HTTP),)
+PORT = InboundPort(port=80, application=80, protocols=HTTP)
+BEHIND = InboundPort(port=80, application=90, protocols=HTTP)
 POD = Workload(name="default/a", address="10.0.0.1", identity="spiffe://cluster.local/ns/default/sa/a", ports=(PORT,))
-GRANT = Grant(origin=Key("", "T", "default", "t"), sources=("spiffe://x",), connections=(Connections(name="all"),))
+GRANT = Grant(origin=Key("", "T", "default", "t"), sources=("spiffe://x",), connections=(ConnectionRule(name="all"),))
 
 
 def faults(*workloads):
@@ -100,8 +100,8 @@ def test_workloads_that_nobody_could_tell_apart(what, other):
         ({"ports": (PORT, PORT)}, "a port twice"),
         ({"ports": (BEHIND,)}, "listens elsewhere"),
         ({"ports": (PORT,), "capture": "explicit"}, "where something else does"),
-        ({"ports": (InboundPort(port=80, application=80, spoken=()),)}, "no protocol"),
-        ({"ports": (InboundPort(port=80, application=80, spoken=HTTP * 2),)}, "or one twice"),
+        ({"ports": (InboundPort(port=80, application=80, protocols=()),)}, "no protocol"),
+        ({"ports": (InboundPort(port=80, application=80, protocols=HTTP * 2),)}, "or one twice"),
         ({"access": Access(grants=(GRANT,))}, "is open"),
         ({"access": Access(closed=True, grants=(GRANT,)), "target_tls_mode": TlsMode.PLAIN}, "takes no TLS"),
         ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "has a grant without sources"),

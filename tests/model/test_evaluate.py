@@ -6,6 +6,7 @@ import pytest
 
 from headgate.model.authorities import resolve
 from headgate.model.evaluate import Unmet, best_host, decide
+from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text
 from headgate.model.routing import (
     Broken,
@@ -23,7 +24,6 @@ from headgate.model.routing import (
     Sticky,
     Target,
 )
-from headgate.model.slots import slot_of
 
 WEB = PortRef("default/web", 80)
 V1 = PortRef("default/web-v1", 80)
@@ -61,7 +61,7 @@ def test_the_first_route_that_matches_decides_and_the_others_say_why_not():
     fits = Route(match=Match(methods=("GET",)), split=to((V2, 1)))
     decision = decide(mesh(fails, fits, fails), WEB, Request())
     assert decision.route == fits
-    assert [item.unmet for item in decision.trail] == [Unmet(part="method", wanted="PUT", found="GET"), None]
+    assert [item.unmet for item in decision.tried] == [Unmet(part="method", wanted="PUT", found="GET"), None]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headgate.model.routing import PortRef, Side, Sticky
-from headgate.model.slots import side_of, slot_of, xxh64
+from headgate.model.hash_slots import slot_of, slot_range_at, xxh64
+from headgate.model.routing import PortRef, SlotRange, Sticky
 
 V1 = PortRef("default/v1", 80)
 ISHMAEL = b"Call me Ishmael. Some years ago--never mind how long precisely-"
@@ -28,9 +28,9 @@ def test_a_slot_is_one_of_ten_thousand():
 
 
 def test_the_sides_share_the_slots_in_their_order():
-    sticky = Sticky(kind="source", sides=(Side(slots=1, ref=V1), Side(slots=9_999)))
-    assert side_of(sticky, 0).ref == V1
-    assert side_of(sticky, 1).ref is None
-    assert side_of(sticky, 9_999).ref is None
+    sticky = Sticky(kind="source", slot_ranges=(SlotRange(slots=1, ref=V1), SlotRange(slots=9_999)))
+    assert slot_range_at(sticky, 0).ref == V1
+    assert slot_range_at(sticky, 1).ref is None
+    assert slot_range_at(sticky, 9_999).ref is None
     with pytest.raises(ValueError, match="no side"):
-        side_of(sticky, 10_000)
+        slot_range_at(sticky, 10_000)

@@ -11,7 +11,7 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import LISTENER, ROUTES
 from headgate.envoy.inbound_chains import RBAC
 from headgate.envoy.view import sidecar
-from headgate.model.admittance import admit
+from headgate.model.authorization import authorize
 from headgate.model.identities import spiffe_id
 from headgate.model.requests import Request
 from headgate.plane.feed import snapshot_of
@@ -44,10 +44,10 @@ def let_in(mesh, *, closed_only=False):
         for item in mesh.workloads
         if item.access.closed or not closed_only
         for port in item.ports
-        for spoken in port.spoken
+        for spoken in port.protocols
         for caller in CALLERS
         for index, request in enumerate(REQUESTS)
-        if admit(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
+        if authorize(item, port.port, protocol=spoken.protocol, identity=caller, request=request).allowed
     }
 
 

@@ -17,7 +17,7 @@ from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
 from headgate.model.check import check
-from headgate.model.slots import TOTAL
+from headgate.model.hash_slots import TOTAL
 from headgate.plane.feed import snapshot_of
 from headgate.settings import Settings
 
@@ -235,5 +235,5 @@ def test_what_was_compiled_before_does_not_matter(history, random):
         fresh = snapshot_of(world)
         objects = {key: before.objects.get(key) for key in fresh.objects}
         shared = {key: objects[key] if objects[key] == item else item for key, item in fresh.objects.items()}
-        before = Snapshot(0, shared, fresh.mistakes, remains=fresh.remains)
+        before = Snapshot(0, shared, fresh.mistakes, fail_closed=fresh.fail_closed)
         assert compiler.compile(before, Settings()) == compile_mesh(fresh, Settings())

@@ -12,7 +12,7 @@ from headgate.cli.check import check_files
 from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import EXIT_NO, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
-from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, Selected, Verdict
+from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, SelectedPods, StatusCondition
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project, sidecar
@@ -118,7 +118,7 @@ def _report(report: Report) -> Mapping[str, Any]:
 
 
 def _parent(item: ParentStatus) -> Mapping[str, Any]:
-    found = {"about": str(item.about), "parent": str(item.parent), "conditions": _conditions(item.verdicts)}
+    found = {"about": str(item.about), "parent": str(item.parent), "conditions": _conditions(item.conditions)}
     ports = [*map(str, item.ports), *item.gateway_ports]
     return found | {"ports": ports} if ports else found
 
@@ -127,26 +127,26 @@ def _gateway(item: GatewayOutcome) -> Mapping[str, Any]:
     return {
         "about": str(item.about),
         "ports": list(item.ports),
-        "conditions": _conditions(item.verdicts),
+        "conditions": _conditions(item.conditions),
         "listeners": [
             {
                 "name": listener.name,
                 "attached": listener.attached,
                 "kinds": [kind for _, kind in listener.kinds],
-                "conditions": _conditions(listener.verdicts),
+                "conditions": _conditions(listener.conditions),
             }
             for listener in item.listeners
         ],
     }
 
 
-def _selected(item: Selected) -> Mapping[str, Any]:
+def _selected(item: SelectedPods) -> Mapping[str, Any]:
     found = {"about": str(item.about), "workloads": list(item.workloads)}
     return found | ({"without_sidecar": list(item.without_sidecar)} if item.without_sidecar else {})
 
 
-def _conditions(verdicts: Iterable[Verdict]) -> list[str]:
-    return [f"{item.type}={item.status}, {item.reason}: {item.message}" for item in verdicts]
+def _conditions(conditions: Iterable[StatusCondition]) -> list[str]:
+    return [f"{item.type}={item.status}, {item.reason}: {item.message}" for item in conditions]
 
 
 def _resources(mesh: Mesh, node: Node) -> Iterator[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from headgate.cli.output import EXIT_NO, Format, answer, note, stdout, usage_err
 from headgate.cli.try_command import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
-from headgate.compiler.requests import Asked, BadRequest, check, explain_request
+from headgate.compiler.request_spec import BadRequest, RequestSpec, check, explain_request
 from headgate.errors import HeadgateError
 from headgate.settings import Settings
 
@@ -80,7 +80,7 @@ def explain_(
     *before, url = what
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
-    request = Asked(
+    request = RequestSpec(
         url=url,
         method=parse_method(before[0] if before else "GET"),
         headers=parse_headers(header or (), fixed=FIXED - {CONNECTION}),

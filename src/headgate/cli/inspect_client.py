@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.cli.connection import find_api
 from headgate.compiler.explain import Explanation
-from headgate.compiler.requests import Asked
+from headgate.compiler.request_spec import RequestSpec
 from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
@@ -57,7 +57,7 @@ class InspectClient:
         """Return the status of the mesh."""
         return await self.get(f"{resource_path('meshstatuses')}/{MESH}", MeshStatus)
 
-    async def explanation(self, asked: Asked) -> Explanation:
+    async def explanation(self, asked: RequestSpec) -> Explanation:
         """Return the explanation of a request. Raises NotFound when the request names an object that does not exist."""
         query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
         headers = [f"{name}: {value}" for name, value in asked.headers]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from headgate.compiler.explain import PLAIN, Explanation
-from headgate.compiler.reasons import Condition, Reason
+from headgate.compiler.reasons import ConditionType, Reason
 from headgate.resources.meta import Object, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings
@@ -76,7 +76,7 @@ def root_of(split: Object) -> str:
 
 def _is_accepted(split: Object) -> bool:
     conditions = {item["type"]: item["status"] for item in (split.get("status") or {}).get("conditions") or ()}
-    return conditions.get(Condition.ACCEPTED.value) == "True"
+    return conditions.get(ConditionType.ACCEPTED.value) == "True"
 
 
 def _split_shares(service: str, port: int, split: Object, backends: Sequence[Mapping[str, object]]) -> ExpectedShares:

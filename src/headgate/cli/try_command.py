@@ -22,8 +22,8 @@ from headgate.cli.output import EXIT_NO, Format, answer, note, stderr, stdout, u
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
 from headgate.cli.shares import DOMAIN, FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
 from headgate.compiler.protocols import protocol_of
-from headgate.compiler.requests import Asked, BadRequest, read_client
-from headgate.compiler.requests import Client as Caller
+from headgate.compiler.request_spec import BadRequest, RequestSpec, read_client
+from headgate.compiler.request_spec import Client as Caller
 from headgate.compiler.services import HEADLESS
 from headgate.errors import HeadgateError, NotFound
 from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
@@ -204,7 +204,7 @@ async def _run(
     services, _ = await client.items(SERVICE)
     service, port = resolve(target, services, sender.namespace)
     splits, _ = await client.items(TRAFFIC_SPLIT)
-    asked = Asked(
+    asked = RequestSpec(
         url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.namespace
     )
     found = await inspect_client.explanation(asked)

@@ -9,8 +9,8 @@ from msgspec import structs
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.compiler.unenforced import cause_at
-from headgate.model.admittance import Admittance, admit, allowing, port_of, protocol_at
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.authorization import Authorization, authorize, grants_allowing, port_of, protocol_at
 from headgate.model.identities import gateway_id, parse_id, spiffe_id
 from headgate.model.requests import Request
 from headgate.model.routing import Endpoint, PortRef, Protocol, Workload
@@ -117,9 +117,9 @@ class Arrivals:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
         known = bool(endpoint.identity and self._caller.identity)
         if endpoint.resolved:
-            answer, remedy = Admittance(allowed=True, why="it is outside the mesh, which does not ask who calls"), ""
+            answer, remedy = Authorization(allowed=True, why="it is outside the mesh, which does not ask who calls"), ""
         elif workload is None:
-            answer, remedy = Admittance(allowed=True, why="it has no sidecar, and nothing else asks who calls"), ""
+            answer, remedy = Authorization(allowed=True, why="it has no sidecar, and nothing else asks who calls"), ""
         else:
             answer, remedy = self._asked(workload, endpoint, ref, request=request, known=known)
         return Arrival(
@@ -136,23 +136,23 @@ class Arrivals:
 
     def _asked(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, known: bool
-    ) -> tuple[Admittance, str]:
+    ) -> tuple[Authorization, str]:
         """Return the sidecar's answer, and what would make it another one."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
-            return Admittance(allowed=True, why=_PAST[cause].format(port=endpoint.port)), ""
+            return Authorization(allowed=True, why=_PAST[cause].format(port=endpoint.port)), ""
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
         protocol = protocol_at(port, ref, known=known) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if known else ""
         request = _onward(request, protocol)
-        answer = admit(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
+        answer = authorize(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
         if answer.allowed or answer.status:
             return answer, ""
         if not known:
             return answer, self._to_be_known(workload)
         others = [
             f"TrafficTarget {grant.origin.namespace}/{grant.origin.name}"
-            for grant in allowing(workload, endpoint.port, protocol=protocol, request=request)
+            for grant in grants_allowing(workload, endpoint.port, protocol=protocol, request=request)
         ]
         return answer, self._to_be_allowed(workload, others)
 

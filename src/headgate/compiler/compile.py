@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from headgate.compiler import protocols, services, witness
+from headgate.compiler import protocols, services, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import GatewayApi
 from headgate.compiler.gateway_api.routes import repeated_names
-from headgate.compiler.protocols import Choice
+from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
-from headgate.compiler.secured import secure
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.splits import Claims, plain_table
+from headgate.compiler.splits import SplitCompiler, plain_table
+from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, has_sidecar, pod_ports, workloads
 from headgate.model.routing import (
     LONGEST_CONNECTION_S,
@@ -36,14 +36,14 @@ from headgate.settings import Settings
 CONNECTION_SHARE = 4
 """A certificate has two fifths of its life left at least while it is renewed in time: so a connection that begins with it,
 and lasts for a quarter of a life, ends before it does."""
-SECURING = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
+POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds that say how workloads may be called."""
 A = TypeVarTuple("A")
 R = TypeVar("R")
-ALL_ARRIVED: Mapping[str, TlsMode] = MappingProxyType({})
+NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 
 
-def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = ALL_ARRIVED) -> Compiled:
+def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS) -> Compiled:
     """Compile one snapshot. Never raises for what users wrote: their mistakes are findings.
 
     `tls_modes` has the mode in force for each workload (`namespace/pod`) whose mTLS migration is not finished.
@@ -51,16 +51,16 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
     return Compiler().compile(snapshot, settings, tls_modes)
 
 
-class Served(NamedTuple):
+class PlainServices(NamedTuple):
     """What Services say by themselves, by Service port where nothing else is said."""
 
     frontends: tuple[Frontend, ...]
-    choices: Mapping[PortRef, Choice]
+    choices: Mapping[PortRef, ProtocolChoice]
     plain: Mapping[PortRef, RouteTable]
     findings: tuple[Finding, ...]
 
 
-class Places(NamedTuple):
+class ServiceEndpoints(NamedTuple):
     """What Services lead to: their ready endpoints, and for each Service the ports of pods, ready or not."""
 
     endpoints: tuple[Endpoints, ...]
@@ -83,23 +83,23 @@ class Compiler:
         self._tables: dict[PortRef, RouteTable] = {}
 
     def compile(
-        self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = ALL_ARRIVED
+        self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS
     ) -> Compiled:
         """Compile a snapshot, as `compile_mesh` does."""
         self._last = snapshot.following(self._last)
         written = self._part(snapshot, Service)
         served = self._once(_served, written, settings)
-        places = self._once(self._places, snapshot.services, snapshot.slices, settings.domain)
-        claims = Claims(snapshot, places.ready, served.choices, settings)
+        service_endpoints = self._once(self._service_endpoints, snapshot.services, snapshot.slices, settings.domain)
+        claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
         for key, split in snapshot.splits:
             claims.add(key, split)
         tables = tuple(claims.tables(served.plain))
         api = GatewayApi(snapshot, claims.ready, tables, settings)
-        placed = self._part(snapshot, Service, Pod)
-        running = self._once(workloads, placed, places.led, settings, roots(tables))
-        guarded = self._part(snapshot, Service, Pod, *SECURING)
-        secured = self._once(secure, guarded, places.led, settings, running, dict(tls_modes))
-        known = self._once(self._identified, places.endpoints, secured.workloads)
+        service_pods = self._part(snapshot, Service, Pod)
+        running = self._once(workloads, service_pods, service_endpoints.led, settings, roots(tables))
+        policy_objects = self._part(snapshot, Service, Pod, *POLICY_KINDS)
+        policies = self._once(apply_policies, policy_objects, service_endpoints.led, settings, running, dict(tls_modes))
+        known = self._once(self._identified, service_endpoints.endpoints, policies.workloads)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -111,20 +111,20 @@ class Compiler:
                 gateways=api.ports(),
                 tables=self._kept(api.tables()),
                 endpoints=known,
-                workloads=secured.workloads,
+                workloads=policies.workloads,
             ),
             self._once(external_hosts, known),
         )
         findings = [
             *served.findings,
-            *self._once(protocols.conflicts, written, served.choices, places.endpoints),
-            *self._once(services.target_ports, placed),
+            *self._once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
+            *self._once(services.target_ports, service_pods),
             *repeated_names(snapshot),
             *_invalid(snapshot),
             *claims.findings,
             *api.findings,
-            *secured.findings,
-            *witness.findings(snapshot, mesh),
+            *policies.findings,
+            *unreachable_routes.findings(snapshot, mesh),
         ]
         report = Report(
             seen=self._seen(snapshot),
@@ -132,13 +132,13 @@ class Compiler:
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
             parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
             gateways=tuple(api.outcomes(mesh.gateways)),
-            selected=secured.selected,
+            selected=policies.selected,
         )
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return the objects of some kinds, as the same value as last time if they are the same."""
-        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.remains)
+        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.fail_closed)
         last = self._parts.get(shapes)
         if last is None or last[0] != source:
             last = source, snapshot.only(*shapes).following(last[1] if last else Snapshot())
@@ -158,17 +158,19 @@ class Compiler:
         self._results[stage] = known
         return [result for _, result in known.values()]
 
-    def _places(
+    def _service_endpoints(
         self, listed: Mapping[str, tuple[Key, Service]], slices: Mapping[str, tuple[EndpointSlice, ...]], domain: str
-    ) -> Places:
+    ) -> ServiceEndpoints:
         sources = {name: (name, item, slices.get(name, ())) for name, (_, item) in listed.items()}
         found = self._each(endpoints, {name: (*source, domain) for name, source in sources.items()})
         flat = tuple(entry for entries in found for entry in entries)
-        return Places(flat, {entry.ref: entry.ready for entry in flat}, tuple(self._each(pod_ports, sources)))
+        return ServiceEndpoints(flat, {entry.ref: entry.ready for entry in flat}, tuple(self._each(pod_ports, sources)))
 
-    def _identified(self, places: Iterable[Endpoints], workloads: tuple[Workload, ...]) -> tuple[Endpoints, ...]:
+    def _identified(
+        self, service_endpoints: Iterable[Endpoints], workloads: tuple[Workload, ...]
+    ) -> tuple[Endpoints, ...]:
         known = self._once(identities, workloads)
-        return tuple(self._each(identified, {entry.ref: (entry, known) for entry in places}))
+        return tuple(self._each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
         """Return tables as the very objects of the last compilation where they are equal."""
@@ -186,7 +188,7 @@ class Compiler:
         return found
 
 
-def _served(snapshot: Snapshot, settings: Settings) -> Served:
+def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
     owners = services.address_owners(snapshot.services)
     frontends = {name: services.frontend(name, item, owners, settings) for name, (_, item) in snapshot.services.items()}
     choices = protocols.choices(snapshot)
@@ -196,7 +198,7 @@ def _served(snapshot: Snapshot, settings: Settings) -> Served:
         for name, (key, item) in snapshot.services.items()
         for found in services.findings(key, item, frontends[name], owners, settings)
     ]
-    return Served(
+    return PlainServices(
         frontends=tuple(front for front in frontends.values() if front.ports),
         choices=choices,
         plain={ref: plain_table(ref, choices[ref].protocol) for ref in refs},
@@ -219,7 +221,7 @@ def _invalid(snapshot: Snapshot) -> list[Finding]:
 
 def _left(snapshot: Snapshot, key: Key) -> str:
     """Say what an object with mistakes does all the same."""
-    left = snapshot.remains.get(key)
+    left = snapshot.fail_closed.get(key)
     if isinstance(left, TrafficTarget):
         return (
             f"; until it is corrected, it keeps ServiceAccount {left.spec.destination.name} closed and allows nothing"

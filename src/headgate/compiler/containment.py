@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from headgate.compiler.samples import always_begins, beginning, matches_everything
+from headgate.compiler.regex_samples import always_begins, beginning, matches_everything
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Header, Match, Path, Query, Text
 
@@ -73,7 +73,7 @@ def _follows(wide: Text, narrow: Text | None, *, there: bool) -> bool:
     return not narrow.regex and text_fits(wide, narrow.value)
 
 
-def both(one: Match, other: Match) -> Match | None:
+def intersect(one: Match, other: Match) -> Match | None:
     """Return the match of requests that fit both; None where it is certain that no request does.
 
     The path of `one` stays the path of the result, as a rewrite of the matched prefix is about it; `other` has none of

@@ -13,12 +13,12 @@ from headgate.compiler.protocols import choice_at
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.edits import arriving, location
+from headgate.model.applied_filters import backend_request, redirect_location
 from headgate.model.evaluate import Decision, Portion, decide, host_fits, without_port
+from headgate.model.hash_slots import slot_range_at
 from headgate.model.requests import Filters, HeaderEdit, PathEdit, Redirect, Request
 from headgate.model.routing import GatewayPort, Mesh, Mirror, PortRef, Route, Sticky
 from headgate.model.sanitizing import FORBIDDEN
-from headgate.model.slots import side_of
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 
@@ -132,12 +132,12 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
     decision = decide(compiled.mesh, where, request, caller.home)
-    if decision.place is None and caller.is_scoped and not decision.is_refused:
+    if decision.entry is None and caller.is_scoped and not decision.is_refused:
         refused = Portion(share=Fraction(1), status=FORBIDDEN, reason="no Service that this caller may call")
         decision = structs.replace(decision, shares=(refused,))
     seen = decision.sanitized.request if decision.sanitized else request
     arrivals = Arrivals(compiled, snapshot, caller)
-    place, route = decision.place, decision.route
+    place, route = decision.entry, decision.route
     at_service = place if isinstance(place, PortRef) else None
     gateway = place if isinstance(place, GatewayPort) else None
     return Explanation(
@@ -161,7 +161,7 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
             copy for mirror in decision.mirrors if mirror.numerator for copy in _copies(mirror, seen, arrivals)
         ),
         filters=tuple(_route_filters(route)) if route else (),
-        location=location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
+        location=redirect_location(seen, route, "https" if gateway and gateway.tls else "http", place.port)
         if route and place
         else "",
         sticky=_sticky(route.split.sticky) if route else "",
@@ -197,7 +197,7 @@ def _origin(route: Route) -> str:
 
 
 def _backend(portion: Portion, route: Route | None, request: Request, arrivals: Arrivals) -> Backend:
-    sent = arriving(request, route, portion.filters) if route else request
+    sent = backend_request(request, route, portion.filters) if route else request
     return Backend(
         service=portion.ref.service if portion.ref else "",
         port=portion.ref.port if portion.ref else 0,
@@ -221,7 +221,7 @@ def _copies(mirror: Mirror, request: Request, arrivals: Arrivals) -> Iterator[Co
 
 
 def _matches(route: Route) -> tuple[str, ...]:
-    return tuple(f"{step.match} of {step.split}" for step in route.steps)
+    return tuple(f"{step.match} of {step.split}" for step in route.split_matches)
 
 
 def _percent(share: Fraction) -> float:
@@ -285,7 +285,7 @@ def _user(decision: Decision) -> str:
     sticky = decision.route.split.sticky if decision.route else None
     if sticky is None or decision.slot is None:
         return ""
-    side = side_of(sticky, decision.slot)
+    side = slot_range_at(sticky, decision.slot)
     return str(side.ref) if side.ref else f"the proxy: {side.status}"
 
 
@@ -305,7 +305,7 @@ def _nothing_left(decision: Decision) -> str:
 
 
 def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tried]:
-    place = decision.place
+    place = decision.entry
     routes: tuple[Route, ...] = ()
     if isinstance(place, PortRef):
         routes = next(table.routes for table in mesh.tables if table.ref == place)
@@ -315,9 +315,9 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
                 routes = entry.routes
             else:
                 yield _other_host(entry.host, decision.host, without_port(request.authority).lower())
-    for candidate in decision.trail:
+    for candidate in decision.tried:
         yield _tried(candidate.route, "failed" if candidate.unmet else "matched", str(candidate.unmet or ""))
-    for route in routes[len(decision.trail) :]:
+    for route in routes[len(decision.tried) :]:
         yield _tried(route, "not tried")
 
 
@@ -333,8 +333,8 @@ def _tried(route: Route, result: str, condition: str = "") -> Tried:
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
     """Yield what is said about the objects that decide here, splits that would like to, and objects about the pods."""
-    about = {candidate.route.origin for candidate in decision.trail}
-    about |= {step.split for candidate in decision.trail for step in candidate.route.steps}
+    about = {candidate.route.origin for candidate in decision.tried}
+    about |= {step.split for candidate in decision.tried for step in candidate.route.split_matches}
     about |= set(_claimants(compiled, snapshot, decision))
     about |= set(_selecting(compiled, decision))
     for finding in compiled.report.findings:
@@ -344,9 +344,9 @@ def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iter
 
 
 def _claimants(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterable[Key]:
-    if not isinstance(decision.place, PortRef):
+    if not isinstance(decision.entry, PortRef):
         return
-    service = decision.place.service
+    service = decision.entry.service
     yield service_key(service)
     named: Mapping[Key, str] = {key: split.spec.service for key, split in snapshot.splits}
     for key, written in named.items():

@@ -62,7 +62,7 @@ GRPC = "grpc"
 speak HTTP/2 anyway, so calling the backend as the client calls is right for both."""
 
 
-class Choice(NamedTuple):
+class ProtocolChoice(NamedTuple):
     """A port's protocol, and why in words that follow it: `tcp, because ...`.
 
     `declared` says whether the Service says it; a backend that says nothing takes what its root has.
@@ -73,23 +73,25 @@ class Choice(NamedTuple):
     declared: bool
 
 
-def protocol_of(port: ServicePort) -> Choice:
+def protocol_of(port: ServicePort) -> ProtocolChoice:
     """Decide what is spoken on a Service port."""
     written = port.app_protocol
     if protocol := _app_protocol(port):
-        return Choice(protocol, f"because the port's appProtocol is {written}", declared=True)
+        return ProtocolChoice(protocol, f"because the port's appProtocol is {written}", declared=True)
     if written:
-        return Choice(Protocol.HTTP, f"because headgate does not know the appProtocol {written}", declared=False)
+        return ProtocolChoice(
+            Protocol.HTTP, f"because headgate does not know the appProtocol {written}", declared=False
+        )
     if port.name.lower() == GRPC:
         why = "because the port's name is grpc; backends are called as clients call"
-        return Choice(Protocol.HTTP_ANY, why, declared=True)
+        return ProtocolChoice(Protocol.HTTP_ANY, why, declared=True)
     if word := _name_word(port.name):
-        return Choice(NAMED[word], f"because the port's name is {port.name}", declared=True)
+        return ProtocolChoice(NAMED[word], f"because the port's name is {port.name}", declared=True)
     why = "because neither appProtocol nor the port's name says what it is"
-    return Choice(Protocol.HTTP, why, declared=False)
+    return ProtocolChoice(Protocol.HTTP, why, declared=False)
 
 
-def choices(snapshot: Snapshot) -> Mapping[PortRef, Choice]:
+def choices(snapshot: Snapshot) -> Mapping[PortRef, ProtocolChoice]:
     """Decide what is spoken on every port that is routed."""
     return {
         PortRef(name, port.port): protocol_of(port)
@@ -98,7 +100,7 @@ def choices(snapshot: Snapshot) -> Mapping[PortRef, Choice]:
     }
 
 
-def choice_at(snapshot: Snapshot, ref: PortRef) -> Choice:
+def choice_at(snapshot: Snapshot, ref: PortRef) -> ProtocolChoice:
     """Decide what is spoken on one port that is routed."""
     _, service = snapshot.services[ref.service]
     return protocol_of(next(port for port in routed_ports(service) if port.port == ref.port))
@@ -128,7 +130,9 @@ def _name_word(name: str) -> str:
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
 
-def conflicts(snapshot: Snapshot, known: Mapping[PortRef, Choice], places: Iterable[Endpoints]) -> tuple[Finding, ...]:
+def conflicts(
+    snapshot: Snapshot, known: Mapping[PortRef, ProtocolChoice], places: Iterable[Endpoints]
+) -> tuple[Finding, ...]:
     """Return each Service that contradicts an older one about a port of a pod (R67)."""
     declared = {ref: choice.protocol for ref, choice in known.items() if choice.declared}
     if len(set(declared.values())) < 2:

@@ -12,7 +12,7 @@ class Severity(enum.StrEnum):
     NOTE = "note"
 
 
-class Condition(enum.StrEnum):
+class ConditionType(enum.StrEnum):
     """The condition of the object's status that a reason makes False."""
 
     ACCEPTED = "Accepted"
@@ -21,11 +21,11 @@ class Condition(enum.StrEnum):
     PROGRAMMED = "Programmed"
 
 
-class Explained(NamedTuple):
+class ReasonInfo(NamedTuple):
     """What belongs to a reason."""
 
     severity: Severity
-    condition: Condition
+    condition: ConditionType
     meaning: str
 
 
@@ -86,16 +86,16 @@ class Reason(enum.Enum):
     @property
     def severity(self) -> Severity:
         """How bad it is."""
-        return EXPLAINED[self].severity
+        return REASONS[self].severity
 
     @property
-    def condition(self) -> Condition:
+    def condition(self) -> ConditionType:
         """The condition that it makes False."""
-        return EXPLAINED[self].condition
+        return REASONS[self].condition
 
 
 _MEANINGS = {
-    (Severity.ERROR, Condition.ACCEPTED): {
+    (Severity.ERROR, ConditionType.ACCEPTED): {
         Reason.INVALID: "The object breaks a rule of its kind; it is ignored.",
         Reason.SELF_REFERENCE: "The split's root is one of its own backends; the root keeps its plain behaviour.",
         Reason.CONFLICTED: "An older object has what this one asks for: a root service, an address, or a listener.",
@@ -107,19 +107,19 @@ _MEANINGS = {
         Reason.INVALID_PARAMETERS: "The Gateway or its class names an object with parameters; headgate has none.",
         Reason.UNSUPPORTED_ADDRESS: "The Gateway asks for an address of a type that headgate does not know; it is not served.",
     },
-    (Severity.ERROR, Condition.RESOLVED_REFS): {
+    (Severity.ERROR, ConditionType.RESOLVED_REFS): {
         Reason.INVALID_CERTIFICATE_REF: "The listener's certificate is missing or can't be used; the listener is not served.",
     },
-    (Severity.ERROR, Condition.PROGRAMMED): {
+    (Severity.ERROR, ConditionType.PROGRAMMED): {
         Reason.ENVOY_REJECTED: "A proxy refused the configuration; it keeps the last one.",
         Reason.NOT_ENFORCED: "Traffic reaches the pod past a sidecar, or it has none, so nothing enforces the object there.",
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it takes and makes no calls until it has one.",
     },
-    (Severity.WARNING, Condition.ACCEPTED): {
+    (Severity.WARNING, ConditionType.ACCEPTED): {
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; the first counts.",
         Reason.PERCENT_IGNORED: "A mirror has percent and fraction; the fraction counts.",
     },
-    (Severity.WARNING, Condition.RESOLVED_REFS): {
+    (Severity.WARNING, ConditionType.RESOLVED_REFS): {
         Reason.SERVICE_NOT_FOUND: "The root Service does not exist; there is nothing to split.",
         Reason.BACKEND_NOT_FOUND: "The backend Service does not exist; it gets no traffic.",
         Reason.PORT_MISMATCH: "The backend Service does not offer the root's port; it gets no traffic on that port.",
@@ -132,11 +132,11 @@ _MEANINGS = {
         Reason.INVALID_ROUTE_KINDS: "The listener names kinds of routes that its protocol can't have; it takes the others.",
         Reason.RULE_NOT_FOUND: "The rule names a route, or a match of it, that does not exist; it allows nothing.",
     },
-    (Severity.WARNING, Condition.BACKENDS_READY): {
+    (Severity.WARNING, ConditionType.BACKENDS_READY): {
         Reason.NO_READY_ENDPOINTS: "The backend has no ready endpoint: the others of a split share its traffic, a route answers its share with 503.",
         Reason.ALL_WEIGHTS_ZERO: "No backend has a weight above 0; requests are answered with an error.",
     },
-    (Severity.WARNING, Condition.PROGRAMMED): {
+    (Severity.WARNING, ConditionType.PROGRAMMED): {
         Reason.STICKY_NOT_APPLICABLE: "The port carries connections, not requests; its users do not stay on their side.",
         Reason.PORT_NOT_BINDABLE: "This user may not listen on the port; it is reachable through the HTTP proxy only.",
         Reason.MATCH_NOT_APPLICABLE: "The port carries connections, not requests; a split with matches does nothing there.",
@@ -153,10 +153,10 @@ _MEANINGS = {
         Reason.COPIES_DROPPED: "A mirror does not keep up; proxies drop copies beyond its limits.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination speaks what the rule is about; it allows nothing.",
     },
-    (Severity.NOTE, Condition.RESOLVED_REFS): {
+    (Severity.NOTE, ConditionType.RESOLVED_REFS): {
         Reason.NO_PODS: "No pod is selected; there is nothing to do until one is.",
     },
-    (Severity.NOTE, Condition.PROGRAMMED): {
+    (Severity.NOTE, ConditionType.PROGRAMMED): {
         Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are not whole 10 000ths; the nearest are used.",
         Reason.NOT_ROUTED: "headgate does not route this port or Service.",
         Reason.CONSUMER_ROUTE: "The route is for clients in its own namespace, which the gateway can't tell from others.",
@@ -164,8 +164,8 @@ _MEANINGS = {
         Reason.FRACTION_ROUNDED: "A mirror's fraction is finer than proxies can count; the nearest millionth is used.",
     },
 }
-EXPLAINED = {
-    reason: Explained(severity, condition, meaning)
+REASONS = {
+    reason: ReasonInfo(severity, condition, meaning)
     for (severity, condition), meanings in _MEANINGS.items()
     for reason, meaning in meanings.items()
 }

@@ -33,7 +33,7 @@ class Share(Value, frozen=True, kw_only=True):
     left_out: Reason | None = None
 
 
-class Outcome(Value, frozen=True, kw_only=True):
+class SplitOutcome(Value, frozen=True, kw_only=True):
     """What a split does on one port of its root."""
 
     about: Key
@@ -41,7 +41,7 @@ class Outcome(Value, frozen=True, kw_only=True):
     shares: tuple[Share, ...]
 
 
-class Verdict(Value, frozen=True, kw_only=True):
+class StatusCondition(Value, frozen=True, kw_only=True):
     """One condition of a status, in the words of the Gateway API: type, True or False, reason, message."""
 
     type: str
@@ -59,7 +59,7 @@ class ParentStatus(Value, frozen=True, kw_only=True):
     about: Key
     index: int
     parent: Key
-    verdicts: tuple[Verdict, ...]
+    conditions: tuple[StatusCondition, ...]
     ports: tuple[PortRef, ...] = ()
     gateway_ports: tuple[int, ...] = ()
 
@@ -70,7 +70,7 @@ class ListenerOutcome(Value, frozen=True, kw_only=True):
     name: str
     attached: int
     kinds: tuple[tuple[str, str], ...]
-    verdicts: tuple[Verdict, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
 class GatewayOutcome(Value, frozen=True, kw_only=True):
@@ -79,10 +79,10 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
     about: Key
     ports: tuple[int, ...]
     listeners: tuple[ListenerOutcome, ...]
-    verdicts: tuple[Verdict, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
-class Selected(Value, frozen=True, kw_only=True):
+class SelectedPods(Value, frozen=True, kw_only=True):
     """The pods (`namespace/pod`) that a TLSConfig or a TrafficTarget is about: those with a sidecar, and those without."""
 
     about: Key
@@ -99,10 +99,10 @@ class Report(Value, frozen=True, kw_only=True):
 
     seen: dict[Key, int]
     findings: tuple[Finding, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[SplitOutcome, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
-    selected: tuple[Selected, ...] = ()
+    selected: tuple[SelectedPods, ...] = ()
 
 
 class Compiled(Value, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class Compiled(Value, frozen=True, kw_only=True):
     report: Report
 
 
-def listed(pods: Sequence[str]) -> str:
+def pod_list(pods: Sequence[str]) -> str:
     """Name pods, a few at most: `pod default/a`, `pods default/a, default/b, default/c and 7 more`."""
     names = ", ".join(pods[:_NAMED_PODS])
     if len(pods) == 1:

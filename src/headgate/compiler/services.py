@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding, listed
+from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Frontend
 from headgate.resources.core import Service, ServicePort
@@ -161,12 +161,12 @@ def _message(port: ServicePort, wanted: int | str, lacking: Sequence[str], pods:
     if isinstance(wanted, str):
         declared = ", ".join(sorted({port.name for port in ports if port.name})) or "none"
         return (
-            f"port {port.port} leads to the port named {wanted}, and no container of {listed(lacking)} has a port of that "
+            f"port {port.port} leads to the port named {wanted}, and no container of {pod_list(lacking)} has a port of that "
             f"name (names: {declared}): callers get 503. Set targetPort to one of them or to a number, or name the port"
         )
     declared = ", ".join(map(str, sorted({port.container_port for port in ports}))) or "none"
     return (
-        f"port {port.port} leads to port {wanted} of {listed(lacking)}, where no container declares it (declared: "
+        f"port {port.port} leads to port {wanted} of {pod_list(lacking)}, where no container declares it (declared: "
         f"{declared}): callers get 503 unless a process listens there. Set targetPort to a declared port, or declare "
         f"containerPort {wanted}"
     )

@@ -41,7 +41,7 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 class Snapshot:
     """`objects` are the typed ones. `mistakes` are of those that can't be used, and of fields that headgate does not read.
 
-    `remains` is what holds of some of those that can't be used (`compiler.remains`).
+    `fail_closed` has the part of an unusable object that stays in force (`compiler.fail_closed`).
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Snapshot:
         objects: Mapping[Key, Resource] | None = None,
         mistakes: Mapping[Key, tuple[Cause, ...]] | None = None,
         *,
-        remains: Mapping[Key, Resource] | None = None,
+        fail_closed: Mapping[Key, Resource] | None = None,
     ) -> None:
         self.revision = revision
         self.objects = objects or {}
         self.mistakes = mistakes or {}
-        self.remains = remains or {}
+        self.fail_closed = fail_closed or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
         """Return the snapshot, with the indexes that an earlier one has made of kinds in which nothing changed since."""
@@ -65,7 +65,7 @@ class Snapshot:
             if listed == before:
                 same.add(shape)
                 self.by_shape[shape] = before
-        known: Mapping[str, Any] = vars(last) if self.remains == last.remains else {}
+        known: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
         vars(self).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
         self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # its own
         return self
@@ -73,7 +73,7 @@ class Snapshot:
     def only(self, *shapes: type[Resource]) -> "Snapshot":
         """Return a snapshot with the objects of some kinds."""
         objects = {key: item for shape in shapes for key, item in self.by_shape.get(shape, ())}
-        return Snapshot(0, objects, self.mistakes, remains=self.remains)
+        return Snapshot(0, objects, self.mistakes, fail_closed=self.fail_closed)
 
     @cached_property
     def by_shape(self) -> dict[type[Resource], Listed]:
@@ -132,7 +132,7 @@ class Snapshot:
     @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
         """Pods that have not ended, by `namespace/name`, sorted."""
-        left = ((key, item) for key, item in self.remains.items() if isinstance(item, Pod))
+        left = ((key, item) for key, item in self.fail_closed.items() if isinstance(item, Pod))
         found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
         return {f"{key.namespace}/{key.name}": pod for key, pod in found if pod.status.phase not in ENDED}
 

@@ -16,16 +16,27 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.protocols import Choice
+from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, group_key, missing, named_matches, permitted, service_key
-from headgate.compiler.report import Finding, Outcome, Share
+from headgate.compiler.report import Finding, Share, SplitOutcome
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import total_weight
+from headgate.model.hash_slots import TOTAL, is_rounded, layout, slot_counts
 from headgate.model.requests import ANY, Match
-from headgate.model.routing import Broken, Endpoint, PortRef, Protocol, Route, RouteTable, Side, Split, Sticky, Target
-from headgate.model.slots import TOTAL, is_rounded, layout, slot_counts
+from headgate.model.routing import (
+    Broken,
+    Endpoint,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    SlotRange,
+    Split,
+    Sticky,
+    Target,
+)
 from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS, STICKY, TrafficSplit
@@ -36,7 +47,7 @@ STICKY_FIELD = f"metadata.annotations.{STICKY}"
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
-class Candidate(Value, frozen=True, kw_only=True):
+class BackendCandidate(Value, frozen=True, kw_only=True):
     """A backend of a split; `reason` says why it can't have traffic, `service` is empty when the name is no name."""
 
     index: int
@@ -49,10 +60,12 @@ class Candidate(Value, frozen=True, kw_only=True):
     protocol: Protocol | None = None
 
 
-class Claims:
+class SplitCompiler:
     """Compiles splits in their order of precedence; the first on a root has it (D8)."""
 
-    def __init__(self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, Choice], settings: Settings) -> None:
+    def __init__(
+        self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, ProtocolChoice], settings: Settings
+    ) -> None:
         self.snapshot = snapshot
         self.ready = ready
         self.settings = settings
@@ -60,7 +73,7 @@ class Claims:
         self.winners: dict[str, Key] = {}
         self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[SplitOutcome] = []
 
     def add(self, key: Key, split: TrafficSplit) -> None:
         """Give the split its root, if it may have it, and say what keeps it from it."""
@@ -142,7 +155,7 @@ class Claims:
             message = f"{written} is split by {winner} already, which is older; delete one of the two"
             yield refuse(Reason.CONFLICTED, "spec.service", message, winner)
 
-    def _candidate(self, key: Key, split: TrafficSplit, index: int) -> Candidate:
+    def _candidate(self, key: Key, split: TrafficSplit, index: int) -> BackendCandidate:
         backend = split.spec.backends[index]
         name = service_name(backend.service, key.namespace, self.settings.domain)
         reason, message = None, ""
@@ -152,11 +165,11 @@ class Claims:
         elif name not in self.snapshot.services:
             reason = Reason.BACKEND_NOT_FOUND
             message = f"{missing(name, backend.service)}; it gets no traffic until it exists"
-        return Candidate(
+        return BackendCandidate(
             index=index, written=backend.service, service=name, weight=backend.weight, reason=reason, message=message
         )
 
-    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[Candidate]) -> Split:
+    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[BackendCandidate]) -> Split:
         keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
         on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
         known = {item.index for item in candidates if item.reason}
@@ -164,11 +177,11 @@ class Claims:
         decided = _decide(on_port, root, keep_share=keep_share)
         if not decided.targets and not any(item.reason is Reason.NO_READY_ENDPOINTS for item in on_port):
             self.findings.append(self._nothing_left(key, root, on_port))
-        decided = self._stuck(key, split, root, decided=decided, on_port=on_port)
-        self.outcomes.append(Outcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
+        decided = self._sticky(key, split, root, decided=decided, on_port=on_port)
+        self.outcomes.append(SplitOutcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
         return decided
 
-    def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[Candidate]) -> Finding:
+    def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
         """Say why no backend gets requests: the weights that are written, or the backends that would have them."""
         effect = self._effect(root, REFUSED)
         weighted = [item for item in on_port if item.weight]
@@ -179,8 +192,8 @@ class Claims:
         message = f"without {names}, no backend with a weight above 0 is left for {root}; {effect}"
         return _finding(key, structs.replace(weighted[0], message=message))
 
-    def _stuck(
-        self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[Candidate]
+    def _sticky(
+        self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[BackendCandidate]
     ) -> Split:
         """Return the split with users that stay on their side, where it asks for that and requests can be told apart."""
         sticky = sticky_of(split.metadata.annotations)
@@ -188,8 +201,8 @@ class Claims:
             return decided
         protocol, why, _ = self.choices[root]
         failing = bool(decided.broken)
-        seats = [
-            Seat(PortRef(item.service, root.port), failing and item.reason is Reason.NO_READY_ENDPOINTS)
+        sticky_backends = [
+            StickyBackend(PortRef(item.service, root.port), failing and item.reason is Reason.NO_READY_ENDPOINTS)
             for item in on_port
         ]
         if not protocol.is_http:
@@ -197,13 +210,13 @@ class Claims:
             finding = Finding(key, Reason.STICKY_NOT_APPLICABLE, STICKY_FIELD, message)
             self.findings.append(finding)
             return decided
-        if message := rounding(decided, seats):
+        if message := rounding_note(decided, sticky_backends):
             message = f"on port {root.port} {message}"
             finding = Finding(key, Reason.WEIGHTS_ROUNDED, STICKY_FIELD, message)
             self.findings.append(finding)
-        return seated(decided, sticky, seats)
+        return with_slots(decided, sticky, sticky_backends)
 
-    def _on_port(self, item: Candidate, root: PortRef, *, keep_share: bool) -> Candidate:
+    def _on_port(self, item: BackendCandidate, root: PortRef, *, keep_share: bool) -> BackendCandidate:
         ref = PortRef(item.service, root.port)
         if ref not in self.ready:
             _, service = self.snapshot.services[item.service]
@@ -244,7 +257,7 @@ _UNRESOLVED = {
 }
 
 
-def _decide(candidates: list[Candidate], root: PortRef, *, keep_share: bool) -> Split:
+def _decide(candidates: list[BackendCandidate], root: PortRef, *, keep_share: bool) -> Split:
     live = [item for item in candidates if item.reason is None and item.weight]
     failed = [item for item in candidates if keep_share and item.reason is Reason.NO_READY_ENDPOINTS]
     if not any(item.weight for item in candidates):
@@ -273,7 +286,7 @@ def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
     return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocol)
 
 
-def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:
+def _shares(candidates: list[BackendCandidate], split: Split) -> Iterator[Share]:
     total = total_weight(split)
     weights = {target.ref.service: target.weight for target in split.targets}
     for item in candidates:
@@ -289,13 +302,13 @@ def _shares(candidates: list[Candidate], split: Split) -> Iterator[Share]:
         )
 
 
-def _finding(key: Key, item: Candidate) -> Finding:
+def _finding(key: Key, item: BackendCandidate) -> Finding:
     related = (service_key(item.service),) if item.service else ()
     reason = item.reason or Reason.INVALID
     return Finding(key, reason, f"spec.backends[{item.index}].service", item.message, related=related)
 
 
-class Seat(NamedTuple):
+class StickyBackend(NamedTuple):
     """A backend in the order as written; `fails` when it has no endpoint and its share is kept (D9)."""
 
     ref: PortRef
@@ -312,43 +325,46 @@ def sticky_of(annotations: Mapping[str, str]) -> Sticky | None:
     return Sticky(kind="source") if kind == "source" else None
 
 
-def seated(split: Split, sticky: Sticky, seats: Sequence[Seat]) -> Split:
+def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBackend]) -> Split:
     """Return the split with its users in slots; weights become numbers of slots, of 10 000.
 
-    A backend that gets nothing keeps its seat: its place in the order decides who comes back to it.
+    A backend that gets nothing keeps its item: its place in the order decides who comes back to it.
     """
-    weights = _seat_weights(split, seats)
+    weights = _sticky_weights(split, sticky_backends)
     if not any(weights):  # the root's plain behaviour, or nothing at all
         return split
     counts = slot_counts(weights)
     sides = tuple(
-        Side(slots=run.size, ref=None if seats[run.owner].fails else seats[run.owner].ref) for run in layout(counts)
+        SlotRange(slots=run.size, ref=None if sticky_backends[run.owner].fails else sticky_backends[run.owner].ref)
+        for run in layout(counts)
     )
-    known = {seat.ref: count for seat, count in zip(seats, counts, strict=True) if count}
+    known = {item.ref: count for item, count in zip(sticky_backends, counts, strict=True) if count}
     targets = [structs.replace(target, weight=known.get(target.ref, 0)) for target in split.targets]
-    failing = [count for seat, count in zip(seats, counts, strict=True) if seat.fails]
+    failing = [count for item, count in zip(sticky_backends, counts, strict=True) if item.fails]
     broken = [structs.replace(share, weight=slots) for share, slots in zip(split.broken, failing, strict=True)]
     return structs.replace(
         split,
         targets=tuple(target for target in targets if target.weight),
         broken=tuple(share for share in broken if share.weight),
-        sticky=structs.replace(sticky, sides=sides),
+        sticky=structs.replace(sticky, slot_ranges=sides),
     )
 
 
-def rounding(split: Split, seats: Sequence[Seat]) -> str:
-    """Say how slots differ from the weights of a split that is not seated yet; empty when they are exact."""
-    weights = _seat_weights(split, seats)
+def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str:
+    """Say how slots differ from the weights of a split that is not with_slots yet; empty when they are exact."""
+    weights = _sticky_weights(split, sticky_backends)
     if not any(weights) or not is_rounded(weights):
         return ""
     counted = ", ".join(
-        f"{seat.ref.service} {count}" for seat, count in zip(seats, slot_counts(weights), strict=True) if count
+        f"{item.ref.service} {count}"
+        for item, count in zip(sticky_backends, slot_counts(weights), strict=True)
+        if count
     )
     return f"users are counted in {TOTAL} slots, which these weights do not divide evenly; they get: {counted}"
 
 
-def _seat_weights(split: Split, seats: Sequence[Seat]) -> list[int]:
-    """Return the weight of each seat; broken shares are in the order of their seats."""
+def _sticky_weights(split: Split, sticky_backends: Sequence[StickyBackend]) -> list[int]:
+    """Return the weight of each item; broken shares are in the order of their sticky_backends."""
     known = {target.ref: target.weight for target in split.targets}
     failing = iter(share.weight for share in split.broken)
-    return [next(failing, 0) if seat.fails else known.get(seat.ref, 0) for seat in seats]
+    return [next(failing, 0) if item.fails else known.get(item.ref, 0) for item in sticky_backends]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding, Selected, listed
+from headgate.compiler.report import Finding, SelectedPods, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import PodPort, excluded_ports, has_sidecar
 from headgate.model.routing import PROBE_PORT, PortRef, Workload
@@ -22,10 +22,12 @@ LABEL = f'Give the pod template the label {INJECT}: "true" and replace the pods'
 """How pods get a sidecar."""
 
 
-def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> Selected:
+def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> SelectedPods:
     """Sort the pods of an object into those with a sidecar and those without."""
     guarded = tuple(name for name in pods if has_sidecar(snapshot.pods[name]))
-    return Selected(about=about, workloads=guarded, without_sidecar=tuple(name for name in pods if name not in guarded))
+    return SelectedPods(
+        about=about, workloads=guarded, without_sidecar=tuple(name for name in pods if name not in guarded)
+    )
 
 
 Cause = Literal["excluded", "late", "written", "probes"]
@@ -96,12 +98,12 @@ class Words(NamedTuple):
     remedy: str = LABEL
 
 
-def findings(found: Selected, field: str, bypasses: Bypasses, words: Words) -> Iterator[Finding]:
+def findings(found: SelectedPods, field: str, bypasses: Bypasses, words: Words) -> Iterator[Finding]:
     """Yield where nothing enforces an object; `field` is what selects its pods."""
     if not (found.workloads or found.without_sidecar):
         yield Finding(found.about, Reason.NO_PODS, field, words.unselected)
     if found.without_sidecar:
-        where = f"nothing enforces it at {listed(found.without_sidecar)}, for want of a sidecar"
+        where = f"nothing enforces it at {pod_list(found.without_sidecar)}, for want of a sidecar"
         message = f"{where}: {words.unguarded}. {words.remedy}"
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
     at: dict[Bypass, list[str]] = defaultdict(list)
@@ -110,7 +112,7 @@ def findings(found: Selected, field: str, bypasses: Bypasses, words: Words) -> I
             at[item].append(pod)
     for item, names in sorted(at.items()):
         why, remedy = _EXPLAINED[item.cause]
-        where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {listed(names)}"
+        where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {pod_list(names)}"
         message = f"{where} past the sidecar: {words.past} there. {why}; {remedy.format(port=item.port)}"
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
 

@@ -1,7 +1,7 @@
 """Pods with a sidecar to workloads: who they are, and what is spoken on which of their ports (R61 to R67, R70).
 
 A port is one that an EndpointSlice names for the pod, ready or not, or one that a container declares. Access and mutual
-TLS come later (`secured`).
+TLS come later (`workload_policy`).
 """
 
 import re
@@ -13,7 +13,7 @@ from headgate.compiler.protocols import choice_at, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
-from headgate.model.routing import InboundPort, PortRef, Probe, Protocol, Spoken, Workload
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Probe, Protocol, Workload
 from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
 from headgate.resources.meta import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
@@ -123,8 +123,8 @@ def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
     for name in snapshot.services_of(pod):
         for port in routed_ports(snapshot.services[name][1]):
             number = port.target_port if isinstance(port.target_port, int) else port.port
-            spoken = Spoken(protocol=protocol_of(port).protocol, services=(PortRef(name, port.port),))
-            yield InboundPort(port=number, application=number, spoken=(spoken,))
+            spoken = PortProtocol(protocol=protocol_of(port).protocol, services=(PortRef(name, port.port),))
+            yield InboundPort(port=number, application=number, protocols=(spoken,))
 
 
 def _lead(snapshot: Snapshot, ref: PortRef, taken: Roots) -> Lead:
@@ -169,8 +169,8 @@ def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
     explicit = pod.metadata.annotations[SIDECAR] == "explicit"
     behind = _behind(pod, numbers) if explicit else {number: number for number in numbers}
     for number in (number for number in numbers if number in behind):
-        spoken = _spoken(known[number]) if number in known else (Spoken(protocol=_by_name(declared[number])),)
-        yield InboundPort(port=number, application=behind[number], spoken=spoken)
+        spoken = _spoken(known[number]) if number in known else (PortProtocol(protocol=_by_name(declared[number])),)
+        yield InboundPort(port=number, application=behind[number], protocols=spoken)
 
 
 def _container_ports(pod: Pod) -> Iterator[ContainerPort]:
@@ -194,14 +194,14 @@ def _behind(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
     return found
 
 
-def _spoken(found: Sequence[Lead]) -> tuple[Spoken, ...]:
+def _spoken(found: Sequence[Lead]) -> tuple[PortProtocol, ...]:
     """Return the protocols of a port, that of the oldest Service first (D15)."""
     if len(found) == 1:
-        return (Spoken(protocol=found[0].protocol, services=(found[0].ref,)),)
+        return (PortProtocol(protocol=found[0].protocol, services=(found[0].ref,)),)
     services: dict[Protocol, set[PortRef]] = {}
     for lead in sorted(found, key=lambda lead: lead.rank):
         services.setdefault(lead.protocol, set()).add(lead.ref)
-    return tuple(Spoken(protocol=protocol, services=tuple(sorted(refs))) for protocol, refs in services.items())
+    return tuple(PortProtocol(protocol=protocol, services=tuple(sorted(refs))) for protocol, refs in services.items())
 
 
 def _by_name(name: str) -> Protocol:

@@ -77,7 +77,7 @@ def _explicit(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
 
 def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part]:
     network = _V6 if ":" in workload.address else _V4
-    ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.spoken)
+    ports = tuple(port for port in workload.ports if port.port not in _OWN_PORTS and port.protocols)
     yield Part(CLUSTER, names.OTHER_PORTS, transparent_cluster, (names.OTHER_PORTS, Protocol.TCP, network.source))
     for port in ports:
         for protocol in _protocols(port):
@@ -90,7 +90,7 @@ def _transparent(workload: Workload, settings: InboundSettings) -> Iterator[Part
 
 
 def _protocols(port: InboundPort) -> tuple[Protocol, ...]:
-    return tuple(dict.fromkeys(spoken.protocol for spoken in port.spoken))
+    return tuple(dict.fromkeys(spoken.protocol for spoken in port.protocols))
 
 
 def _routes(port: InboundPort, access: Access) -> Iterator[Part]:

@@ -16,7 +16,7 @@ from headgate.envoy.config_source import ads
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.names import InboundRef
 from headgate.envoy.upstream_tls import DENIED_HEADER, MESH_ALPN, UNREACHED_HEADER
-from headgate.model.routing import Access, InboundPort, Spoken, TlsMode, server_name
+from headgate.model.routing import Access, InboundPort, PortProtocol, TlsMode, server_name
 from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
@@ -39,7 +39,7 @@ class InboundSettings(Value, frozen=True, kw_only=True):
 
 def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: bool = False) -> Iterator[pb.FilterChain]:
     """Yield the filter chains of one port; set `match_port` for a listener that serves several ports."""
-    for order, spoken in enumerate(port.spoken):
+    for order, spoken in enumerate(port.protocols):
         meant = [server_name(ref, settings.domain) for ref in spoken.services] if order else []
         if order and not meant:
             continue
@@ -75,7 +75,7 @@ class _Chains:
     """The filter chains of one protocol on a port."""
 
     def __init__(
-        self, settings: InboundSettings, port: InboundPort, spoken: Spoken, match: pb.FilterChainMatch
+        self, settings: InboundSettings, port: InboundPort, spoken: PortProtocol, match: pb.FilterChainMatch
     ) -> None:
         """Create the chains with `match` as the common part of their matches."""
         self._settings = settings

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headgate.envoy import pb
 from headgate.model.requests import Header, Match, Path, Text
-from headgate.model.routing import AMBIGUOUS_PATH, Access, Connections, Grant, InboundPort
+from headgate.model.routing import AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
 
 OPEN_POLICY = "open"
 _AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # the expression must match the whole path
@@ -47,7 +47,7 @@ def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
     return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
 
 
-def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Connections]]:
+def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, ConnectionRule]]:
     numbers = _port_numbers(port)
     for grant in _grants(access, port):
         for rule in grant.connections:
@@ -65,7 +65,7 @@ def _port_numbers(port: InboundPort) -> set[int]:
 
     A Service that says HTTP leads to requests, which a TCPRoute is not about (R69).
     """
-    opaque = (spoken for spoken in port.spoken if not spoken.protocol.is_http)
+    opaque = (spoken for spoken in port.protocols if not spoken.protocol.is_http)
     return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from headgate.envoy import pb
-from headgate.model.edits import DEFAULT_PORTS
+from headgate.model.applied_filters import DEFAULT_PORTS
 from headgate.model.requests import Filters, HeaderEdit, Path, PathEdit, Redirect, Rewrite
 from headgate.resources.meta import Value
 

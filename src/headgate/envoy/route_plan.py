@@ -267,7 +267,7 @@ class Planner:
     def _by_slots(self, route: Route, sticky: Sticky) -> Iterator[ClusterWeight]:
         drawn = tuple(self._separate(route))
         by_ref = {target.ref: item for target, item in zip(route.split.targets, drawn, strict=False)}
-        for side in sticky.sides:
+        for side in sticky.slot_ranges:
             if side.ref:
                 yield structs.replace(by_ref[side.ref], weight=side.slots)
             else:
@@ -358,7 +358,9 @@ def _filtered(split: Split) -> bool:
 def _name(parent: RouteParent, route: Route) -> str:
     """Name the cluster of a whole split: the routes that share one share its connections and its turns."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
-        return names.rule(parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.steps])
+        return names.rule(
+            parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
+        )
     if isinstance(parent, PortRef) and route.name:  # a group may match everything, and is no less apart then
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)

@@ -7,7 +7,7 @@ sweep it is dropped and begins anew; and a process that ends doesn't report once
 """
 
 from headgate.envoy import pb, traffic_stats
-from headgate.model.latency import BOUNDS_US
+from headgate.model.latency_buckets import BOUNDS_US
 
 LOCAL_SECONDS = 2  # on one machine, where somebody looks on
 CLUSTER_SECONDS = 5  # thousands of proxies that all report

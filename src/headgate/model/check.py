@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from headgate.model.hash_slots import TOTAL
 from headgate.model.identities import parse_id
 from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Split, TlsMode, Workload
-from headgate.model.slots import TOTAL
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _port_faults(item: Workload) -> Iterator[str]:
     if item.capture == "explicit" and (len(set(behind)) < len(behind) or not set(behind).isdisjoint(numbers)):
         yield "has a process that listens where something else does"
     for port in item.ports:
-        protocols = [spoken.protocol for spoken in port.spoken]
+        protocols = [spoken.protocol for spoken in port.protocols]
         if not protocols or len(set(protocols)) < len(protocols):
             yield f"has no protocol, or one twice, on port {port.port}"
 
@@ -101,7 +101,7 @@ def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
 
 def _slot_faults(split: Split) -> Iterator[str]:
     """Yield how the slots of users differ from the shares of a split; a proxy would refuse, or break, them."""
-    sides = split.sticky.sides if split.sticky else ()
+    sides = split.sticky.slot_ranges if split.sticky else ()
     if not sides:
         return
     slots: Counter[PortRef | None] = Counter()

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import structs
 
 from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, pod_authorities, pods, resolve
+from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import (
     Endpoint,
@@ -27,7 +28,6 @@ from headgate.model.routing import (
     Target,
 )
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
-from headgate.model.slots import slot_of
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
 
@@ -39,7 +39,7 @@ MALFORMED = "MalformedRequest"
 MISDIRECTED = 421
 MISDIRECTED_REQUEST = "MisdirectedRequest"
 
-Place = PortRef | GatewayPort
+EntryPort = PortRef | GatewayPort
 
 
 class Unmet(Value, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Unmet(Value, frozen=True, kw_only=True):
         return f"{about} is {'absent' if self.found is None else repr(self.found)}, wanted {self.wanted}"
 
 
-class Candidate(Value, frozen=True, kw_only=True):
+class TriedRoute(Value, frozen=True, kw_only=True):
     """A route that was looked at; `unmet` says why it is not for the request, and is None for the one that is."""
 
     route: Route
@@ -82,20 +82,20 @@ class Decision(Value, frozen=True, kw_only=True):
 
     `mirrors` copy what backends get: a request that the proxy answers itself is not copied.
 
-    `trail` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
+    `tried` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
     Gateway that the request's host chose. `slot` is that of the request's user, where users stay on their side and the
     request says who it is; the shares are those of all users. `sanitized` is the request as the routes see it; none where
     the proxy does not read requests.
     """
 
-    place: Place | None = None
+    entry: EntryPort | None = None
     sanitized: Sanitized | None = None
     protocol: Protocol = Protocol.HTTP
     host: str = ""
     route: Route | None = None
     shares: tuple[Portion, ...] = ()
     mirrors: tuple[Mirror, ...] = ()
-    trail: tuple[Candidate, ...] = ()
+    tried: tuple[TriedRoute, ...] = ()
     slot: int | None = None
 
     @property
@@ -113,7 +113,7 @@ class Decision(Value, frozen=True, kw_only=True):
         return found
 
 
-class Asked:
+class RequestParts:
     """A sanitized request, with the parts that conditions are about."""
 
     def __init__(self, request: Request) -> None:
@@ -149,7 +149,7 @@ class Asked:
         return found
 
 
-def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
+def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
     """Say what the mesh does with a request that arrives at a Service port, a Gateway port, or the HTTP proxy.
 
     A text is the authority (`website.default:8080`) that a client of the HTTP proxy asks for; short names are those of the
@@ -159,9 +159,9 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     if isinstance(place, GatewayPort):
         if place.connections is not None:
-            return structs.replace(_connection(place.connections, ready), place=place, protocol=place.protocol)
+            return structs.replace(_connection(place.connections, ready), entry=place, protocol=place.protocol)
         found = _at_gateway(place, _received(request, place), ready)
-        return structs.replace(found, place=place, protocol=place.protocol)
+        return structs.replace(found, entry=place, protocol=place.protocol)
     seen = _received(request, where)
     if place is None and isinstance(where, str) and (at_pod := _at_pod(mesh, seen)):
         return at_pod
@@ -169,8 +169,8 @@ def decide(mesh: Mesh, where: Place | str, request: Request, home: str = DEFAULT
     if table is None:
         return _refused(seen) or Decision(sanitized=seen, shares=_answered(NOT_FOUND))
     if not table.protocol.is_http:
-        return structs.replace(_connection(table.routes[0], ready), place=place, protocol=table.protocol)
-    return structs.replace(_first(table.routes, seen, ready), place=place, protocol=table.protocol)
+        return structs.replace(_connection(table.routes[0], ready), entry=place, protocol=table.protocol)
+    return structs.replace(_first(table.routes, seen, ready), entry=place, protocol=table.protocol)
 
 
 def _at_pod(mesh: Mesh, seen: Sanitized) -> Decision | None:
@@ -184,10 +184,10 @@ def _at_pod(mesh: Mesh, seen: Sanitized) -> Decision | None:
     route, ready = Route(split=Split(targets=(Target(ref=ref, weight=1),))), {ref: (pod,)}
     decision = _first((route,), seen, ready) if protocol.is_http else _connection(route, ready)
     shares = tuple(structs.replace(item, pod=pod) if item.ref else item for item in decision.shares)
-    return structs.replace(decision, place=ref, protocol=protocol, shares=shares)
+    return structs.replace(decision, entry=ref, protocol=protocol, shares=shares)
 
 
-def _received(request: Request, where: Place | str) -> Sanitized:
+def _received(request: Request, where: EntryPort | str) -> Sanitized:
     """Return a request as routes see it: the HTTP proxy and Gateways normalise its host."""
     gateway = where if isinstance(where, GatewayPort) else None
     seen = sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
@@ -201,7 +201,7 @@ def _received(request: Request, where: Place | str) -> Sanitized:
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     """Return where connections go: no proxy reads requests there."""
-    return Decision(route=route, shares=shares(route, ready), trail=(Candidate(route=route),))
+    return Decision(route=route, shares=shares(route, ready), tried=(TriedRoute(route=route),))
 
 
 def _refused(seen: Sanitized) -> Decision | None:
@@ -234,14 +234,14 @@ def _listener(port: GatewayPort, request: Request) -> str:
 def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
     if refused := _refused(seen):
         return refused
-    asked = Asked(seen.request)
-    trail: list[Candidate] = []
+    asked = RequestParts(seen.request)
+    tried: list[TriedRoute] = []
     for route in routes:
         unmet = first_unmet(route.match, asked)
-        trail.append(Candidate(route=route, unmet=unmet))
+        tried.append(TriedRoute(route=route, unmet=unmet))
         if unmet is None and seen.refused_upgrade:
             answer = _answered(FORBIDDEN, REFUSED_UPGRADE)
-            return Decision(sanitized=seen, route=route, shares=answer, trail=tuple(trail))
+            return Decision(sanitized=seen, route=route, shares=answer, tried=tuple(tried))
         if unmet is None:
             found = shares(route, ready)
             key = user_key(route.split.sticky, asked)
@@ -250,13 +250,13 @@ def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tup
                 route=route,
                 shares=found,
                 mirrors=route.mirrors if any(not portion.status for portion in found) else (),
-                trail=tuple(trail),
+                tried=tuple(tried),
                 slot=None if key is None else slot_of(key),
             )
-    return Decision(sanitized=seen, shares=_answered(NOT_FOUND), trail=tuple(trail))
+    return Decision(sanitized=seen, shares=_answered(NOT_FOUND), tried=tuple(tried))
 
 
-def user_key(sticky: Sticky | None, asked: Asked) -> str | None:
+def user_key(sticky: Sticky | None, asked: RequestParts) -> str | None:
     """Return what tells a user from others; none when the request does not say, or only its connection does."""
     if sticky is None or sticky.kind == "source":
         return None
@@ -323,7 +323,7 @@ def total_weight(split: Split) -> int:
     return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
 
 
-def first_unmet(match: Match, asked: Asked) -> Unmet | None:
+def first_unmet(match: Match, asked: RequestParts) -> Unmet | None:
     """Return the first condition that a request does not fit: path, method, headers, query; none when it fits all."""
     found = next(filter(None, (_path_unmet(path, asked.path) for path in (match.path, *match.other_paths))), None)
     if found is None and match.methods and asked.request.method not in match.methods:

@@ -45,14 +45,14 @@ AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
 and `..` (with parameters behind a semicolon too), a backslash, and these escaped. A rule about paths never allows such a path."""
 
 
-class Requests(Value, frozen=True, kw_only=True):
+class RequestRule(Value, frozen=True, kw_only=True):
     """Requests on HTTP ports that a rule allows; `name` is `group/match` of its HTTPRouteGroup."""
 
     name: str
     match: Match
 
 
-class Connections(Value, frozen=True, kw_only=True):
+class ConnectionRule(Value, frozen=True, kw_only=True):
     """Connections on ports that are not HTTP; `name` is the TCPRoute. No ports are all ports.
 
     A port is one of the workload's own, or a port of a Service that leads there.
@@ -68,8 +68,8 @@ class Grant(Value, frozen=True, kw_only=True):
     origin: Key
     sources: tuple[str, ...]
     port: int = 0
-    requests: tuple[Requests, ...] = ()
-    connections: tuple[Connections, ...] = ()
+    requests: tuple[RequestRule, ...] = ()
+    connections: tuple[ConnectionRule, ...] = ()
 
 
 class Access(Value, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class TlsMode(enum.Enum):
         return order[here + (there > here) - (there < here)]
 
 
-class Spoken(Value, frozen=True, kw_only=True):
+class PortProtocol(Value, frozen=True, kw_only=True):
     """A protocol that is spoken on a port of a workload, and the Service ports that lead there with it."""
 
     protocol: Protocol
@@ -129,13 +129,13 @@ class Spoken(Value, frozen=True, kw_only=True):
 class InboundPort(Value, frozen=True, kw_only=True):
     """A port of a workload. `application` is where its process listens: elsewhere only when capture is explicit.
 
-    The first of `spoken` is what clients speak that do not say which Service they mean: that of the oldest (D15). Clients
+    The first of `protocols` is what clients speak that do not say which Service they mean: that of the oldest (D15). Clients
     with mutual TLS say it by SNI (`server_name`), so each gets what his Service says.
     """
 
     port: int
     application: int
-    spoken: tuple[Spoken, ...]
+    protocols: tuple[PortProtocol, ...] = field(name="spoken")
 
 
 class Probe(Value, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def server_name(ref: PortRef, domain: str) -> str:
     return f"{ref.port}.{service}.{namespace}.svc.{domain}"
 
 
-class Side(Value, frozen=True, kw_only=True):
+class SlotRange(Value, frozen=True, kw_only=True):
     """Slots of users beside each other, and where they go: to `ref`, or, without one, to an error with `status`."""
 
     slots: int
@@ -189,12 +189,12 @@ class Side(Value, frozen=True, kw_only=True):
 class Sticky(Value, frozen=True, kw_only=True):
     """What identifies a user, whose side of a split stays: a cookie (issued when absent), a header, or the address.
 
-    `sides` are all slots of `model/slots.py` in their order.
+    `slot_ranges` are all slots of `model/hash_slots.py` in their order.
     """
 
     kind: Literal["cookie", "header", "source"]
     name: str = ""
-    sides: tuple[Side, ...] = ()
+    slot_ranges: tuple[SlotRange, ...] = field(default=(), name="sides")
 
 
 LONGEST_CONNECTION_S = 60 * 60  # between proxies
@@ -267,7 +267,7 @@ class Mirror(Value, frozen=True, kw_only=True):
     split: Key | None = None
 
 
-class Step(Value, frozen=True, kw_only=True):
+class SplitMatch(Value, frozen=True, kw_only=True):
     """A match of a split that the requests of a route fit besides: `match` (`group/match`) of `split`, whose root is `ref`."""
 
     ref: PortRef
@@ -279,7 +279,7 @@ class Route(Value, frozen=True, kw_only=True):
     """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour.
 
     `name` tells the routes of one origin apart: `group/match` of an HTTPRouteGroup, the rule's number of an HTTPRoute.
-    A rule that names roots of splits with matches becomes several routes; `steps` are the matches that each is for.
+    A rule that names roots of splits with matches becomes several routes; `split_matches` are the matches that each is for.
     With `redirect` the request gets no backend.
     """
 
@@ -287,7 +287,7 @@ class Route(Value, frozen=True, kw_only=True):
     match: Match = ANY
     name: str = ""
     origin: Key | None = None
-    steps: tuple[Step, ...] = ()
+    split_matches: tuple[SplitMatch, ...] = field(default=(), name="steps")
     redirect: Redirect | None = None
     filters: Filters = NO_FILTERS
     mirrors: tuple[Mirror, ...] = ()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from headgate.compiler.remains import remains
+from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound
 from headgate.latest import Latest, until
@@ -103,7 +103,7 @@ class Feed:
         checked = check_stored(obj)
         if checked.value:
             self._objects[key] = checked.value
-        elif (left := remains(obj)) is not None:
+        elif (left := restrictive_part(obj)) is not None:
             self._remains[key] = left
         if checked.causes:
             self._mistakes[key] = checked.causes
@@ -114,7 +114,7 @@ class Feed:
             self._differs = False
             last = self.snapshot.get()
             parts = dict(self._objects), dict(self._mistakes)
-            self.snapshot.set(Snapshot(last.revision + 1 if last else 1, *parts, remains=dict(self._remains)))
+            self.snapshot.set(Snapshot(last.revision + 1 if last else 1, *parts, fail_closed=dict(self._remains)))
         self.seen.set(self.seen.get() + 1)
 
 
@@ -126,7 +126,7 @@ def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
         snapshot.revision,
         _without(snapshot.objects, key) | dict(new.objects),
         _without(snapshot.mistakes, key) | dict(new.mistakes),
-        remains=_without(snapshot.remains, key) | dict(new.remains),
+        fail_closed=_without(snapshot.fail_closed, key) | dict(new.fail_closed),
     )
 
 
@@ -137,10 +137,10 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
     """Return a snapshot of some objects, for example from files. Kinds that the compiler does not read are left out."""
     read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
-    left = {key: remains(objects[key]) for key, item in read.items() if not item.value}
+    left = {key: restrictive_part(objects[key]) for key, item in read.items() if not item.value}
     return Snapshot(
         revision,
         {key: item.value for key, item in read.items() if item.value},
         {key: item.causes for key, item in read.items() if item.causes},
-        remains={key: item for key, item in left.items() if item},
+        fail_closed={key: item for key, item in left.items() if item},
     )

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
-from headgate.compiler.requests import Asked, explain_request
+from headgate.compiler.request_spec import RequestSpec, explain_request
 from headgate.compiler.snapshot import account_name
 from headgate.envoy.config import (
     CHAIN,
@@ -140,7 +140,7 @@ class Inspector:
             resources = await asyncio.to_thread(_with_content, found)
         return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
-    async def explain(self, sent: Asked) -> Explanation:
+    async def explain(self, sent: RequestSpec) -> Explanation:
         """Explain where a request would go by all stored objects. Raises BadRequest, NotFound, HeadgateError."""
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headgate.compiler.requests import Asked, check
+from headgate.compiler.request_spec import RequestSpec, check
 from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.inspect import (
@@ -47,7 +47,7 @@ class FakeMesh:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
 
-    async def explain(self, sent: Asked) -> Any:
+    async def explain(self, sent: RequestSpec) -> Any:
         check(sent)
         raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
 

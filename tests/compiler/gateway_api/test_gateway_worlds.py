@@ -20,7 +20,7 @@ def test_each_parent_has_one_status_with_both_conditions(world):
     places = [(status.about, status.index) for status in statuses]
     assert places == sorted(set(places))
     for status in statuses:
-        accepted, resolved = status.verdicts[:2]
+        accepted, resolved = status.conditions[:2]
         assert (accepted.type, resolved.type) == ("Accepted", "ResolvedRefs")
         assert accepted.status or not (status.ports or status.gateway_ports)
 

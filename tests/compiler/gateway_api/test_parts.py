@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from headgate.compiler.gateway_api.backend_shares import FINEST, LARGEST_TOTAL, fitting, nearest, proportion
 from headgate.compiler.gateway_api.parents import attached_hosts, intersection
 from headgate.compiler.gateway_api.routes import method_path, to_match
 from headgate.compiler.gateway_api.rules import Ranked, in_order, rank
-from headgate.compiler.gateway_api.shares import FINEST, LARGEST_TOTAL, fitting, nearest, proportion
 from headgate.model.evaluate import best_name, fitting_names, host_fits
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split

@@ -82,7 +82,7 @@ def only_route(result):
 
 def verdict(result, about, type_):
     (status,) = (item for item in result.report.parents if item.about == about)
-    (found,) = (item for item in status.verdicts if item.type == type_)
+    (found,) = (item for item in status.conditions if item.type == type_)
     return found
 
 

@@ -15,7 +15,7 @@ from headgate.compiler.report import (
     ListenerOutcome,
     ParentStatus,
     Report,
-    Verdict,
+    StatusCondition,
 )
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
 from headgate.identity.credentials import Credentials
@@ -40,7 +40,7 @@ from headgate.xds.fleet import Fleet, Proxy
 CONTROLLER = "headgate.dev/gateway-controller"
 EDGE = Key(GATEWAY, "Gateway", "default", "edge")
 WEB = Key(GATEWAY, "HTTPRoute", "default", "web")
-ACCEPTED = Verdict(type="Accepted", status=True, reason="Accepted", message="fine")
+ACCEPTED = StatusCondition(type="Accepted", status=True, reason="Accepted", message="fine")
 NAME = "gateway/default/edge/80"
 OF_TLS = f"{NAME}/tls/*.example"
 
@@ -70,8 +70,8 @@ def gateway(**fields: Any) -> dict[str, Any]:
     }
 
 
-def parent(index: int = 0, *verdicts: Verdict, **fields: Any) -> ParentStatus:
-    base = ParentStatus(about=WEB, index=index, parent=EDGE, verdicts=verdicts or (ACCEPTED,), gateway_ports=(80,))
+def parent(index: int = 0, *conditions: StatusCondition, **fields: Any) -> ParentStatus:
+    base = ParentStatus(about=WEB, index=index, parent=EDGE, conditions=conditions or (ACCEPTED,), gateway_ports=(80,))
     return structs.replace(base, **fields)
 
 
@@ -98,7 +98,7 @@ def conditions(entry: Any) -> dict[str, tuple[str, str]]:
 
 
 def test_a_route_has_an_entry_for_each_parent() -> None:
-    refused = Verdict(type="Accepted", status=False, reason="NoMatchingParent", message="no such listener")
+    refused = StatusCondition(type="Accepted", status=False, reason="NoMatchingParent", message="no such listener")
     obj = route({"name": "edge", "sectionName": "a"}, {"name": "web", "kind": "Service", "group": ""})
     status = route_status(obj, said(parent(0, refused), parent(1)), present(proxy()))
     assert status
@@ -160,14 +160,14 @@ def test_a_route_that_changed_since_it_was_compiled_is_left_alone() -> None:
     assert route_status(route(), said(), present(proxy())) is None
 
 
-def outcome(*verdicts: Verdict) -> GatewayOutcome:
-    unserved = Verdict(type="Programmed", status=False, reason="Invalid", message="not served")
-    refused = Verdict(type="Accepted", status=False, reason="UnsupportedProtocol", message="FTP")
+def outcome(*conditions: StatusCondition) -> GatewayOutcome:
+    unserved = StatusCondition(type="Programmed", status=False, reason="Invalid", message="not served")
+    refused = StatusCondition(type="Accepted", status=False, reason="UnsupportedProtocol", message="FTP")
     listeners = (
-        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), verdicts=(ACCEPTED,)),
-        ListenerOutcome(name="other", attached=0, kinds=(), verdicts=(refused, unserved)),
+        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), conditions=(ACCEPTED,)),
+        ListenerOutcome(name="other", attached=0, kinds=(), conditions=(refused, unserved)),
     )
-    return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, verdicts=verdicts)
+    return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, conditions=conditions)
 
 
 def test_a_gateway_tells_of_each_listener() -> None:
@@ -183,7 +183,7 @@ def test_a_gateway_tells_of_each_listener() -> None:
 
 
 def test_a_gateway_without_an_address_is_not_programmed() -> None:
-    nowhere = Verdict(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
+    nowhere = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
     status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
     assert status
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")

@@ -7,7 +7,7 @@ from typing import Any
 from tests.xds.client import Client
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, Report, Selected
+from headgate.compiler.report import Compiled, Finding, Report, SelectedPods
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import LIFETIME, Wanted
@@ -23,7 +23,7 @@ from headgate.xds.fleet import Fleet
 
 KEY = Key(MESH, "TLSConfig", "default", "strict")
 OBJ = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", "metadata": {"name": "strict", "generation": 2}}
-PODS = Selected(about=KEY, workloads=("default/a", "default/b"))
+PODS = SelectedPods(about=KEY, workloads=("default/a", "default/b"))
 INBOUND = "inbound/8080"
 
 
@@ -114,7 +114,7 @@ async def test_the_names_of_a_certificate_are_read_off_it(tmp_path: Path) -> Non
 
 def test_it_is_not_where_a_pod_has_no_sidecar() -> None:
     message = "nothing enforces it at pod default/c"
-    selected = Selected(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
+    selected = SelectedPods(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
     found = said(finding(Reason.NOT_ENFORCED, message), selected=selected)
     assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)
     status = mesh_status(OBJ, found, StatusInputs(Receipts(fleet(a="2").connected()), "now"))

@@ -20,7 +20,7 @@ from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
 from headgate.latest import Latest, until
-from headgate.model.routing import InboundPort, Protocol, Spoken, TlsMode, Workload
+from headgate.model.routing import InboundPort, PortProtocol, Protocol, TlsMode, Workload
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.pods import Identity
@@ -136,14 +136,14 @@ class MeshedMachine(Machine):
 
 def workload(pod: Pod) -> Workload:
     """Return a pod as its own sidecar sees it."""
-    spoken = (Spoken(protocol=Protocol.HTTP),)
+    spoken = (PortProtocol(protocol=Protocol.HTTP),)
     numbers = application_ports.read(pod.metadata)
     return Workload(
         name=f"{pod.metadata.namespace}/{pod.metadata.name}",
         address=pod.status.pod_ip,
         identity="spiffe://cluster.local/ns/default/sa/default",
         capture="explicit",
-        ports=tuple(InboundPort(port=port, application=number, spoken=spoken) for port, number in numbers.items()),
+        ports=tuple(InboundPort(port=port, application=number, protocols=spoken) for port, number in numbers.items()),
         tls_mode=TlsMode.PLAIN,
         target_tls_mode=TlsMode.PLAIN,
     )

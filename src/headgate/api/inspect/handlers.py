@@ -17,8 +17,8 @@ from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import TAP, TAP_VALUES, InspectPath
 from headgate.api.status import ApiError, not_found
-from headgate.compiler.requests import Asked as Sent
-from headgate.compiler.requests import BadRequest
+from headgate.compiler.request_spec import BadRequest
+from headgate.compiler.request_spec import RequestSpec as Sent
 from headgate.errors import HeadgateError, NotFound
 from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.resources.inspect import (

@@ -9,10 +9,10 @@ from headgate.compiler.gateway_api.destinations import Destinations, Ready
 from headgate.compiler.gateway_api.gateways import (
     ListenerPlan,
     class_findings,
+    gateway_states,
+    ignored_fields,
     own_gateways,
     plan_listeners,
-    standings,
-    unread,
 )
 from headgate.compiler.gateway_api.parents import (
     Attachment,
@@ -26,7 +26,7 @@ from headgate.compiler.gateway_api.parents import (
 )
 from headgate.compiler.gateway_api.routes import compile_route
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
-from headgate.compiler.gateway_api.statuses import gateway_outcome, route_verdicts
+from headgate.compiler.gateway_api.statuses import gateway_outcome, route_conditions
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, GatewayOutcome, ParentStatus
 from headgate.compiler.snapshot import Snapshot
@@ -103,10 +103,14 @@ class GatewayApi:
         self._snapshot = snapshot
         self._tables = tables
         self._gateways = own_gateways(snapshot)
-        self._standings = standings(snapshot, self._gateways)
+        self._states = gateway_states(snapshot, self._gateways)
         self.findings = [
             *class_findings(snapshot),
-            *(item for own in self._standings.values() for item in (*own.refusals, *own.lacking, *own.unread)),
+            *(
+                item
+                for own in self._states.values()
+                for item in (*own.refusals, *own.missing_addresses, *own.ignored_fields)
+            ),
         ]
         self._plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in self._gateways.items()}
         self._attached: dict[Key, dict[tuple[str, str], list[Attachment]]] = {
@@ -135,8 +139,8 @@ class GatewayApi:
         return tuple(
             port
             for key, plans in self._plans.items()
-            if not self._standings[key].refusals
-            for port in gateway_ports(_name(key), self._standings[key].address, plans, self._at(key))
+            if not self._states[key].refusals
+            for port in gateway_ports(_name(key), self._states[key].address, plans, self._at(key))
         )
 
     def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
@@ -144,7 +148,7 @@ class GatewayApi:
         for key, plans in self._plans.items():
             yield gateway_outcome(
                 key,
-                self._standings[key],
+                self._states[key],
                 plans,
                 attached=[(item.listener, item.route.key) for item in self._at(key)],
                 ports=tuple(port.port for port in ports if port.gateway == _name(key)),
@@ -206,7 +210,7 @@ def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[Compil
     ]
     for key, item in sorted(found, key=_by_age):
         route = compile_route(places, key, item)
-        mistakes = unread(snapshot, key)
+        mistakes = ignored_fields(snapshot, key)
         yield structs.replace(route, findings=(*route.findings, *mistakes)) if mistakes else route
 
 
@@ -218,8 +222,8 @@ def _by_age(pair: tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]) -> tuple[str, ..
 def _status(
     route: CompiledRoute, parent: Parent, *, refusal: Finding | None = None, note: Finding | None = None
 ) -> ParentStatus:
-    verdicts = route_verdicts(route, refusal, (note,) if note else ())
-    return ParentStatus(about=route.key, index=parent.index, parent=parent.key, verdicts=verdicts)
+    conditions = route_conditions(route, refusal, (note,) if note else ())
+    return ParentStatus(about=route.key, index=parent.index, parent=parent.key, conditions=conditions)
 
 
 def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:

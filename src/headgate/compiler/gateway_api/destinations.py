@@ -10,7 +10,7 @@ from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.model.requests import ANY, Match
-from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, Step
+from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
 from headgate.resources.core import Service
 from headgate.resources.meta import Key, Value
 from headgate.resources.registry import SERVICE
@@ -19,7 +19,7 @@ from headgate.resources.routes import BackendReference
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
-class Choice(Value, frozen=True, kw_only=True):
+class PortDestination(Value, frozen=True, kw_only=True):
     """What becomes of requests at a Service port that fit `match`, and none of the matches before it.
 
     `split` decides; without one they go to the Service's own endpoints. `by` is the TrafficSplit, and `step` the match of
@@ -30,7 +30,7 @@ class Choice(Value, frozen=True, kw_only=True):
     match: Match = ANY
     split: Split | None = None
     by: Key | None = None
-    step: Step | None = None
+    step: SplitMatch | None = None
 
 
 class Destinations:
@@ -89,12 +89,12 @@ class Destinations:
         """Return what is spoken on a Service port."""
         return self._protocols.get(place, Protocol.HTTP)
 
-    def choices(self, place: PortRef) -> tuple[Choice, ...]:
+    def choices(self, place: PortRef) -> tuple[PortDestination, ...]:
         """Return what becomes of requests to a Service port, first match first; the last choice is for all others (D13)."""
         table = self._tables.get(place)
-        return tuple(_choice(place, route) for route in table.routes) if table else (Choice(ref=place),)
+        return tuple(_choice(place, route) for route in table.routes) if table else (PortDestination(ref=place),)
 
-    def is_empty(self, choice: Choice) -> bool:
+    def is_empty(self, choice: PortDestination) -> bool:
         """Say whether no endpoint would answer there."""
         if choice.split is None:
             return not self._ready[choice.ref]
@@ -116,8 +116,8 @@ def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
     return Reason.BACKEND_NOT_FOUND, f"Service {place.service} has no port {place.port}; it offers {offered}"
 
 
-def _choice(place: PortRef, route: Route) -> Choice:
+def _choice(place: PortRef, route: Route) -> PortDestination:
     if route.origin is None:
-        return Choice(ref=place)
-    step = Step(ref=place, split=route.origin, match=route.name) if route.name else None
-    return Choice(ref=place, match=route.match, split=route.split, by=route.origin, step=step)
+        return PortDestination(ref=place)
+    step = SplitMatch(ref=place, split=route.origin, match=route.name) if route.name else None
+    return PortDestination(ref=place, match=route.match, split=route.split, by=route.origin, step=step)

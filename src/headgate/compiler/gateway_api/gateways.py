@@ -32,17 +32,17 @@ KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS,
 _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+-----END (?P=label)-----")
 
 
-class Standing(Value, frozen=True, kw_only=True):
+class GatewayState(Value, frozen=True, kw_only=True):
     """What a Gateway has apart from its listeners: its address, empty without one.
 
-    With `refusals` it is not accepted and not served; `lacking` are addresses that it asks for and does not have. `unread`
+    With `refusals` it is not accepted and not served; `missing_addresses` are addresses that it asks for and does not have. `ignored_fields`
     are mistakes in fields that headgate does not read.
     """
 
     address: str
     refusals: tuple[Finding, ...] = ()
-    lacking: tuple[Finding, ...] = ()
-    unread: tuple[Finding, ...] = ()
+    missing_addresses: tuple[Finding, ...] = ()
+    ignored_fields: tuple[Finding, ...] = ()
 
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
@@ -62,7 +62,7 @@ def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
             yield _parameters(key, item.spec.parameters_ref, "spec")
 
 
-def unread(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
+def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
     """Return the mistakes of an object in fields that headgate does not read; they stop nothing."""
     return tuple(
         Finding(key, Reason.FIELD_IGNORED, cause.field, f"{cause.message}; headgate does not read it, all else holds")
@@ -70,7 +70,7 @@ def unread(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
     )
 
 
-def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, Standing]:
+def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, GatewayState]:
     """Return the address of each Gateway, and what is wrong with it.
 
     Of those that claim one address, Services have it, then the oldest Gateway.
@@ -79,15 +79,15 @@ def standings(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Ke
         return {}
     owners = {address: service_key(name) for address, name in address_owners(snapshot.services).items()}
     by_age = sorted(gateways, key=lambda key: (gateways[key].metadata.creation_timestamp, key))
-    found: dict[Key, Standing] = {}
+    found: dict[Key, GatewayState] = {}
     for key in by_age:
         address = gateways[key].address
         owner = owners.setdefault(address, key) if address else None
-        found[key] = Standing(
+        found[key] = GatewayState(
             address=address if owner == key else "",
             refusals=tuple(_refusals(key, gateways[key])),
-            lacking=tuple(_lacking(key, gateways[key], owner)),
-            unread=unread(snapshot, key),
+            missing_addresses=tuple(_missing_addresses(key, gateways[key], owner)),
+            ignored_fields=ignored_fields(snapshot, key),
         )
     return {key: found[key] for key in gateways}
 
@@ -110,7 +110,7 @@ def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
     return Finding(key, Reason.INVALID_PARAMETERS, f"{field}.parametersRef", message)
 
 
-def _lacking(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
+def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
     """Yield the addresses that a Gateway does not have; `owner` has the one that it was given."""
     unusable = tuple(_not_usable(key, gateway))
     if owner is None:

@@ -179,7 +179,11 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
     """Report the splits with matches of a Service port where routes decide now and no rule names that port."""
     route = attached[0].key
     asked = {
-        step.split for item in attached for ranked in item.requests for found in ranked.routes for step in found.steps
+        step.split
+        for item in attached
+        for ranked in item.requests
+        for found in ranked.routes
+        for step in found.split_matches
     }
     for split in dict.fromkeys(item.origin for item in table.routes if item.origin and item.match != ANY):
         if split in asked:

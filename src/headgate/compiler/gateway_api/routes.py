@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from headgate.compiler.gateway_api.backend_shares import Backend, findings, split
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compile_rules
-from headgate.compiler.gateway_api.shares import Backend, findings, split
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot

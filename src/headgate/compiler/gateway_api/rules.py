@@ -5,11 +5,11 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import structs
 
-from headgate.compiler.containment import both
+from headgate.compiler.containment import intersect
 from headgate.compiler.gateway_api import filters
-from headgate.compiler.gateway_api.destinations import Choice, Destinations
-from headgate.compiler.gateway_api.shares import Backend, expanded, failing, mirrors, split
-from headgate.compiler.gateway_api.shares import findings as backend_findings
+from headgate.compiler.gateway_api.backend_shares import Backend, expanded, failing, mirrors, split
+from headgate.compiler.gateway_api.backend_shares import findings as backend_findings
+from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     """Requests that fit `match`, and none of the rows before it: what becomes of them at each Service port."""
 
     match: Match
-    choices: Mapping[PortRef, Choice]
+    choices: Mapping[PortRef, PortDestination]
 
 
 Matched = TypeVar("Matched", Row, Route)
@@ -56,7 +56,7 @@ def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], li
         if min(len(rows), len(choices)) > 1 and len(rows) * len(choices) > MOST_ROWS:
             left_out.append(ref)
             choices = choices[-1:]
-        combined = ((both(row.match, choice.match), row, choice) for row in rows for choice in choices)
+        combined = ((intersect(row.match, choice.match), row, choice) for row in rows for choice in choices)
         fitting = (Row(match, {**row.choices, ref: choice}) for match, row, choice in combined if match)
         rows = list(_reachable(fitting, ANY))
     return rows, left_out
@@ -64,7 +64,7 @@ def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], li
 
 def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
     """Yield the routes for the requests that fit a rule's match too; the last is for all that fit it."""
-    pairs = ((route, both(match, route.match)) for route in routes)
+    pairs = ((route, intersect(match, route.match)) for route in routes)
     return _reachable((structs.replace(route, match=found) for route, found in pairs if found), match)
 
 
@@ -190,7 +190,7 @@ def _compiled(
             route,
             match=row.match,
             split=split(places, key, backends, row.choices),
-            steps=tuple(choice.step for choice in row.choices.values() if choice.step),
+            split_matches=tuple(choice.step for choice in row.choices.values() if choice.step),
             mirrors=tuple(found for mirror in wanted if (found := expanded(mirror, row.choices))),
         )
         for row in rows

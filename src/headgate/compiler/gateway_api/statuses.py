@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from headgate.compiler.gateway_api.gateways import ListenerPlan, Standing
+from headgate.compiler.gateway_api.backend_shares import failure
+from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
 from headgate.compiler.gateway_api.rules import CompiledRoute
-from headgate.compiler.gateway_api.shares import failure
-from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, Verdict
+from headgate.compiler.reasons import ConditionType, Reason
+from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, StatusCondition
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key
 
@@ -24,23 +24,25 @@ _TOLD = {
 }
 
 
-def route_verdicts(route: CompiledRoute, refusal: Finding | None, told: Sequence[Finding]) -> tuple[Verdict, ...]:
+def route_conditions(
+    route: CompiledRoute, refusal: Finding | None, told: Sequence[Finding]
+) -> tuple[StatusCondition, ...]:
     """Return the conditions of a route at one parent; `told` are findings about the two of them that stop nothing."""
-    refs = [item for item in route.findings if item.reason.condition is Condition.RESOLVED_REFS]
+    refs = [item for item in route.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
     notes = [*told, *(item for item in route.findings if item.reason in _TOLD)]
     accepted = _first("Accepted", [fault] if fault else [], fine="the route is attached", notes=notes)
-    verdicts = [accepted, _first("ResolvedRefs", refs, fine="every Service that the route names can be used")]
+    conditions = [accepted, _first("ResolvedRefs", refs, fine="every Service that the route names can be used")]
     if route.usable and route.faults:
         message = f"Dropped Rule: what its matches are for is {failure(route.key).mistake}: {joined(route.faults)}"
         reason = route.faults[0].reason.value
-        verdicts.append(Verdict(type="PartiallyInvalid", status=True, reason=reason, message=message))
-    return tuple(verdicts)
+        conditions.append(StatusCondition(type="PartiallyInvalid", status=True, reason=reason, message=message))
+    return tuple(conditions)
 
 
 def gateway_outcome(
     key: Key,
-    standing: Standing,
+    state: GatewayState,
     plans: Sequence[ListenerPlan],
     *,
     attached: Sequence[tuple[str, Key]],
@@ -53,44 +55,46 @@ def gateway_outcome(
             name=plan.listener.name,
             attached=sum(name == plan.listener.name for name, _ in routes),
             kinds=tuple((GROUP, kind) for kind in plan.kinds),
-            verdicts=_listener_verdicts(plan),
+            conditions=_listener_conditions(plan),
         )
         for plan in plans
     )
-    verdicts = tuple(_gateway_verdicts(standing, plans))
-    return GatewayOutcome(about=key, ports=ports, listeners=listeners, verdicts=verdicts)
+    conditions = tuple(_gateway_conditions(state, plans))
+    return GatewayOutcome(about=key, ports=ports, listeners=listeners, conditions=conditions)
 
 
-def _gateway_verdicts(standing: Standing, plans: Sequence[ListenerPlan]) -> Iterable[Verdict]:
-    if standing.refusals:
-        yield _first("Accepted", standing.refusals, fine="")
-        yield Verdict(type="Programmed", status=False, reason="Invalid", message="the Gateway is not accepted")
+def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
+    if state.refusals:
+        yield _first("Accepted", state.refusals, fine="")
+        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="the Gateway is not accepted")
         return
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
-        yield _first("Accepted", [], fine="every listener can be served", notes=standing.unread)
+        yield _first("Accepted", [], fine="every listener can be served", notes=state.ignored_fields)
     else:
-        message = joined([*faults, *standing.unread])
-        yield Verdict(type="Accepted", status=served, reason="ListenersNotValid", message=message)
+        message = joined([*faults, *state.ignored_fields])
+        yield StatusCondition(type="Accepted", status=served, reason="ListenersNotValid", message=message)
     if not served:
-        yield Verdict(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
-    elif lacking := [item for item in standing.lacking if item.reason is Reason.ADDRESS_NOT_USABLE]:
-        yield _first("Programmed", lacking, fine="")
-    elif not standing.address:
+        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
+    elif missing_addresses := [item for item in state.missing_addresses if item.reason is Reason.ADDRESS_NOT_USABLE]:
+        yield _first("Programmed", missing_addresses, fine="")
+    elif not state.address:
         message = "the Gateway has no address of its own"
-        yield Verdict(type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message)
+        yield StatusCondition(
+            type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message
+        )
 
 
-def _listener_verdicts(plan: ListenerPlan) -> tuple[Verdict, ...]:
+def _listener_conditions(plan: ListenerPlan) -> tuple[StatusCondition, ...]:
     found = [*plan.faults, *plan.warnings]
     accepted = [item for item in found if item.reason in _LISTENER_ACCEPTED]
     conflicts = [item for item in found if item.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
     refs = [item for item in found if item.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}]
-    verdicts = [
+    conditions = [
         _first("Accepted", accepted, fine=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
         _first("ResolvedRefs", refs, fine="every certificate and kind that the listener names can be used"),
-        Verdict(
+        StatusCondition(
             type="Conflicted",
             status=bool(conflicts),
             reason=_WORDS[conflicts[0].reason] if conflicts else "NoConflicts",
@@ -99,16 +103,16 @@ def _listener_verdicts(plan: ListenerPlan) -> tuple[Verdict, ...]:
     ]
     if not plan.served:
         message = f"the listener is not served: {joined(plan.faults)}"
-        verdicts.append(Verdict(type="Programmed", status=False, reason="Invalid", message=message))
-    return tuple(verdicts)
+        conditions.append(StatusCondition(type="Programmed", status=False, reason="Invalid", message=message))
+    return tuple(conditions)
 
 
-def _first(kind: str, faults: Sequence[Finding], *, fine: str, notes: Sequence[Finding] = ()) -> Verdict:
+def _first(kind: str, faults: Sequence[Finding], *, fine: str, notes: Sequence[Finding] = ()) -> StatusCondition:
     if faults:
         reason = faults[0].reason
         word = _WORDS.get(reason, reason.value)
-        return Verdict(type=kind, status=False, reason=word, message=joined(faults))
-    return Verdict(type=kind, status=True, reason=kind, message="; ".join([fine, *_messages(notes)]))
+        return StatusCondition(type=kind, status=False, reason=word, message=joined(faults))
+    return StatusCondition(type=kind, status=True, reason=kind, message="; ".join([fine, *_messages(notes)]))
 
 
 def joined(findings: Iterable[Finding]) -> str:

@@ -4,15 +4,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Finding, GatewayOutcome, Outcome, ParentStatus, Selected, Share, Verdict
+from headgate.compiler.reasons import ConditionType, Reason
+from headgate.compiler.report import (
+    Finding,
+    GatewayOutcome,
+    ParentStatus,
+    SelectedPods,
+    Share,
+    SplitOutcome,
+    StatusCondition,
+)
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
 
 _FINE = {
-    Condition.ACCEPTED: ("Accepted", "the split is valid and decides for its root"),
-    Condition.RESOLVED_REFS: ("ResolvedRefs", "every Service that the split names exists and offers the root's ports"),
-    Condition.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
+    ConditionType.ACCEPTED: ("Accepted", "the split is valid and decides for its root"),
+    ConditionType.RESOLVED_REFS: (
+        "ResolvedRefs",
+        "every Service that the split names exists and offers the root's ports",
+    ),
+    ConditionType.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
 _SOUND = "the pods of the Service have every port that it names"
 _CONFLICTED = "Conflicted"
@@ -34,10 +45,10 @@ class ObjectReport(Value, frozen=True, kw_only=True):
 
     generation: int
     findings: tuple[Finding, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[SplitOutcome, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
-    selected: Selected | None = None
+    selected: SelectedPods | None = None
     underway: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
 
@@ -50,11 +61,11 @@ class StatusInputs(NamedTuple):
     awaited: Sequence[str] = ()
 
 
-def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, ...]:
+def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
     """Return the conditions of an object, in their order."""
     found = tuple(by_condition(findings, _FINE))
     conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
-    conflict = Verdict(
+    conflict = StatusCondition(
         type=_CONFLICTED,
         status=bool(conflicted),
         reason=_CONFLICTED if conflicted else "NoConflicts",
@@ -64,25 +75,27 @@ def verdicts(findings: Sequence[Finding], progress: Progress) -> tuple[Verdict, 
     return (*found, conflict, programmed(progress, accepted=accepted))
 
 
-def by_condition(findings: Sequence[Finding], fine: Mapping[Condition, tuple[str, str]]) -> Iterator[Verdict]:
+def by_condition(
+    findings: Sequence[Finding], fine: Mapping[ConditionType, tuple[str, str]]
+) -> Iterator[StatusCondition]:
     """Yield a verdict for each condition; `fine` has the reason and the message of one that no finding breaks."""
     for condition, (reason, message) in fine.items():
         broken = [item for item in findings if item.reason.condition is condition]
         if broken:
             text = "; ".join(dict.fromkeys(item.message for item in broken))
-            yield Verdict(type=condition.value, status=False, reason=broken[0].reason.value, message=text)
+            yield StatusCondition(type=condition.value, status=False, reason=broken[0].reason.value, message=text)
         else:
-            yield Verdict(type=condition.value, status=True, reason=reason, message=message)
+            yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
 
 
-def programmed(progress: Progress, *, accepted: bool, held: str = "") -> Verdict:
+def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
     """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted.
 
     `held` says how many are done, in other words than the usual ones.
     """
 
-    def verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
-        return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
+    def verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:
+        return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
 
     held = held or f"{progress.holding} of {progress.total} proxies hold it"
     if not accepted:
@@ -103,7 +116,7 @@ def few(words: Sequence[str], between: str = ", ") -> str:
     return between.join(words[:_NAMED]) + more
 
 
-def shares(outcomes: Sequence[Outcome]) -> list[Mapping[str, Any]]:
+def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
     """Return `status.ports`: what each backend gets on each port of the root."""
     return [{"port": outcome.ref.port, "backends": [_share(item) for item in outcome.shares]} for outcome in outcomes]
 
@@ -118,12 +131,12 @@ def _share(share: Share) -> Mapping[str, Any]:
     return found | {"reason": share.left_out.value} if share.left_out else found
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[SplitOutcome]) -> str:
     """Write the shares in one line, for Events: `port 8080: website-v1 90%, website-v2 10%`."""
     return "; ".join(f"port {outcome.ref.port}: {', '.join(_parts(outcome))}" for outcome in outcomes)
 
 
-def _parts(outcome: Outcome) -> Iterator[str]:
+def _parts(outcome: SplitOutcome) -> Iterator[str]:
     """Yield who gets what, and what becomes of the requests that no backend gets (D9, D10)."""
     for item in outcome.shares:
         yield f"{item.service.split('/')[-1]} {percent(item)}"
@@ -144,12 +157,14 @@ def _percent(part: Fraction) -> str:
     return f"{round(10_000 * part) / 100:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def timed(verdicts: Sequence[Verdict], before: object, *, generation: int, now: str) -> list[Mapping[str, Any]]:
-    """Return verdicts as `conditions`; one keeps its time from `before` while its status is the same."""
+def timed(
+    conditions: Sequence[StatusCondition], before: object, *, generation: int, now: str
+) -> list[Mapping[str, Any]]:
+    """Return conditions as `conditions`; one keeps its time from `before` while its status is the same."""
     rows = before if isinstance(before, Sequence) else ()
     known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
     found: list[Mapping[str, Any]] = []
-    for verdict in verdicts:
+    for verdict in conditions:
         text = "True" if verdict.status else "False"
         old = known.get(verdict.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
@@ -175,7 +190,7 @@ def split_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapp
     """Return the whole status of a TrafficSplit."""
     progress = present.receipts.progress([outcome.ref for outcome in said.outcomes])
     generation = said.generation or obj["metadata"].get("generation", 0)
-    judged = verdicts(said.findings, progress)
+    judged = conditions(said.findings, progress)
     before = status_of(obj).get("conditions")
     return {
         "observedGeneration": generation,
@@ -192,19 +207,19 @@ def service_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Ma
     """
     before = status_of(obj)
     known = before.get("conditions") or ()
-    faults = [item for item in said.findings if item.reason.condition is Condition.RESOLVED_REFS]
-    if not faults and all(item.get("type") != Condition.RESOLVED_REFS.value for item in known):
+    faults = [item for item in said.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
+    if not faults and all(item.get("type") != ConditionType.RESOLVED_REFS.value for item in known):
         return None
     text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
-    verdict = Verdict(
-        type=Condition.RESOLVED_REFS.value,
+    verdict = StatusCondition(
+        type=ConditionType.RESOLVED_REFS.value,
         status=not faults,
-        reason=faults[0].reason.value if faults else Condition.RESOLVED_REFS.value,
+        reason=faults[0].reason.value if faults else ConditionType.RESOLVED_REFS.value,
         message=text or _SOUND,
     )
     generation = said.generation or obj["metadata"].get("generation", 0)
     own = timed([verdict], known, generation=generation, now=present.time)
     return {
         **before,
-        "conditions": [*(item for item in known if item.get("type") != Condition.RESOLVED_REFS.value), *own],
+        "conditions": [*(item for item in known if item.get("type") != ConditionType.RESOLVED_REFS.value), *own],
     }

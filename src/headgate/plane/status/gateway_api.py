@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, Verdict
+from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
@@ -16,7 +16,9 @@ from headgate.resources.meta import Object
 
 _PROGRAMMED = "Programmed"
 _OPTIONAL = ("namespace", "sectionName", "port")
-_CLASS_ACCEPTED = Verdict(type="Accepted", status=True, reason="Accepted", message="headgate makes Gateways of it real")
+_CLASS_ACCEPTED = StatusCondition(
+    type="Accepted", status=True, reason="Accepted", message="headgate makes Gateways of it real"
+)
 
 
 def class_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
@@ -47,28 +49,30 @@ def gateway_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Ma
 
     def listener(item: ListenerOutcome) -> Mapping[str, Any]:
         ref = refs.get(ports[item.name])
-        verdicts = _with_progress(item.verdicts, [ref] if ref else [], present)
+        conditions = _with_progress(item.conditions, [ref] if ref else [], present)
         old = _of_listener(before, item.name)
         return {
             "name": item.name,
             "supportedKinds": [{"group": group, "kind": kind} for group, kind in item.kinds],
             "attachedRoutes": item.attached,
-            "conditions": timed(verdicts, old, generation=generation, now=present.time),
+            "conditions": timed(conditions, old, generation=generation, now=present.time),
         }
 
-    verdicts = _with_progress(outcome.verdicts, list(refs.values()), present)
+    conditions = _with_progress(outcome.conditions, list(refs.values()), present)
     return {
         **before,
-        "conditions": timed(verdicts, before.get("conditions"), generation=generation, now=present.time),
+        "conditions": timed(conditions, before.get("conditions"), generation=generation, now=present.time),
         "listeners": [listener(item) for item in outcome.listeners],
     }
 
 
-def _with_progress(verdicts: Sequence[Verdict], refs: Sequence[GatewayRef], present: StatusInputs) -> list[Verdict]:
+def _with_progress(
+    conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], present: StatusInputs
+) -> list[StatusCondition]:
     """Add how far the proxies are, unless the compiler knows that there is nothing to be held."""
-    if any(verdict.type == _PROGRAMMED for verdict in verdicts):
-        return list(verdicts)
-    return [*verdicts, programmed(present.receipts.progress(refs), accepted=bool(refs))]
+    if any(verdict.type == _PROGRAMMED for verdict in conditions):
+        return list(conditions)
+    return [*conditions, programmed(present.receipts.progress(refs), accepted=bool(refs))]
 
 
 def _of_listener(status: Mapping[str, Any], name: str) -> object:
@@ -105,21 +109,21 @@ def _entry(
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
-    verdicts = [*parent.verdicts, _route_programmed(parent, present.receipts), *_dropping(findings)]
+    conditions = [*parent.conditions, _route_programmed(parent, present.receipts), *_dropping(findings)]
     generation = obj["metadata"].get("generation", 0)
     return {
         "parentRef": reference,
         "controllerName": CONTROLLER,
-        "conditions": timed(verdicts, old.get("conditions"), generation=generation, now=present.time),
+        "conditions": timed(conditions, old.get("conditions"), generation=generation, now=present.time),
     }
 
 
-def _dropping(findings: Sequence[Finding]) -> Iterator[Verdict]:
+def _dropping(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
     """Yield the condition of a route whose copies are dropped; it is there while that happens."""
     found = [item for item in findings if item.reason is Reason.COPIES_DROPPED]
     if found:
         name = Reason.COPIES_DROPPED.value
-        yield Verdict(type=name, status=True, reason="MirrorLimits", message=joined(found))
+        yield StatusCondition(type=name, status=True, reason="MirrorLimits", message=joined(found))
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -133,8 +137,8 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _route_programmed(parent: ParentStatus, receipts: Receipts) -> Verdict:
+def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     gateway = f"{parent.parent.namespace}/{parent.parent.name}"
     places: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
-    accepted = all(verdict.status for verdict in parent.verdicts if verdict.type == "Accepted")
+    accepted = all(verdict.status for verdict in parent.conditions if verdict.type == "Accepted")
     return programmed(receipts.progress(places), accepted=accepted and bool(places))

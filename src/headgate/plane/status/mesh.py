@@ -6,8 +6,8 @@ from typing import Any
 
 from cryptography import x509
 
-from headgate.compiler.reasons import Condition, Reason
-from headgate.compiler.report import Verdict, listed
+from headgate.compiler.reasons import ConditionType, Reason
+from headgate.compiler.report import StatusCondition, pod_list
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
@@ -17,8 +17,8 @@ from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
 
 _FINE = {
-    Condition.ACCEPTED: ("Accepted", "the object is valid"),
-    Condition.RESOLVED_REFS: ("ResolvedRefs", "everything that the object names exists"),
+    ConditionType.ACCEPTED: ("Accepted", "the object is valid"),
+    ConditionType.RESOLVED_REFS: ("ResolvedRefs", "everything that the object names exists"),
 }
 _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
@@ -33,10 +33,10 @@ def mesh_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mappi
     progress, holding = _progress(workloads, present.receipts)
     done = len(holding.difference(said.underway, said.unnamed))
     held = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
-    verdicts = [*by_condition(said.findings, _FINE), _programmed(said, progress, present.awaited, held=held)]
+    conditions = [*by_condition(said.findings, _FINE), _programmed(said, progress, present.awaited, held=held)]
     return {
         "observedGeneration": generation,
-        "conditions": timed(verdicts, status_of(obj).get("conditions"), generation=generation, now=present.time),
+        "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=present.time),
         "pods": {"total": len(workloads) + len(others), "sidecars": len(workloads)},
         "proxies": {"programmed": done, "total": progress.total},
     }
@@ -84,7 +84,7 @@ def decides(resource: Resource) -> bool:
     return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
-def _programmed(said: ObjectReport, progress: Progress, awaited: Sequence[str], *, held: str) -> Verdict:
+def _programmed(said: ObjectReport, progress: Progress, awaited: Sequence[str], *, held: str) -> StatusCondition:
     """Return whether all pods are as they should be; who has no sidecar never is. `held` says how many are."""
     if any(item.reason is Reason.INVALID for item in said.findings):
         return programmed(progress, accepted=False)
@@ -101,9 +101,9 @@ def _missing(said: ObjectReport, awaited: Sequence[str]) -> str:
     """Say what is to come, when every proxy holds what it is to hold now."""
     if said.underway:
         whom = f"; waiting for {few(awaited)}" if awaited else ""
-        return f"not in the wanted TLS mode yet: {listed(said.underway)}{whom}"
-    return f"waiting for a certificate with all names: {listed(said.unnamed)}" if said.unnamed else ""
+        return f"not in the wanted TLS mode yet: {pod_list(said.underway)}{whom}"
+    return f"waiting for a certificate with all names: {pod_list(said.unnamed)}" if said.unnamed else ""
 
 
-def _verdict(reason: str, message: str, *, status: bool = False) -> Verdict:
-    return Verdict(type=Condition.PROGRAMMED.value, status=status, reason=reason, message=message)
+def _verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:
+    return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)

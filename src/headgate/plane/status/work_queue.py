@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Outcome, ParentStatus
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, SplitOutcome
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import ObjectReport
@@ -27,7 +27,7 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in report.findings:
         findings[finding.about].append(finding)
-    outcomes: dict[Key, list[Outcome]] = defaultdict(list)
+    outcomes: dict[Key, list[SplitOutcome]] = defaultdict(list)
     for outcome in report.outcomes:
         outcomes[outcome.about].append(outcome)
     parents: dict[Key, list[ParentStatus]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Latencies as counts in log-spaced buckets: they add up across proxies, pods and time, which percentiles do not (R89).
 
-A percentile is off by at most 5 % (`model.latency`). A histogram is one integer of narrow packed counters, one for a bucket.
+A percentile is off by at most 5 % (`model.latency_buckets`). A histogram is one integer of narrow packed counters, one for a bucket.
 """
 
 from bisect import bisect_left, bisect_right
@@ -9,7 +9,7 @@ from itertools import accumulate
 from math import ceil, sqrt
 from typing import TypeAlias
 
-from headgate.model.latency import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
+from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
 from headgate.telemetry.counters import packed_counters
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.model.edits import arriving
+from headgate.model.applied_filters import backend_request
 from headgate.model.requests import NO_FILTERS, Filters, HeaderEdit, Match, Path, PathEdit, Request, Rewrite
 from headgate.model.routing import Route, Split
 
@@ -11,7 +11,7 @@ def arrived(target="/old/x?q=1", prefix="/old", *, edit=None, share=NO_FILTERS, 
     rewrite = Rewrite(path=PathEdit(kind=edit[0], value=edit[1])) if edit else None
     made = Filters(**({"rewrite": rewrite} | filters))
     route = Route(split=Split(targets=()), match=Match(path=Path(kind="prefix", value=prefix)), filters=made)
-    return arriving(Request(authority="a.example", target=target, headers=headers), route, share)
+    return backend_request(Request(authority="a.example", target=target, headers=headers), route, share)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ ACCOUNT = "ServiceAccount"
 KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand
 
 
-def remains(obj: Object) -> Resource | None:
+def restrictive_part(obj: Object) -> Resource | None:
     """Return the part that holds of an object that can't be decoded; none for all other kinds."""
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = part(obj, "metadata").get("namespace") or "default"

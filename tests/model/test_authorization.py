@@ -6,18 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from headgate.model.admittance import admit, allowing, is_ambiguous, port_of, protocol_at
+from headgate.model.authorization import authorize, grants_allowing, is_ambiguous, port_of, protocol_at
 from headgate.model.requests import ANY, Header, Match, Path, Request, Text
 from headgate.model.routing import (
     AMBIGUOUS_PATH,
     Access,
-    Connections,
+    ConnectionRule,
     Grant,
     InboundPort,
+    PortProtocol,
     PortRef,
     Protocol,
-    Requests,
-    Spoken,
+    RequestRule,
     TlsMode,
     Workload,
 )
@@ -30,20 +30,23 @@ HTTP, TCP = PortRef("default/service-1", 8080), PortRef("default/service-2", 900
 PORT = InboundPort(
     port=8080,
     application=8080,
-    spoken=(Spoken(protocol=Protocol.HTTP, services=(HTTP,)), Spoken(protocol=Protocol.TCP, services=(TCP,))),
+    protocols=(
+        PortProtocol(protocol=Protocol.HTTP, services=(HTTP,)),
+        PortProtocol(protocol=Protocol.TCP, services=(TCP,)),
+    ),
 )
 GRANT = Grant(
     origin=TEST,
     sources=(SA_2,),
-    requests=(Requests(name="http-route/version", match=VERSION),),
-    connections=(Connections(name="tcp-route", ports=(8080,)),),
+    requests=(RequestRule(name="http-route/version", match=VERSION),),
+    connections=(ConnectionRule(name="tcp-route", ports=(8080,)),),
 )
 OPEN = Workload(name="default/server", address="10.1.0.1", identity=SA_1, ports=(PORT,))
 EXAMPLE = structs.replace(OPEN, access=Access(closed=True, grants=(GRANT,)))
 
 
 def ask(workload=EXAMPLE, identity=SA_2, protocol=Protocol.HTTP, port=8080, **request):
-    return admit(workload, port, protocol=protocol, identity=identity, request=Request(**request))
+    return authorize(workload, port, protocol=protocol, identity=identity, request=Request(**request))
 
 
 def granted(**changes):
@@ -85,15 +88,15 @@ def test_rules_are_for_one_protocol():
 @pytest.mark.parametrize(("ports", "allowed"), [((), True), ((8080,), True), ((9000,), True), ((5432,), False)])
 def test_a_connection_is_meant_by_the_pods_port_or_by_that_of_a_service(ports, allowed):
     """R68."""
-    found = ask(granted(connections=(Connections(name="tcp", ports=ports),)), protocol=Protocol.TCP)
+    found = ask(granted(connections=(ConnectionRule(name="tcp", ports=ports),)), protocol=Protocol.TCP)
     assert found.allowed == allowed
 
 
 def test_a_connection_is_not_meant_by_the_port_of_a_service_that_says_http():
     """R69."""
-    web = Spoken(protocol=Protocol.HTTP, services=(PortRef("default/service-1", 80),))
-    port = structs.replace(PORT, spoken=(web, PORT.spoken[1]))
-    workload = structs.replace(granted(connections=(Connections(name="tcp", ports=(80,)),)), ports=(port,))
+    web = PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/service-1", 80),))
+    port = structs.replace(PORT, protocols=(web, PORT.protocols[1]))
+    workload = structs.replace(granted(connections=(ConnectionRule(name="tcp", ports=(80,)),)), ports=(port,))
     assert not ask(workload, protocol=Protocol.TCP).allowed
 
 
@@ -151,7 +154,7 @@ def test_a_rule_about_paths_never_allows_a_path_that_may_mean_another(path):
 
 
 def test_a_rule_without_a_path_allows_any_path():
-    assert ask(granted(requests=(Requests(name="all", match=ANY),)), target="/a/../b").allowed
+    assert ask(granted(requests=(RequestRule(name="all", match=ANY),)), target="/a/../b").allowed
 
 
 def test_only_the_path_may_be_ambiguous_not_its_query():
@@ -167,7 +170,7 @@ def test_ambiguous_is_what_the_proxies_are_told(parts):
 def test_headers_count_too():
     """R13."""
     match = Match(headers=(Header(name="user-agent", text=Text(value=".*Firefox.*", regex=True)),))
-    firefox = granted(requests=(Requests(name="g/firefox", match=match),))
+    firefox = granted(requests=(RequestRule(name="g/firefox", match=match),))
     assert ask(firefox, headers=(("User-Agent", "Mozilla Firefox"),)).allowed
     found = ask(firefox, headers=(("User-Agent", "curl"),))
     assert found.why == "TrafficTarget default/test, g/firefox: header user-agent is 'curl', wanted regex .*Firefox.*"
@@ -186,7 +189,7 @@ def test_why_not_names_the_rule_that_is_nearest():
 
 def test_several_targets_add_up():
     """2.3: additive."""
-    other = structs.replace(GRANT, sources=(SA_3,), requests=(Requests(name="all", match=ANY),))
+    other = structs.replace(GRANT, sources=(SA_3,), requests=(RequestRule(name="all", match=ANY),))
     both = structs.replace(EXAMPLE, access=Access(closed=True, grants=(GRANT, other)))
     assert ask(both, SA_3, target="/other").allowed
     assert not ask(both, SA_2, target="/other").allowed
@@ -200,8 +203,8 @@ def test_a_port_that_no_service_leads_to_is_for_open_workloads():
 
 
 def test_who_allows_a_request_to_others_can_be_asked():
-    assert allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/version")) == (GRANT,)
-    assert allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/other")) == ()
+    assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/version")) == (GRANT,)
+    assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/other")) == ()
 
 
 def test_clients_get_what_their_service_says_and_plaintext_what_the_oldest_says():

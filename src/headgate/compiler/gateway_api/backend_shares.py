@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.destinations import Choice, Destinations
+from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import service_key
 from headgate.compiler.report import Finding
@@ -57,7 +57,7 @@ class Backend(NamedTuple):
     filters: Filters = NO_FILTERS
 
 
-Chosen: TypeAlias = Mapping[PortRef, Choice]
+Chosen: TypeAlias = Mapping[PortRef, PortDestination]
 """What becomes of some requests at each root of splits, and at every other Service port."""
 
 
@@ -80,7 +80,9 @@ def split(places: Destinations, about: Key, backends: Sequence[Backend], chosen:
     """
     found: dict[Share, Fraction] = defaultdict(Fraction)
     for item in backends:
-        choice = item.where if isinstance(item.where, Finding) else chosen.get(item.where, Choice(ref=item.where))
+        choice = (
+            item.where if isinstance(item.where, Finding) else chosen.get(item.where, PortDestination(ref=item.where))
+        )
         for share, part in _parts(places, choice, item.filters, status=failure(about).status):
             found[share] += part * item.weight
     shares = {share: weight for share, weight in found.items() if weight}
@@ -104,7 +106,7 @@ def failing(about: Key, reason: Reason) -> Split:
 
 
 def _parts(
-    places: Destinations, choice: Choice | Finding, filters: Filters, *, status: int
+    places: Destinations, choice: PortDestination | Finding, filters: Filters, *, status: int
 ) -> Iterator[tuple[Share, Fraction]]:
     """Yield what one backend stands for, as parts of 1, each share with the weight 1: itself, a split, an error."""
     whole = Fraction(1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.model.slots import TOTAL, is_rounded, layout, slot_counts
+from headgate.model.hash_slots import TOTAL, is_rounded, layout, slot_counts
 
 WEIGHTS = st.lists(st.integers(0, 2**31), min_size=1, max_size=6).filter(any)
 

@@ -13,21 +13,21 @@ _HOST = "host"
 DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
-def arriving(request: Request, route: Route, share: Filters) -> Request:
+def backend_request(request: Request, route: Route, share: Filters) -> Request:
     """Return the request as a backend gets it; the changes of its share come after those of the route."""
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request
 
 
-def answered(headers: Headers, route: Route, share: Filters) -> Headers:
+def client_headers(headers: Headers, route: Route, share: Filters) -> Headers:
     """Return the headers of a backend's response as the client gets them."""
     for filters in (route.filters, share):
         headers = _with_headers(headers, filters.response or HeaderEdit())
     return headers
 
 
-def location(request: Request, route: Route, scheme: str, port: int) -> str:
+def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:
     """Return the address that a redirect names; empty when the route has none.
 
     `scheme` and `port` are those of the listener. The port of the answer is the wanted one, else the wanted scheme's own,

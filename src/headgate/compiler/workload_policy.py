@@ -9,13 +9,13 @@ from msgspec import structs
 from headgate.compiler import unenforced
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import named_matches
-from headgate.compiler.report import Finding, Selected, listed
+from headgate.compiler.report import Finding, SelectedPods, pod_list
 from headgate.compiler.snapshot import Snapshot, account_of
 from headgate.compiler.unenforced import Words
 from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
 from headgate.model.identities import spiffe_id
-from headgate.model.routing import Access, Connections, Grant, InboundPort, Requests, TlsMode, Workload
+from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort, RequestRule, TlsMode, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
 from headgate.resources.smi import Rule, TCPRoute, TLSConfig, TrafficTarget
@@ -28,10 +28,10 @@ _REPLACE = (
     f'{INJECT}: "false" or headgate runs with --sidecars none'
 )
 _TLS_MODES = {"off": TlsMode.PLAIN, "permissive": TlsMode.PERMISSIVE, "strict": TlsMode.STRICT}
-Allowed = tuple[Requests | Connections, ...]
+Allowed = tuple[RequestRule | ConnectionRule, ...]
 
 
-class Targets:
+class TrafficTargets:
     """All TrafficTargets (003). `accounts` are their destinations (`namespace/name`).
 
     A TrafficTarget closes the pods of its destination to everybody else, whether or not anything of it can be used: what is
@@ -47,7 +47,7 @@ class Targets:
         self._rules: dict[Key, list[tuple[int, Allowed]]] = {}
         for key, target in snapshot.of(TrafficTarget):
             self._add(key, target)
-        for key, left in snapshot.remains.items():
+        for key, left in snapshot.fail_closed.items():
             if isinstance(left, TrafficTarget):
                 self._grants[_account(key, left)] += ()
 
@@ -85,15 +85,15 @@ class Targets:
             return ()
         route = self._snapshot.objects[name]
         if isinstance(route, TCPRoute):
-            return (Connections(name=name.name, ports=tuple(sorted(set(route.spec.matches.ports)))),)
+            return (ConnectionRule(name=name.name, ports=tuple(sorted(set(route.spec.matches.ports)))),)
         return tuple(self._requests(key, rule, name, field))
 
-    def _requests(self, key: Key, rule: Rule, group: Key, field: str) -> Iterator[Requests]:
+    def _requests(self, key: Key, rule: Rule, group: Key, field: str) -> Iterator[RequestRule]:
         found = dict(named_matches(self._snapshot, group))
         wanted = found if rule.matches is None else [f"{group.name}/{name}" for name in rule.matches]
         for index, name in enumerate(wanted):
             if name in found:
-                yield Requests(name=name, match=found[name])
+                yield RequestRule(name=name, match=found[name])
                 continue
             known = ", ".join(item.partition("/")[2] for item in found) or "none"
             message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; there is: {known}"
@@ -124,7 +124,7 @@ def _account(key: Key, target: TrafficTarget) -> str:
 
 
 def _grant(
-    key: Key, target: TrafficTarget, settings: Settings, allowed: Sequence[Requests | Connections]
+    key: Key, target: TrafficTarget, settings: Settings, allowed: Sequence[RequestRule | ConnectionRule]
 ) -> Grant | None:
     """Return what a TrafficTarget allows, if it allows anything to anybody."""
     sources = {
@@ -136,8 +136,8 @@ def _grant(
         origin=key,
         sources=tuple(sorted(sources)),
         port=target.spec.destination.port,
-        requests=tuple(part for part in allowed if isinstance(part, Requests)),
-        connections=tuple(part for part in allowed if isinstance(part, Connections)),
+        requests=tuple(part for part in allowed if isinstance(part, RequestRule)),
+        connections=tuple(part for part in allowed if isinstance(part, ConnectionRule)),
     )
 
 
@@ -147,19 +147,19 @@ def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
     return any(_applies(part, port) for part in allowed for port in meant)
 
 
-def _applies(part: Requests | Connections, port: InboundPort) -> bool:
+def _applies(part: RequestRule | ConnectionRule, port: InboundPort) -> bool:
     """Say whether a port carries what a part of a rule is about (R69)."""
-    if isinstance(part, Requests):
-        return any(spoken.protocol.is_http for spoken in port.spoken)
+    if isinstance(part, RequestRule):
+        return any(spoken.protocol.is_http for spoken in port.protocols)
     return any(
         not part.ports or not {port.port, *(ref.port for ref in spoken.services)}.isdisjoint(part.ports)
-        for spoken in port.spoken
+        for spoken in port.protocols
         if not spoken.protocol.is_http
     )
 
 
 def _not_spoken(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
-    spoken = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.spoken}
+    spoken = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.protocols}
     wanted = "HTTP" if rule.kind == "HTTPRouteGroup" else "anything but HTTP on the ports of the route"
     where = f"have no port {only} that speaks {wanted}" if only else f"have no port that speaks {wanted}"
     return (
@@ -177,7 +177,7 @@ class TlsConfigs:
             key: snapshot.selected(key.namespace, item.spec.selector.match_labels)
             for key, item in self._configs.items()
         }
-        left = [(key, item) for key, item in snapshot.remains.items() if isinstance(item, TLSConfig)]
+        left = [(key, item) for key, item in snapshot.fail_closed.items() if isinstance(item, TLSConfig)]
         self._strict = {
             name for key, item in left for name in snapshot.selected(key.namespace, item.spec.selector.match_labels)
         }
@@ -213,32 +213,32 @@ class TlsConfigs:
         own = self._configs[key].spec.subject_names
         names = ", ".join(name for name in self._configs[other].spec.subject_names if name not in own)
         message = (
-            f"{other} selects {listed(pods)} too, so the certificate there carries its names as well: {names}. Make one of "
+            f"{other} selects {pod_list(pods)} too, so the certificate there carries its names as well: {names}. Make one of "
             "the selectors narrower if that is not meant"
         )
         return Finding(key, Reason.SUBJECTS_MERGED, "spec.subjectNames", message, related=(other,))
 
 
-class Secured(NamedTuple):
+class PolicyResult(NamedTuple):
     """The workloads, and what is told about the objects that are about them."""
 
     workloads: tuple[Workload, ...]
     findings: tuple[Finding, ...]
-    selected: tuple[Selected, ...]
+    selected: tuple[SelectedPods, ...]
 
 
-def secure(
+def apply_policies(
     snapshot: Snapshot,
     led: Iterable[Iterable[PodPort]],
     settings: Settings,
     workloads: tuple[Workload, ...],
     tls_modes: Mapping[str, TlsMode],
-) -> Secured:
+) -> PolicyResult:
     """Return the workloads with their TLS mode and access; `tls_modes` has those whose mTLS migration is not finished.
 
     `led` is what each Service leads to.
     """
-    configs, targets = TlsConfigs(snapshot), Targets(snapshot, settings)
+    configs, targets = TlsConfigs(snapshot), TrafficTargets(snapshot, settings)
     done = {}
     for item in workloads:
         account = account_of(item.name, snapshot.pods[item.name])
@@ -262,7 +262,7 @@ def secure(
     for chosen in about_configs:
         findings += unenforced.findings(chosen, SELECTOR, past, _of_config(chosen.about.namespace))
     selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
-    return Secured(tuple(done.values()), tuple(findings), tuple(selected))
+    return PolicyResult(tuple(done.values()), tuple(findings), tuple(selected))
 
 
 def _of_target(account: str) -> Words:
@@ -282,7 +282,7 @@ def _of_config(namespace: str) -> Words:
     )
 
 
-def _target(pod: str, account: str, configs: TlsConfigs, *, targets: Targets, settings: Settings) -> TlsMode:
+def _target(pod: str, account: str, configs: TlsConfigs, *, targets: TrafficTargets, settings: Settings) -> TlsMode:
     """Return what is wanted of a workload: who calls is known by certificate only, so a TrafficTarget needs TLS."""
     if configs.is_selected(pod):
         return TlsMode.STRICT

@@ -44,7 +44,7 @@ class Client(Value, frozen=True, kw_only=True):
     name: str
 
 
-class Asked(Value, frozen=True, kw_only=True):
+class RequestSpec(Value, frozen=True, kw_only=True):
     """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty."""
 
     url: str
@@ -55,14 +55,14 @@ class Asked(Value, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
-def check(asked: Asked) -> None:
+def check(asked: RequestSpec) -> None:
     """Check all that needs no objects. Raises BadRequest."""
     _parts(asked.url)
     read_client(asked.caller, asked.namespace)
     _gateway_name(asked)
 
 
-def explain_request(compiled: Compiled, snapshot: Snapshot, asked: Asked) -> Explanation:
+def explain_request(compiled: Compiled, snapshot: Snapshot, asked: RequestSpec) -> Explanation:
     """Explain a request. Raises BadRequest, and NotFound for a client or a Gateway that does not exist."""
     parts = _parts(asked.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -98,7 +98,7 @@ def read_client(text: str, namespace: str) -> Client | None:
     return Client(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
 
 
-def _gateway_name(asked: Asked) -> str:
+def _gateway_name(asked: RequestSpec) -> str:
     kind, _, name = asked.via.partition("/")
     if asked.via and (kind.lower() not in _GATEWAYS or not name):
         raise BadRequest("via", f"{asked.via!r} is no Gateway; write gateway/NAME")

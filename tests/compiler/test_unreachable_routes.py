@@ -8,10 +8,10 @@ from tests.differential.worlds import HEADER_PATTERN, HEADERS, PATH_PATTERN, PAT
 
 from headgate.compiler.containment import contains
 from headgate.compiler.reasons import Reason
-from headgate.compiler.samples import matches_no_path, matches_nothing, sample
+from headgate.compiler.regex_samples import matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.witness import chosen, findings, unreachable
-from headgate.model.evaluate import Asked, first_unmet
+from headgate.compiler.unreachable_routes import findings, first_matching_route, unreachable
+from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import Broken, Mesh, PortRef, Route, RouteTable, Split
 from headgate.resources.meta import Key
@@ -65,17 +65,17 @@ def table(matches_):
 
 
 def fits(match, request):
-    return first_unmet(match, Asked(request)) is None
+    return first_unmet(match, RequestParts(request)) is None
 
 
 @given(st.lists(MATCHES, min_size=2, max_size=6), st.lists(REQUESTS, min_size=20, max_size=20))
 def test_every_finding_is_shown_by_its_witness_and_no_request_disproves_it(matches_, requests):
     routes = table(matches_)
     for item in unreachable(routes):
-        assert chosen(routes, item.witness) == item.winner != routes[item.number]
+        assert first_matching_route(routes, item.witness) == item.winner != routes[item.number]
         assert item.never is not fits(routes[item.number].match, item.witness)
         for request in requests:
-            assert chosen(routes, request) != routes[item.number]
+            assert first_matching_route(routes, request) != routes[item.number]
 
 
 PARTS = st.sets(st.sampled_from(("path", "methods", "headers", "query")), max_size=3)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from headgate.compiler.containment import contains
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
+from headgate.compiler.regex_samples import looks_like, matches_no_path, matches_nothing, sample
 from headgate.compiler.report import Finding
-from headgate.compiler.samples import looks_like, matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
-from headgate.model.evaluate import Asked, first_unmet
+from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import Mesh, PortRef, Route
 from headgate.resources.meta import Key
@@ -25,7 +25,7 @@ AUTHORITY = ":authority"
 _PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_.~!$&'()*+,;=:@%")
 
 
-class Unreached(NamedTuple):
+class UnreachableRoute(NamedTuple):
     """Route `number` of a table gets no request: none fits it (`never`), or those that fit have `winner`. `witness` shows it."""
 
     number: int
@@ -35,7 +35,7 @@ class Unreached(NamedTuple):
     never: bool
 
 
-class Place(NamedTuple):
+class RouteList(NamedTuple):
     """Where routes are, in words and, for a Service port, as a reference."""
 
     words: str
@@ -62,36 +62,38 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
                 found.setdefault((finding.about, finding.field, finding.reason, route.match), finding)
                 unreached.setdefault(route.origin, finding)
     idle = (
-        _idle(key, item) for key, item in unreached.items() if key.kind == TRAFFIC_SPLIT.kind and key not in reached
+        _no_effect(key, item)
+        for key, item in unreached.items()
+        if key.kind == TRAFFIC_SPLIT.kind and key not in reached
     )
     return (*found.values(), *idle)
 
 
-def _places(mesh: Mesh) -> Iterator[Place]:
+def _places(mesh: Mesh) -> Iterator[RouteList]:
     for table in mesh.tables:
         if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin):
-            yield Place(str(table.ref), table.ref, table.routes)
+            yield RouteList(str(table.ref), table.ref, table.routes)
     for port in mesh.gateways:
         for entry in port.hosts:
-            yield Place(f"Gateway {port.gateway}, port {port.port}, host {entry.host}", None, entry.routes)
+            yield RouteList(f"Gateway {port.gateway}, port {port.port}, host {entry.host}", None, entry.routes)
 
 
 @functools.lru_cache(maxsize=4096)
-def unreachable(routes: tuple[Route, ...]) -> tuple[Unreached, ...]:
+def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
     """Return the routes of a table that no request reaches, where that is certain and can be shown."""
     return tuple(_unreached(routes)) if len(routes) > 1 else ()
 
 
-def _unreached(routes: Sequence[Route]) -> Iterator[Unreached]:
+def _unreached(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
     for index, route in enumerate(routes):
         never = never_matches(route.match)
         wide = next((other for other in routes[:index] if contains(other.match, route.match)), None)
-        if route.steps or (not never and (wide is None or _same(wide, route))):
+        if route.split_matches or (not never and (wide is None or _same(wide, route))):
             continue
-        witness = suggestive(route.match) if never else witness_of(route.match)
-        winner = chosen(routes, witness) if witness else None
+        witness = intended_request(route.match) if never else matching_request(route.match)
+        winner = first_matching_route(routes, witness) if witness else None
         if witness and winner is not route and (never or winner):
-            yield Unreached(index, route, witness, winner, never)
+            yield UnreachableRoute(index, route, witness, winner, never)
 
 
 def _same(one: Route, other: Route) -> bool:
@@ -99,12 +101,12 @@ def _same(one: Route, other: Route) -> bool:
 
     Where a split's matches take all requests of a rule, that is the split's doing.
     """
-    return one.origin == other.origin and (one.split == other.split or bool(one.steps))
+    return one.origin == other.origin and (one.split == other.split or bool(one.split_matches))
 
 
-def chosen(routes: Sequence[Route], request: Request) -> Route | None:
+def first_matching_route(routes: Sequence[Route], request: Request) -> Route | None:
     """Return the route that has a request."""
-    asked = Asked(request)
+    asked = RequestParts(request)
     return next((route for route in routes if first_unmet(route.match, asked) is None), None)
 
 
@@ -122,13 +124,13 @@ def _hopeless(match: Match) -> Iterator[str]:
     yield from (item.name for item in conditions if item.text.regex and matches_nothing(item.text.value))
 
 
-def witness_of(match: Match) -> Request | None:
+def matching_request(match: Match) -> Request | None:
     """Return a request that fits a match, as a client could send it; None where none is found."""
     request = _request(match, exact=True)
-    return request if request and first_unmet(match, Asked(request)) is None else None
+    return request if request and first_unmet(match, RequestParts(request)) is None else None
 
 
-def suggestive(match: Match) -> Request | None:
+def intended_request(match: Match) -> Request | None:
     """Return a request that the author of a match may have meant, though it fits none."""
     return _request(match, exact=False)
 
@@ -174,25 +176,23 @@ def _is_value(text: str | None) -> bool:
     return text is not None and text == text.strip() and text.isascii() and (text.isprintable() or not text)
 
 
-def told(request: Request) -> str:
+def request_arguments(request: Request) -> str:
     """Write a request as `headgate explain` takes it."""
     fields = [*request.headers, *([("host", request.authority)] if request.authority else [])]
     return " ".join([request.method, request.target, *(f"-H '{name}: {value}'" for name, value in fields)])
 
 
-def _finding(snapshot: Snapshot, place: Place, item: Unreached) -> Finding:
+def _finding(snapshot: Snapshot, place: RouteList, item: UnreachableRoute) -> Finding:
     origin = item.route.origin
-    assert origin is not None  # noqa: S101  # a service's plain behaviour is nobody's object, so it is not told about
+    assert origin is not None  # noqa: S101  # a service's plain behaviour is nobody's object, so it is not request_arguments about
     where = _winner(item.winner, place)
     if item.never:
         about, field = _group_of(snapshot, item.route) or (origin, _field(snapshot, item.route))
-        text = (
-            f"no request can fit it, because {_why(item.route.match)}: on {place.words}, {told(item.witness)} {where}"
-        )
+        text = f"no request can fit it, because {_why(item.route.match)}: on {place.words}, {request_arguments(item.witness)} {where}"
         return Finding(about, Reason.NEVER_MATCHES, field, text)
     name = f"{item.route.name}: " if item.route.match != ANY and item.route.name else ""
     text = (
-        f"{name}it gets no request on {place.words}, because what is tried before it takes all: {told(item.witness)} "
+        f"{name}it gets no request on {place.words}, because what is tried before it takes all: {request_arguments(item.witness)} "
         f"fits it and {where}. Make the earlier one narrower, or delete one of the two"
     )
     related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
@@ -200,7 +200,7 @@ def _finding(snapshot: Snapshot, place: Place, item: Unreached) -> Finding:
     return Finding(origin, Reason.SHADOWED, field, text, related=related)
 
 
-def _winner(winner: Route | None, place: Place) -> str:
+def _winner(winner: Route | None, place: RouteList) -> str:
     if winner is None:
         return "is answered with 404"
     if winner.origin is None:
@@ -235,6 +235,6 @@ def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
     return (key, f"spec.matches[{names.index(name)}]") if name in names else None
 
 
-def _idle(key: Key, shown: Finding) -> Finding:
+def _no_effect(key: Key, shown: Finding) -> Finding:
     message = f"its weights never take effect, because no request reaches the split; for one, {shown.message}"
     return Finding(key, Reason.NO_EFFECT, "spec.backends", message, related=shown.related)

@@ -6,16 +6,16 @@ calls is known by certificate alone, so plaintext comes from nobody, and nobody 
 
 from collections.abc import Iterator, Sequence
 
-from headgate.model.evaluate import Asked, first_unmet
+from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import Request
 from headgate.model.routing import (
     Access,
-    Connections,
+    ConnectionRule,
     Grant,
     InboundPort,
     PortRef,
     Protocol,
-    Requests,
+    RequestRule,
     TlsMode,
     Workload,
 )
@@ -27,7 +27,7 @@ _NO_DIGEST = "0" * 64
 _ESCAPED = ("%2f", "%5c", "%2e")
 
 
-class Admittance(Value, frozen=True, kw_only=True):
+class Authorization(Value, frozen=True, kw_only=True):
     """Whether a call is allowed. `origin` and `rule` are what allows it, empty where the workload is open; `why` explains.
 
     `status` is that of the sidecar's answer to a request that it refuses for its form, before it looks at rules.
@@ -40,9 +40,9 @@ class Admittance(Value, frozen=True, kw_only=True):
     why: str
 
 
-def admit(
+def authorize(
     workload: Workload, port: int, *, protocol: Protocol, identity: str = "", request: Request | None = None
-) -> Admittance:
+) -> Authorization:
     """Say whether a workload lets somebody in on one of its own ports, where `protocol` is spoken (`protocol_at`).
 
     `identity` is what the caller proves (SPIFFE ID), empty for plaintext. Without a request, `GET /` stands for one; where
@@ -50,24 +50,26 @@ def admit(
     """
     place = port_of(workload, port)
     if refusal := _transport(workload, place, port, identity):
-        return Admittance(allowed=False, why=refusal)
+        return Authorization(allowed=False, why=refusal)
     seen = _sanitized(workload, request or ANY_REQUEST, identity)
     if protocol.is_http and (refused := _malformed(seen)):
         return refused
     if not workload.access.closed:
-        return Admittance(allowed=True, why="it is open: every caller is allowed")
+        return Authorization(allowed=True, why="it is open: every caller is allowed")
     if not identity:
-        return Admittance(allowed=False, why="it wants to know who calls, and plaintext does not say")
+        return Authorization(allowed=False, why="it wants to know who calls, and plaintext does not say")
     unmet: list[str] = []
     for grant, rule, why in _looked_at(workload.access, place, protocol, seen.request):
         if identity in grant.sources:
             if not why:
-                return Admittance(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
+                return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
             unmet.append(f"{grant.origin}, {rule}: {why}")
-    return Admittance(allowed=False, why=_refused(workload.access, identity, unmet))
+    return Authorization(allowed=False, why=_refused(workload.access, identity, unmet))
 
 
-def allowing(workload: Workload, port: int, *, protocol: Protocol, request: Request | None = None) -> tuple[Grant, ...]:
+def grants_allowing(
+    workload: Workload, port: int, *, protocol: Protocol, request: Request | None = None
+) -> tuple[Grant, ...]:
     """Return the grants that allow a request on a port to somebody, whoever that is."""
     seen = _sanitized(workload, request or ANY_REQUEST, "")
     found = _looked_at(workload.access, port_of(workload, port), protocol, seen.request)
@@ -81,8 +83,8 @@ def port_of(workload: Workload, number: int) -> InboundPort | None:
 
 def protocol_at(port: InboundPort, meant: PortRef, *, known: bool) -> Protocol:
     """Return what is spoken with a client (D15): what his Service says if he is `known`, else what the oldest says."""
-    spoken = (item.protocol for item in port.spoken if known and meant in item.services)
-    return next(spoken, port.spoken[0].protocol)
+    spoken = (item.protocol for item in port.protocols if known and meant in item.services)
+    return next(spoken, port.protocols[0].protocol)
 
 
 def is_ambiguous(path: str) -> bool:
@@ -103,16 +105,18 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
     return sanitize(request, Downstream(secure=bool(identity), certificate=certificate))
 
 
-def _malformed(seen: Sanitized) -> Admittance | None:
+def _malformed(seen: Sanitized) -> Authorization | None:
     """Return the sidecar's answer to a request that it refuses for its form."""
     if seen.status:
         # What finds no route finds no rule either, and by itself a sidecar allows nothing (inbound_chains.py).
         status = FORBIDDEN if seen.status == NOT_FOUND else seen.status
-        return Admittance(allowed=False, status=status, why=f"its sidecar answers {status}: {seen.reason}")
+        return Authorization(allowed=False, status=status, why=f"its sidecar answers {status}: {seen.reason}")
     if not seen.request.target.startswith("/"):
-        return Admittance(allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path begins with no slash")
+        return Authorization(
+            allowed=False, status=NOT_FOUND, why="its sidecar answers 404: the path begins with no slash"
+        )
     if seen.refused_upgrade:
-        return Admittance(
+        return Authorization(
             allowed=False, status=FORBIDDEN, why=f"its sidecar refuses an upgrade to {seen.refused_upgrade}"
         )
     return None
@@ -135,7 +139,7 @@ def _looked_at(
     access: Access, place: InboundPort | None, protocol: Protocol, request: Request
 ) -> Iterator[tuple[Grant, str, str]]:
     """Yield each rule about a port, and why it does not allow the request; it does if that is empty (R68, R69)."""
-    asked = Asked(request)
+    asked = RequestParts(request)
     for grant in access.grants if place else ():
         if place is None or grant.port not in {0, place.port}:
             continue
@@ -145,16 +149,16 @@ def _looked_at(
             yield from ((grant, rule.name, _ports_unmet(rule, place)) for rule in grant.connections)
 
 
-def _request_unmet(rule: Requests, asked: Asked) -> str:
+def _request_unmet(rule: RequestRule, asked: RequestParts) -> str:
     unmet = first_unmet(rule.match, asked)
     if unmet is None and rule.match.path and is_ambiguous(asked.path):
         return f"path is {asked.path!r}, which may mean another one to the application"
     return str(unmet or "")
 
 
-def _ports_unmet(rule: Connections, place: InboundPort) -> str:
+def _ports_unmet(rule: ConnectionRule, place: InboundPort) -> str:
     """A rule means a port by the pod's own number, or by that of a Service that leads there and does not say HTTP (R69)."""
-    opaque = (spoken for spoken in place.spoken if not spoken.protocol.is_http)
+    opaque = (spoken for spoken in place.protocols if not spoken.protocol.is_http)
     numbers = {place.port, *(ref.port for spoken in opaque for ref in spoken.services)}
     if not rule.ports or numbers & set(rule.ports):
         return ""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from headgate.model.routing import Side, Sticky
+from headgate.model.routing import SlotRange, Sticky
 from headgate.resources.meta import Value
 
 TOTAL = 10_000
@@ -99,10 +99,10 @@ def slot_of(key: str) -> int:
     return xxh64(key.encode("utf-8", "surrogateescape")) % TOTAL
 
 
-def side_of(sticky: Sticky, slot: int) -> Side:
+def slot_range_at(sticky: Sticky, slot: int) -> SlotRange:
     """Return the side that has a slot. Raises ValueError when none has."""
     end = 0
-    for side in sticky.sides:
+    for side in sticky.slot_ranges:
         end += side.slots
         if slot < end:
             return side
