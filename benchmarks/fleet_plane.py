@@ -30,8 +30,8 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
 from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
 ENDPOINTS = 10  # of each Service
@@ -88,7 +88,7 @@ class Plane:
         await self._live_state.compiled()
         while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
             await asyncio.sleep(TICK_S)
-        self._fleet.recall()
+        self._fleet.assume_configured()
         self._server = XdsServer(self._fleet, LocalTokens(self._secret))
         await self._server.start(f"unix:{self._socket}")
         config = next(iter(self._fleet.proxies.values())).config.get() or {}
@@ -122,8 +122,8 @@ class Plane:
     async def settled(self) -> float:
         """Wait until every proxy holds everything and every split says so; return when, on the processor's clock too."""
         late: Proxy | None = None
-        while late := self._fleet.first(lambda proxy: not proxy.settled(), late):
-            await self._fleet.news.next_change().wait()
+        while late := self._fleet.find(lambda proxy: not proxy.settled(), late):
+            await self._fleet.change_count.next_change().wait()
         for obj in (await self._store.list(*_SPLIT)).items:
             await self.programmed(_number(obj["metadata"]["name"]), obj["metadata"]["generation"])
         return time.monotonic()

@@ -22,7 +22,7 @@ import uvloop
 
 from headgate.envoy.bootstrap import FIRST_RECONNECT_MS, LAST_RECONNECT_S
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, TypeUrl
-from headgate.xds.proofs import LocalTokens
+from headgate.xds.authentication import LocalTokens
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8

@@ -23,8 +23,8 @@ from headgate.envoy.stats_sink import BOUNDS, CLUSTER_SECONDS, reports_per_evict
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.telemetry.windows import Windows
+from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
 INTERVAL_S = 5.0
@@ -107,7 +107,7 @@ async def receive(proxies: int, edges: int) -> None:
     receiver = Receiver(Windows(), reports_per_eviction(CLUSTER_SECONDS), clock=lambda: START)
     with tempfile.TemporaryDirectory() as directory:
         address = f"unix:{directory}/xds.sock"
-        xds = XdsServer(Fleet(), LocalTokens(SECRET), beside={METHOD: receiver.export})
+        xds = XdsServer(Fleet(), LocalTokens(SECRET), unary_methods={METHOD: receiver.export})
         await xds.start(address)
         context = multiprocessing.get_context("spawn")
         turn = context.Barrier(2)

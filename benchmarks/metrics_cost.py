@@ -23,7 +23,7 @@ from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
-from headgate.xds.server import Prove, XdsServer
+from headgate.xds.server import Authenticate, XdsServer
 
 
 def silent(config: ProxyConfig) -> ProxyConfig:
@@ -51,7 +51,7 @@ def unreporting(content: bytes) -> bytes:
     return text.encode()
 
 
-async def _taken(_report: bytes, _prove: Prove) -> bytes:
+async def _taken(_report: bytes, _authenticate: Authenticate) -> bytes:
     return b""
 
 
@@ -64,7 +64,7 @@ async def start(stack: AsyncExitStack, directory: Path, backends: list[int], *, 
     config = encode(project(website(port, backends, WEIGHTS), Node(id=name)), Memo())
     proxy.config.set(config if counts else silent(config))
     beside: Mapping[str, Any] = {METHOD: _taken}
-    server = XdsServer(fleet, beside=beside)
+    server = XdsServer(fleet, unary_methods=beside)
     await server.start(f"unix:{place}/xds.sock")
     stack.push_async_callback(server.stop)
     content = bootstrap(node_id=name, xds_socket=f"{place}/xds.sock", admin_socket=f"{place}/envoy.sock")

@@ -69,7 +69,7 @@ async def paced(port: int, seconds: float) -> tuple[list[float], int]:
 async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
     """Run one slice of a case. Raises SystemExit when a request fails."""
     gateway.apply(mesh)
-    await until(gateway.proxy.settled, gateway.fleet.news)
+    await until(gateway.proxy.settled, gateway.fleet.change_count)
     await paced(gateway.port, WARM_SECONDS)
     before = cpu_seconds(gateway.pid)
     times, failed = await paced(gateway.port, SECONDS)

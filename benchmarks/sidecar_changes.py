@@ -28,7 +28,7 @@ from headgate.settings import Settings
 from headgate.standalone.app import COLLECT
 from headgate.xds.fleet import Fleet
 from headgate.xds.session import write_response
-from headgate.xds.shelf import Response
+from headgate.xds.subscription import Response
 
 SERVICES = 1000
 SIDECARS = (1, 10, 100)

@@ -93,9 +93,9 @@ async def start(node_id: str, wanted: ProxyConfig) -> Needs:
         content = bootstrap(node_id=node_id, xds_socket=f"{directory}/xds.sock", admin_socket=f"{directory}/e.sock")
         began = time.perf_counter()
         pid = await start_envoy(stack, directory / "e", content, isolated(directory))
-        await until(proxy.settled, fleet.news)
+        await until(proxy.settled, fleet.change_count)
         seconds = time.perf_counter() - began
-        refused = list(proxy.refusals())
+        refused = list(proxy.rejections())
         assert not refused, refused[:3]
         return Needs(_mib(pid, "Rss"), _mib(pid, "Private_Dirty"), seconds)
 

@@ -166,8 +166,8 @@ async def start(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> list[int]
         place = directory / str(number)
         content = bootstrap(node_id=node.id, xds_socket=f"{directory}/xds.sock", admin_socket=f"{place}.sock")
         pids.append(await start_envoy(stack, place, content))
-    await until(lambda: all(proxy.settled() for proxy in fleet.proxies.values()), fleet.news)
-    refused = [item for proxy in fleet.proxies.values() for item in proxy.refusals()]
+    await until(lambda: all(proxy.settled() for proxy in fleet.proxies.values()), fleet.change_count)
+    refused = [item for proxy in fleet.proxies.values() for item in proxy.rejections()]
     assert not refused, refused
     return pids
 

@@ -107,7 +107,7 @@ class Lab:
                 config = proxy.config.get()
                 if config is not None:
                     stream.deliver(config)
-                self._fleet.bump()
+                self._fleet.notify()
             if number % TOGETHER == 0:
                 await asyncio.sleep(0)
 

@@ -2,7 +2,7 @@
 
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
 from headgate.xds.session import Request, Session
-from headgate.xds.shelf import Response
+from headgate.xds.subscription import Response
 
 FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (CHAIN, ROUTES, SECRET), SCOPES: (ROUTES,)}
 """What a proxy asks for by name when it has taken others."""
@@ -18,9 +18,9 @@ class Stream:
 
     def deliver(self, config: ProxyConfig) -> list[Response]:
         """Make a configuration the wanted one; return all that was sent when nothing more is."""
-        self.session.offer(config)
+        self.session.set_config(config)
         sent: list[Response] = []
-        while responses := self.session.advance():
+        while responses := self.session.next_responses():
             sent += responses
             for response in responses:
                 self.session.receive(Request(response.type_url, nonce=response.nonce))
@@ -29,5 +29,5 @@ class Stream:
 
     def _ask(self, types: tuple[str, ...], config: ProxyConfig) -> None:
         for type_url in types:
-            if new := config[type_url].keys() - self.session.shelves[type_url].subscribed:
+            if new := config[type_url].keys() - self.session.subscriptions[type_url].subscribed:
                 self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))

@@ -58,14 +58,15 @@ class World:
 
     async def settled(self, node: str) -> None:
         async with asyncio.timeout(10):
-            await until(self.fleet.proxies[node].settled, self.fleet.news)
+            await until(self.fleet.proxies[node].settled, self.fleet.change_count)
 
     async def sent(self, node: str) -> None:
         """Wait until a proxy has a stream, and its first answer is due."""
         proxy = self.fleet.proxies[node]
         async with asyncio.timeout(10):
             await until(
-                lambda: proxy.session is not None and bool(proxy.session.shelves[CLUSTER].flying), self.fleet.news
+                lambda: proxy.session is not None and bool(proxy.session.subscriptions[CLUSTER].in_flight),
+                self.fleet.change_count,
             )
 
 
@@ -161,7 +162,7 @@ async def test_a_proxy_that_never_answers_lags_alone(world: World, monkeypatch: 
         assert not slow.settled()
         assert slow.session
         assert all(
-            len(shelf.flying) <= 17 for shelf in slow.session.shelves.values()
+            len(subscription.in_flight) <= 17 for subscription in slow.session.subscriptions.values()
         )  # what it is sent does not pile up
         assert good.settled()
 
@@ -179,9 +180,13 @@ async def test_a_proxy_that_does_not_even_read_costs_no_memory(world: World) -> 
             world.apply(mesh(weight, services=1000))
             await asyncio.sleep(0)
         assert slow.session
-        flying = [response for shelf in slow.session.shelves.values() for response in shelf.flying.values()]
+        in_flight = [
+            response
+            for subscription in slow.session.subscriptions.values()
+            for response in subscription.in_flight.values()
+        ]
         # An overdue answer is waited for no longer, and its response keeps no content.
-        assert sum(any(item.body for _, item in response.resources) for response in flying) <= 2
+        assert sum(any(item.body for _, item in response.resources) for response in in_flight) <= 2
         assert not slow.settled()
     finally:
         call.cancel()

@@ -20,8 +20,8 @@ from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.latest import Latest
+from headgate.xds.authentication import InvalidToken
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import Refused
 from headgate.xds.server import XdsServer
 
 _numbers = itertools.count(1)
@@ -39,9 +39,9 @@ def reviews(cluster):
     return TokenReview(cluster.api())
 
 
-async def refusal(proofs, node_id, token):
-    with pytest.raises(Refused) as refused:
-        await proofs.check(node_id, token)
+async def refusal(verifier, node_id, token):
+    with pytest.raises(InvalidToken) as refused:
+        await verifier.verify(node_id, token)
     assert token not in str(refused.value)
     return str(refused.value)
 
@@ -65,7 +65,7 @@ def claims_of(token):
 async def test_the_token_of_the_right_pod_is_accepted_until_it_ends(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    ends = await reviews.check(f"sidecar/{namespace}/web-1", token)
+    ends = await reviews.verify(f"sidecar/{namespace}/web-1", token)
     assert ends == claims_of(token)["exp"]
     assert 0 < ends - time.time() <= 600
 
@@ -74,7 +74,7 @@ async def test_another_pods_token_is_refused(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     cluster.pod(namespace, "web-2")
     said = await refusal(reviews, f"sidecar/{namespace}/web-2", cluster.token(namespace, "web-1"))
-    assert said == f"this token is sidecar/{namespace}/web-1's, not sidecar/{namespace}/web-2's"
+    assert said == f"the token belongs to sidecar/{namespace}/web-1, not to sidecar/{namespace}/web-2"
 
 
 async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_name(cluster, namespace, reviews):
@@ -84,13 +84,13 @@ async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_na
     async with asyncio.timeout(60):
         while True:  # the API server takes a moment itself to notice
             try:
-                await reviews.check(f"sidecar/{namespace}/web-1", token)
-            except Refused as refused:
+                await reviews.verify(f"sidecar/{namespace}/web-1", token)
+            except InvalidToken as refused:
                 assert "the API server does not accept" in str(refused)  # noqa: PT017 - a retry is no failure
                 break
     cluster.pod(namespace, "web-1")
     assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
-    await reviews.check(f"sidecar/{namespace}/web-1", cluster.token(namespace, "web-1"))
+    await reviews.verify(f"sidecar/{namespace}/web-1", cluster.token(namespace, "web-1"))
 
 
 async def test_a_token_for_another_audience_is_refused(cluster, namespace, reviews):
@@ -103,7 +103,7 @@ async def test_a_token_for_another_audience_is_refused(cluster, namespace, revie
 async def test_a_token_for_several_audiences_is_for_headgate_too(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1", [ISSUER, "headgate"])
-    assert await reviews.check(f"sidecar/{namespace}/web-1", token)
+    assert await reviews.verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_a_token_that_is_bound_to_no_pod_is_refused(cluster, namespace, reviews):
@@ -144,7 +144,7 @@ async def test_headgate_without_permission_says_which_one_it_needs(cluster, name
     token = cluster.token(namespace, "web-1")
     for who, code in ((NO_PEER, 403), ("no-token-at-all", 401)):
         with pytest.raises(ProxyError, match=rf"\({code}\): .* system:auth-delegator"):
-            await TokenReview(cluster.api(who)).check(f"sidecar/{namespace}/web-1", token)
+            await TokenReview(cluster.api(who)).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
@@ -154,7 +154,7 @@ async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
     environment = cluster.environment | {"KUBERNETES_SERVICE_PORT": "1"}
     gone = ApiServer(Client(InCluster(environment, cluster.root / HEADGATE)))
     with pytest.raises(ProxyError, match=r"no API answers at https://127.0.0.1:1 \(Connection refused\)"):
-        await TokenReview(gone).check(f"sidecar/{namespace}/web-1", token)
+        await TokenReview(gone).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_an_api_server_with_another_authority_gets_no_token(cluster, namespace, tmp_path):
@@ -164,7 +164,7 @@ async def test_an_api_server_with_another_authority_gets_no_token(cluster, names
     (tmp_path / "token").write_text(HEADGATE)
     wrong = ApiServer(Client(InCluster(cluster.environment, tmp_path)))
     with pytest.raises(ProxyError, match="CERTIFICATE_VERIFY_FAILED"):
-        await TokenReview(wrong).check(f"sidecar/{namespace}/web-1", token)
+        await TokenReview(wrong).verify(f"sidecar/{namespace}/web-1", token)
 
 
 async def test_a_sidecar_is_served_over_tls_by_its_pods_token(cluster, namespace, reviews):
@@ -176,9 +176,9 @@ async def test_a_sidecar_is_served_over_tls_by_its_pods_token(cluster, namespace
     xds = XdsServer(fleet, reviews)
     address = f"localhost:{await xds.start(f'localhost:{free_port()}', Latest(authority.issue()))}"
     async with Proxy(address, node, token, roots=authority.roots) as proxy:
-        await proxy.ask()
-        assert [item.name for item in (await proxy.heard()).resources] == ["a"]
+        await proxy.request()
+        assert [item.name for item in (await proxy.receive()).resources] == ["a"]
     async with Proxy(address, f"sidecar/{namespace}/web-2", token, roots=authority.roots) as proxy:
-        await proxy.ask()
+        await proxy.request()
         assert (await proxy.ended())[0] == grpc.StatusCode.UNAUTHENTICATED
     await xds.stop()

@@ -93,10 +93,10 @@ class EnvoyLab:
         self._offer(mesh)
         try:
             async with asyncio.timeout(SETTLED_S):
-                await until(lambda: not self._awaited(), self.fleet.news)
+                await until(lambda: not self._awaited(), self.fleet.change_count)
         except TimeoutError:
             raise AssertionError(f"the proxy has not taken {self._awaited()}") from None
-        refused = list(self.proxy.refusals())
+        refused = list(self.proxy.rejections())
         assert not refused, f"the proxy refused {refused}"
 
     def is_needed(self, _type_url, _name):
@@ -108,14 +108,16 @@ class EnvoyLab:
         config = self.proxy.config.get()
         if self.proxy.session is None:
             return ["to connect"]
-        refused = {(item.type_url, item.name) for item in self.proxy.refusals()}
+        refused = {(item.type_url, item.name) for item in self.proxy.rejections()}
         missing = [
             name
             for type_url, items in config.items()
             for name in items
-            if self.proxy.lags(type_url, name) and (type_url, name) not in refused and self.is_needed(type_url, name)
+            if self.proxy.is_out_of_sync(type_url, name)
+            and (type_url, name) not in refused
+            and self.is_needed(type_url, name)
         ]
-        shelves = self.proxy.session.shelves
+        subscriptions = self.proxy.session.subscriptions
         return missing + [
-            f"-{name}" for kind in NAMED_NOWHERE_ELSE for name in shelves[kind].held.keys() - config[kind]
+            f"-{name}" for kind in NAMED_NOWHERE_ELSE for name in subscriptions[kind].acknowledged.keys() - config[kind]
         ]

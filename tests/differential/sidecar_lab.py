@@ -100,7 +100,7 @@ class SidecarLab(EnvoyLab):
 
     def is_needed(self, type_url, name):
         """A sidecar asks for certificates, and for the routes of what is spoken, when its listeners do."""
-        return self.proxy.session.shelves[type_url].asks_for(name)
+        return self.proxy.session.subscriptions[type_url].asks_for(name)
 
     async def _settle(self, mesh):
         await self.settle(mesh)

@@ -19,7 +19,7 @@ from headgate.envoy.encode import encode_resource
 from headgate.envoy.traffic_stats import parse_code
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.reports.otlp import METHOD
-from headgate.xds.server import Prove, XdsServer
+from headgate.xds.server import Authenticate, XdsServer
 
 REQUESTS = "requests"
 """All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""
@@ -68,7 +68,7 @@ class Reports:
         self.rejected = 0
         self._report_added = threading.Condition()
 
-    async def receive(self, data: bytes, _prove: Prove) -> bytes:
+    async def receive(self, data: bytes, _authenticate: Authenticate) -> bytes:
         """Handle one export request of the server."""
         if self.rejecting:
             self.rejected += 1
@@ -116,7 +116,7 @@ class ReportingRig(Rig):
     def __init__(self, root: Path, *, sweep_s: float = 3600, flags: EnvoyFlags | None = None) -> None:
         super().__init__(root)
         self.reports = Reports()
-        self._server = XdsServer(self._fleet, beside={METHOD: self.reports.receive})
+        self._server = XdsServer(self._fleet, unary_methods={METHOD: self.reports.receive})
         started = json.loads(self.envoy._bootstrap)
         started["stats_flush_interval"] = f"{FLUSH_S}s"
         started["stats_eviction_interval"] = f"{sweep_s}s"

@@ -208,7 +208,7 @@ class Rig:
 
     async def _look(self) -> bool:
         """Read the proxy's state on the thread of its stream: a session is not thread-safe."""
-        assert not (rejected := list(self._proxy.refusals())), rejected
+        assert not (rejected := list(self._proxy.rejections())), rejected
         return self._proxy.settled()
 
     def ask(

@@ -12,7 +12,7 @@ from tests.e2e.identity_rig import CALLER, SERVER
 from tests.e2e.world import World, until
 from tests.xds.proxies import Proxy
 
-from headgate.xds.proofs import SECRET_BYTES, LocalTokens
+from headgate.xds.authentication import SECRET_BYTES, LocalTokens
 
 REFUSED, UNKNOWN = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND
 
@@ -29,7 +29,7 @@ class Stranger:
 
         async def ask() -> tuple[Any, str]:
             async with Proxy(self._address, node, token) as proxy:
-                await proxy.ask()
+                await proxy.request()
                 return await proxy.ended()
 
         return self._world.network.run(ask())
@@ -39,8 +39,8 @@ class Stranger:
 
         async def ask() -> int:
             async with Proxy(self._address, node, token) as proxy:
-                await proxy.ask()
-                return len((await proxy.heard()).resources)
+                await proxy.request()
+                return len((await proxy.receive()).resources)
 
         return self._world.network.run(ask())
 
@@ -62,19 +62,19 @@ def test_who_does_not_prove_who_he_is_gets_nothing(new_world: Callable[..., Worl
     node, other = node_of(pod), rig.pod(world, SERVER)
     past = LocalTokens((world.state / "token-secret").read_bytes(), clock=lambda: time.time() - 7200)
     tokens = {
-        "": "no token: a proxy sends `authorization: Bearer <token>` from the token file of its bootstrap",
-        "guessed": "the token is malformed: headgate's have three parts, <node id>.<end>.<signature>",
+        "": "no token: send `authorization: Bearer <token>` with the token file of the bootstrap",
+        "guessed": "the token is malformed: expected <node ID>.<expiry>.<signature>",
         LocalTokens(bytes(SECRET_BYTES), lifetime=timedelta(hours=1)).issue(
             node
         ): "the token is not signed by this headgate",
         past.issue(node): f"the token of {node} expired at ",
-        token_of(world, other): f"this token is {node_of(other)}'s, not {node}'s",
+        token_of(world, other): f"the token belongs to {node_of(other)}, not to {node}",
     }
     for token, message in tokens.items():
         code, told = stranger.refused(node, token)
         assert code is REFUSED
         assert told.startswith(message)
-        assert f"proxy {node} is refused: {told}" in world.stderr
+        assert f"stream of proxy {node} rejected: {told}" in world.stderr
         assert not token or token not in world.stderr
     assert stranger.refused("gateway", token_of(world, pod))[0] is REFUSED
     assert stranger.served(node, token_of(world, pod)) > 0
@@ -92,4 +92,4 @@ def test_the_token_of_a_pod_that_is_gone_opens_nothing(new_world: Callable[..., 
     world.settle()
     code, told = Stranger(world).refused(node_of(pod), token)
     assert code is UNKNOWN
-    assert told == f"headgate does not know the proxy {node_of(pod)}: there is no such pod with a sidecar"
+    assert told == f"proxy {node_of(pod)} is unknown: no pod with a sidecar and no gateway has this node ID"

@@ -118,5 +118,5 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
         held = secrets(world, path)
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])
-    late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered in 5 s"
+    late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered a response for 5 s"
     assert set(world.stderr.splitlines()) <= {late}  # as it was stopped for as long as that took

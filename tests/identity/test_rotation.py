@@ -105,7 +105,7 @@ async def test_the_old_root_stays_until_every_proxy_holds_a_certificate_of_the_n
     await world.reach(Phase.SIGN_NEW, *NODES)
     assert old in world.issuer.roots.get()
     world.proxies.slow = {"sidecar/default/c"}
-    world.proxies.news.set(world.proxies.news.get() + 1)
+    world.proxies.change_count.set(world.proxies.change_count.get() + 1)
     await world.reach(Phase.SIGN_NEW, "sidecar/default/c")
     assert old in world.issuer.roots.get()
     world.proxies.catch_up()

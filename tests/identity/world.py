@@ -126,7 +126,7 @@ class Holders:
     """Proxies that hold what they were last given; those in `slow` only when they are told to."""
 
     def __init__(self) -> None:
-        self.news: Latest[int] = Latest(0)
+        self.change_count: Latest[int] = Latest(0)
         self.holding: Mapping[str, Credential] = {}
         self.slow: set[str] = set()
 
@@ -138,7 +138,7 @@ class Holders:
 
     def catch_up(self) -> None:
         self.slow.clear()
-        self.news.set(self.news.get() + 1)
+        self.change_count.set(self.change_count.get() + 1)
 
 
 def openssl(*arguments: object) -> subprocess.CompletedProcess[str]:

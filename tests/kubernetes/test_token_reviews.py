@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import ProxyError
 from headgate.kubernetes.token_reviews import PATH, TokenReview
-from headgate.xds.proofs import Refused
+from headgate.xds.authentication import InvalidToken
 
 WEB_1, WEB_2 = "sidecar/shop/web-1", "sidecar/shop/web-2"
 USER = "system:serviceaccount:shop:web"
@@ -49,11 +49,11 @@ class Api:
 
 
 async def check(api, token, node_id=WEB_1):
-    return await TokenReview(api, clock=lambda: NOW).check(node_id, token)
+    return await TokenReview(api, clock=lambda: NOW).verify(node_id, token)
 
 
 async def refusal(api, token, node_id=WEB_1):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(InvalidToken) as refused:
         await check(api, token, node_id)
     assert not token or token not in str(refused.value)
     assert str(refused.value).isprintable()
@@ -75,9 +75,9 @@ async def test_servers_that_do_not_name_the_pod_vouch_for_the_token_that_does():
 @pytest.mark.parametrize(
     ("token", "said"),
     [
-        (jwt(claims(pod="web-2")), f"this token is {WEB_2}'s, not {WEB_1}'s"),
-        (jwt(claims(namespace="bank")), f"this token is sidecar/bank/web-1's, not {WEB_1}'s"),
-        (jwt(claims(pod="x\n\x1b[2J" * 100)), "not sidecar/shop/web-1's"),
+        (jwt(claims(pod="web-2")), f"the token belongs to {WEB_2}, not to {WEB_1}"),
+        (jwt(claims(namespace="bank")), f"the token belongs to sidecar/bank/web-1, not to {WEB_1}"),
+        (jwt(claims(pod="x\n\x1b[2J" * 100)), "not to sidecar/shop/web-1"),
         (jwt(claims(exp=NOW - 60)), f"the token of {WEB_1} expired at 2027-01-15T07:59:00Z"),
         (jwt(claims(pod="")), "not bound to a pod: give the sidecar a projected serviceAccountToken"),
         (jwt(claims(exp=-1e300)), "not one of a service account"),
@@ -138,4 +138,4 @@ async def test_an_answer_that_is_none_is_not_taken_for_one(status):
 async def test_a_server_that_cant_be_asked_makes_no_token_wrong():
     with pytest.raises(ProxyError, match="no route") as raised:
         await check(Api(error=ProxyError("no route")), jwt(claims()))
-    assert not isinstance(raised.value, Refused)
+    assert not isinstance(raised.value, InvalidToken)

@@ -32,8 +32,8 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import find_envoy
+from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
 HEADGATE = Path(sys.executable).parent / "headgate"
@@ -236,10 +236,10 @@ class Lab:
         proxies = self._fleet.proxies.values()
         try:
             async with asyncio.timeout(SETTLED_S):
-                await until(lambda: all(proxy.settled() for proxy in proxies), self._fleet.news)
+                await until(lambda: all(proxy.settled() for proxy in proxies), self._fleet.change_count)
         except TimeoutError:
             late = [proxy.id for proxy in proxies if not proxy.settled()]
             logs = "\n".join(item.log() for item in self.members.values() if item.envoy)
             raise AssertionError(f"{late} have not taken their configuration:\n{logs}") from None
-        refused = [item for proxy in proxies for item in proxy.refusals()]
+        refused = [item for proxy in proxies for item in proxy.rejections()]
         assert not refused, f"refused: {refused}"

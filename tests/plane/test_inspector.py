@@ -85,7 +85,7 @@ def test_a_proxy_that_holds_everything_is_in_sync(world: World) -> None:
 
 
 def test_a_proxy_that_has_not_answered_lags(world: World) -> None:
-    world.outdate("gateway").proxy.answers.send("1", NOW - 7)
+    world.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
     assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems

@@ -41,7 +41,7 @@ def live_state() -> LiveState:
 def connect(fleet: Fleet, node: str, *, has_config: bool = True) -> None:
     proxy = fleet.expect(node)
     session = Session()
-    session.shelves[CLUSTER].wildcard = True  # it has subscribed to its clusters
+    session.subscriptions[CLUSTER].wildcard = True  # it has subscribed to its clusters
     proxy.attach(session, lambda _ending: None)
     if has_config:
         proxy.config.set({})
@@ -66,7 +66,7 @@ async def test_a_proxy_that_never_connects_delays_no_wait(live_state: LiveState)
 async def test_the_end_of_a_pod_waits_for_disconnected_proxies_that_still_serve(live_state: LiveState) -> None:
     """After a restart of headgate, proxies reconnect one by one; until then they send to their old endpoints."""
     live_state.fleet.expect(SIDECAR)
-    live_state.fleet.recall()
+    live_state.fleet.assume_configured()
     assert await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
     connect(live_state.fleet, SIDECAR)

@@ -17,7 +17,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.plane.loop import Distribution, HostProxies, Loop
 from headgate.resources.meta import Key
 from headgate.settings import Settings
-from headgate.xds.fleet import Ending, Fleet, Proxy
+from headgate.xds.fleet import EndReason, Fleet, Proxy
 from headgate.xds.session import Session
 
 SIDECAR = "sidecar/default/web"
@@ -40,7 +40,9 @@ class World:
 
     async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
         """Return the pod's proxy once it has a configuration and is not the proxy `besides`."""
-        await until(lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.news)
+        await until(
+            lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.change_count
+        )
         while self.fleet.proxies[SIDECAR].config.get() is None:
             await self.fleet.proxies[SIDECAR].config.next_change().wait()
         return self.fleet.proxies[SIDECAR]
@@ -67,11 +69,11 @@ async def test_a_pod_that_replaces_one_of_the_same_name_must_authenticate_and_ge
     world.place("1", account="web")
     before = await world.proxy()
     key = world.credentials.current.get()[SIDECAR].key
-    endings: list[Ending] = []
+    endings: list[EndReason] = []
     before.attach(Session(), endings.append)
     world.place("2", account=account)
     after = await world.proxy(besides=before)
-    assert endings == [Ending.FORGOTTEN]
+    assert endings == [EndReason.REMOVED]
     assert before.config.get() is None
     assert after.session is None
     given = world.loop.credential_of(SIDECAR)
@@ -110,7 +112,7 @@ async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_one(
         await asyncio.to_thread(world.loop.compile, snapshot)
     assert proxy.config.get() is in_flight
     client.take()
-    world.fleet.bump()
+    world.fleet.notify()
     while proxy.config.get() is in_flight:
         await proxy.config.next_change().wait()
 

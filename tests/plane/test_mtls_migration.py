@@ -89,7 +89,7 @@ async def test_connections_in_flight_arrive_before_a_step_that_refuses_them(flee
     migration.record([workload(first, last)])
     migration.record([workload(before, last)])
     async with asyncio.timeout(5):
-        await until(lambda: migration.is_due, fleet.news)
+        await until(lambda: migration.is_due, fleet.change_count)
     assert step(migration, last) is last
 
 
@@ -155,14 +155,14 @@ def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_al
     migration, proxy = MtlsMigration(fleet), fleet.proxies["sidecar/default/web"]
     config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
     session = Session()
-    session.offer(config)
+    session.set_config(config)
     proxy.config.set(config)
     proxy.attach(session, lambda _: None)
     held_versions = {CLUSTER: "2", LISTENER: "2", ENDPOINTS: "1"}
     for kind, digest in held_versions.items():
         session.receive(Request(kind, subscribe=("a",) if kind == ENDPOINTS else (), initial={"a": digest}))
         assert migration.pending_proxies() == ("sidecar/default/web",)
-    while responses := session.advance():
+    while responses := session.next_responses():
         assert migration.pending_proxies() == ("sidecar/default/web",)
         for response in responses:
             session.receive(Request(response.type_url, nonce=response.nonce))

@@ -8,7 +8,7 @@ from headgate.model.identities import Credential, PrivateText
 from headgate.plane.trust import CertificateHolders
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
-from headgate.xds.shelf import Response
+from headgate.xds.subscription import Response
 
 SIDECAR = "sidecar/default/web"
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="the old and the new")
@@ -31,7 +31,7 @@ def fleet() -> Fleet:
     """A disconnected proxy that an earlier headgate configured."""
     found = Fleet()
     found.expect(SIDECAR).config.set(CONFIG)
-    found.recall()
+    found.assume_configured()
     return found
 
 
@@ -44,8 +44,8 @@ def reconnect(proxy: Proxy) -> tuple[Session, Response]:
     session = Session()
     session.receive(Request(CLUSTER, initial={"a": "1"}))
     proxy.attach(session, lambda _ending: None)
-    session.offer(CONFIG)
-    (response,) = session.advance()
+    session.set_config(CONFIG)
+    (response,) = session.next_responses()
     return session, response
 
 
@@ -60,7 +60,7 @@ def test_a_reconnecting_proxy_lags_until_it_acknowledges_the_new_roots(fleet: Fl
     session.receive(Request(SECRET, (IDENTITY, ROOTS), initial=OLD))
     session.receive(Request(CLUSTER, nonce=response.nonce))
     assert lagging(fleet) == [SIDECAR]
-    (secrets,) = session.advance()
+    (secrets,) = session.next_responses()
     assert [name for name, _ in secrets.resources] == [ROOTS]
     session.receive(Request(SECRET, nonce=secrets.nonce))
     assert lagging(fleet) == []

@@ -15,8 +15,8 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
 from headgate.telemetry.reports.otlp import METHOD, Report, Sample, read_report
 from headgate.telemetry.windows import Windows
+from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
 NODE, OTHER = "sidecar/default/client", "sidecar/default/other"
@@ -43,7 +43,7 @@ def eager(monkeypatch):
 async def receiver(tmp_path):
     """A receiver behind the server that proxies come to."""
     found = fresh()
-    xds = XdsServer(Fleet(), TOKENS, beside={METHOD: found.export})
+    xds = XdsServer(Fleet(), TOKENS, unary_methods={METHOD: found.export})
     await xds.start(f"unix:{tmp_path}/xds.sock")
     yield found
     await xds.stop()

@@ -1,4 +1,4 @@
-"""A proxy in this process: its stream is a real session, and it asks for what Envoy asks for."""
+"""A proxy without Envoy: it drives a session and subscribes to what Envoy would subscribe to."""
 
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
@@ -7,7 +7,7 @@ from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, ProxyConfig, TypeUrl
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import Request, Session
-from headgate.xds.shelf import Response
+from headgate.xds.subscription import Response
 
 WHOLE = (CLUSTER, LISTENER, SCOPES)
 Resource: TypeAlias = tuple[TypeUrl, str]
@@ -16,43 +16,43 @@ BY_NAME = (ENDPOINTS, SECRET, ROUTES, RUNTIME)
 
 
 class Client:
-    """Connects a proxy; `take` answers what the control plane sends. Without a call nothing is answered."""
+    """Connects a proxy to a session. Responses are only answered by `take` and `answer`."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
         self.session = Session()
-        self._asked: dict[TypeUrl, set[str]] = {type_url: set() for type_url in BY_NAME}
+        self._subscribed: dict[TypeUrl, set[str]] = {type_url: set() for type_url in BY_NAME}
         for type_url in WHOLE:
             self.session.receive(Request(type_url))
         proxy.attach(self.session, lambda _: None)
 
     def take(self, *, refuse: Mapping[Resource, str] = NONE, silent: Collection[Resource] = ()) -> list[Response]:
-        """Take what is sent until nothing more is; return it.
+        """Answer responses until no more follow; return them.
 
-        `refuse` has the words for resources that are refused. A response with a `silent` one is not answered.
+        `refuse` has the error messages of resources to reject. A response with a `silent` resource is not answered.
         """
         sent = self.receive()
         for response in sent:
             found = {(response.type_url, name) for name, _ in response.resources}
             if found.isdisjoint(silent):
-                self.answer(response, next((words for one, words in refuse.items() if one in found), None))
+                self.answer(response, next((message for one, message in refuse.items() if one in found), None))
         return [*sent, *self.take(refuse=refuse, silent=silent)] if sent else []
 
     def receive(self) -> list[Response]:
-        """Subscribe to what the configuration leads to; return what is sent, without an answer."""
+        """Subscribe to the resources that the configuration names; return the responses without answering them."""
         config = self.proxy.config.get()
         if config is None:
             return []
         if config is not self.session.config:
-            self.session.offer(config)
+            self.session.set_config(config)
         for type_url in BY_NAME:
-            if new := _wanted(config, type_url) - self._asked[type_url]:
-                self._asked[type_url] |= new
+            if new := _wanted(config, type_url) - self._subscribed[type_url]:
+                self._subscribed[type_url] |= new
                 self.session.receive(Request(type_url, subscribe=tuple(sorted(new))))
-        return self.session.advance()
+        return self.session.next_responses()
 
     def answer(self, response: Response, error: str | None = None) -> None:
-        """Acknowledge a response, or refuse it in these words."""
+        """Send an ACK of a response, or a NACK with an error message."""
         self.session.receive(Request(response.type_url, nonce=response.nonce, error=error))
 
     def leave(self) -> None:
@@ -69,7 +69,7 @@ def outdate(proxy: Proxy, type_url: TypeUrl, *found: str) -> None:
 
 
 def _wanted(config: ProxyConfig, type_url: TypeUrl) -> set[str]:
-    """Return what a proxy asks for by name: all but the routes of connections, which no listener leads to."""
+    """Return the names that a proxy subscribes to: all but routes of TCP listeners, which name no routes."""
     found = set(config.get(type_url, ()))
     listeners = config.get(LISTENER, {})
     if type_url != ROUTES or names.PROXY in listeners:

@@ -1,4 +1,4 @@
-"""A stream in shorthand: `CDS a=1 b=2 -c` is a response with two clusters, by name and version, and one removal."""
+"""A shorthand for streams: `CDS a=1 b=2 -c` is a response with two clusters, by name and version, and one removal."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ def encoded(found):
 
 
 def config(*lines):
-    """Read a configuration, one line a type: `RDS r=1(a,b)` is a route that names the clusters a and b."""
+    """Parse a configuration, one line for each type: `RDS r=1(a,b)` is a route that names the clusters a and b."""
     out = {type_url: {} for type_url in TYPES.values()}
     for line in lines:
         short, _, rest = line.partition(" ")
@@ -33,61 +33,61 @@ def written(response):
 
 
 class Stream:
-    """Drives a session; each call returns what the session sends then."""
+    """Drives a session; each call returns the responses that follow, in shorthand."""
 
     def __init__(self, *lines):
         self.session = Session()
         self.unanswered = defaultdict(list)
         self.rejected = []
-        self.session.offer(config(*lines))
+        self.session.set_config(config(*lines))
 
-    def _sent(self):
-        responses = self.session.advance()
+    def _responses(self):
+        responses = self.session.next_responses()
         for response in responses:
             self.unanswered[response.type_url].append(response.nonce)
         return [written(response) for response in responses]
 
-    def offer(self, *lines):
-        self.session.offer(config(*lines))
-        return self._sent()
+    def set_config(self, *lines):
+        self.session.set_config(config(*lines))
+        return self._responses()
 
-    def ask(self, short, names="", *, leave="", has=""):
-        """Subscribe to `names` and unsubscribe from `leave`; `has` are the versions that the proxy holds, as `a=1`."""
-        initial = {found["name"]: found["digest"] for found in RESOURCE.finditer(has)}
-        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(leave.split()), initial))
+    def request(self, short, names="", *, unsubscribe="", initial=""):
+        """Change the subscription; `initial` are the versions that the proxy reports after a reconnect, as `a=1`."""
+        versions = {found["name"]: found["digest"] for found in RESOURCE.finditer(initial)}
+        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), versions))
 
-    def ack(self, short, names="", *, leave="", at=0):
+    def ack(self, short, names="", *, unsubscribe="", at=0):
         nonce = self.unanswered[TYPES[short]].pop(at)
-        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(leave.split()), {}, nonce))
+        return self._receive(Request(TYPES[short], tuple(names.split()), tuple(unsubscribe.split()), {}, nonce))
 
     def nack(self, short, error="bad", *, at=0):
         nonce = self.unanswered[TYPES[short]].pop(at)
         return self._receive(Request(TYPES[short], (), (), {}, nonce, error))
 
-    def lapse(self, short):
-        self.session.lapse(self.unanswered[TYPES[short]][0])
-        return self._sent()
+    def time_out(self, short):
+        self.session.time_out(self.unanswered[TYPES[short]][0])
+        return self._responses()
 
-    def retry(self):
-        self.session.retry()
-        return self._sent()
+    def retry_listeners(self):
+        self.session.retry_listeners()
+        return self._responses()
 
     def _receive(self, request):
         rejected = self.session.receive(request)
         self.rejected += [f"{SHORT[item.type_url]} {item.name}={item.digest}: {item.message}" for item in rejected]
-        return self._sent()
+        return self._responses()
 
     def serve(self, cluster="a"):
-        """Let a fresh proxy take one cluster, its endpoints, the listener `l` and the route `r`; answer everything."""
-        self.ask("CDS")
-        self.ask("EDS", cluster)
-        self.ask("LDS")
-        self.ask("RDS", "r")
-        self.settle()
+        """Subscribe a new proxy to one cluster, its endpoints, the listener `l` and the route `r`; acknowledge everything."""
+        self.request("CDS")
+        self.request("EDS", cluster)
+        self.request("LDS")
+        self.request("RDS", "r")
+        self.ack_all()
         return self
 
-    def settle(self):
-        """Ack whatever is sent until nothing is."""
+    def ack_all(self):
+        """Acknowledge all responses until no more follow."""
         while any(self.unanswered.values()):
             for short in TYPES:
                 if self.unanswered[TYPES[short]]:
@@ -96,5 +96,5 @@ class Stream:
 
 @pytest.fixture
 def stream():
-    """Make a stream whose wanted configuration is given in shorthand."""
+    """Return a function that makes a stream from a wanted configuration in shorthand."""
     return Stream

@@ -1,4 +1,4 @@
-"""Clients of delta ADS over the real wire, by hand, and certificates for the server that they come to."""
+"""Clients of delta ADS over gRPC, and certificates for the xDS server."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ DEADLINE_S = 20
 
 
 class Proxy:
-    """One stream to `address`; `roots` (PEM) make it TLS. `token` goes into its headers."""
+    """One stream to `address`, with TLS if `roots` (PEM) are given. `token` is sent in its headers."""
 
     def __init__(self, address: str, node: str, token: str = "", *, roots: str = "", name: str = NAME) -> None:
         self.node = node
@@ -44,14 +44,14 @@ class Proxy:
         self._call.cancel()
         await self._channel.close()
 
-    async def ask(self, type_url: str = CLUSTER, *, initial: Mapping[str, str] | None = None) -> None:
-        """Subscribe to all of a type."""
+    async def request(self, type_url: str = CLUSTER, *, initial: Mapping[str, str] | None = None) -> None:
+        """Subscribe to all resources of a type."""
         request = pb.DeltaDiscoveryRequest(
             node=pb.Node(id=self.node), type_url=type_url, initial_resource_versions=initial or {}
         )
         await self._call.write(request.SerializeToString())
 
-    async def heard(self) -> pb.DeltaDiscoveryResponse:
+    async def receive(self) -> pb.DeltaDiscoveryResponse:
         """Return the next response."""
         async with asyncio.timeout(DEADLINE_S):
             data = await self._call.read()
@@ -59,7 +59,7 @@ class Proxy:
         return pb.DeltaDiscoveryResponse.FromString(data)
 
     async def ended(self) -> tuple[grpc.StatusCode, str]:
-        """Wait for the end of the stream, which must send nothing before; return status and message."""
+        """Wait for the end of the stream, without a response before it; return the status code and message."""
         async with asyncio.timeout(DEADLINE_S):
             with contextlib.suppress(grpc.aio.AioRpcError):
                 assert await self._call.read() is grpc.aio.EOF
@@ -67,11 +67,11 @@ class Proxy:
 
 
 class Authority:
-    """Signs certificates of servers."""
+    """A certificate authority for servers."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        serial = x509.random_serial_number()  # two of them must not have one name
+        serial = x509.random_serial_number()  # each root needs a name of its own
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"root {serial}")])
         certificate = self._certificate(self._name, self._key.public_key())
         constraints = x509.BasicConstraints(ca=True, path_length=0)

@@ -1,4 +1,4 @@
-"""The real Envoy proves who it is: with which tokens it is served, and that serving goes on while they change."""
+"""Tests of authentication with a real Envoy: which tokens are accepted, and their renewal."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 from headgate.model.routing import Endpoint, Endpoints, Frontend, Mesh, PortRef, Route, RouteTable, Split, Target
 from headgate.standalone.proxies.envoy_process import EnvoyProcess, find_envoy
+from headgate.xds.authentication import InvalidToken, LocalTokens
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import LocalTokens, Refused
 from headgate.xds.server import XdsServer
 
 pytestmark = pytest.mark.e2e
@@ -33,34 +33,34 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\nhost: web\r\n\r\n"
 
 
-class Seen:
-    """Proofs that keep what came of each check."""
+class RecordingVerifier:
+    """A verifier that records accepted tokens and the errors of rejected ones."""
 
     def __init__(self, tokens):
         self.tokens = tokens
         self.accepted = Latest(())
-        self.refused = Latest(())
+        self.rejected = Latest(())
 
-    async def check(self, node_id, token):
+    async def verify(self, node_id, token):
         try:
-            ends = await self.tokens.check(node_id, token)
-        except Refused as refused:
-            self.refused.set((*self.refused.get(), str(refused)))
+            ends = await self.tokens.verify(node_id, token)
+        except InvalidToken as invalid:
+            self.rejected.set((*self.rejected.get(), str(invalid)))
             raise
         self.accepted.set((*self.accepted.get(), token))
         return ends
 
 
 class World:
-    """One Envoy with the node id web-1, a server that it comes to, and a backend behind it."""
+    """One Envoy with the node ID web-1, its xDS server, and a backend."""
 
     def __init__(self, root, lifetime=timedelta(hours=1)):
         self.root = root
         self.tokens = LocalTokens(SECRET, lifetime=lifetime)
-        self.proofs = Seen(self.tokens)
+        self.verifier = RecordingVerifier(self.tokens)
         self.fleet = Fleet()
         self.proxy = self.fleet.expect(WEB_1)
-        self.xds = XdsServer(self.fleet, self.proofs)
+        self.xds = XdsServer(self.fleet, self.verifier)
         self.token = root / "token"
         self.port = free_port()
         self.envoy = None
@@ -69,7 +69,7 @@ class World:
 
     async def __aenter__(self):
         self.backend = await asyncio.start_server(self.answer, "127.0.0.1", 0)
-        self.offer()
+        self.set_config()
         return self
 
     async def __aexit__(self, *_):
@@ -77,7 +77,7 @@ class World:
             await self.envoy.stop()
         await self.xds.stop()
         self.backend.close()
-        await asyncio.gather(*self.answering)  # Envoy is gone, so they all end
+        await asyncio.gather(*self.answering)  # they end with Envoy's connections
 
     async def answer(self, reader, writer):
         self.answering.append(asyncio.current_task())
@@ -86,7 +86,7 @@ class World:
                 writer.write(ANSWER)
         await closed(writer)
 
-    def offer(self):
+    def set_config(self):
         ref = PortRef("default/web", self.port)
         address, port = self.backend.sockets[0].getsockname()
         mesh = Mesh(
@@ -98,14 +98,14 @@ class World:
         self.proxy.config.set(encode(project(mesh, Node(id=WEB_1)), Memo()))
 
     def write(self, name, content):
-        """Put a file into the root, as those who mount files do: whole, under its name at once."""
+        """Replace a file atomically, as a mounted Secret is replaced."""
         fresh = self.root / f"{name}.new"
         fresh.write_bytes(content)
         fresh.rename(self.root / name)
         return str(self.root / name)
 
     async def start(self, *, token=True, **where):
-        """Start Envoy; `where` goes into its bootstrap."""
+        """Start Envoy; `where` has further arguments of its bootstrap."""
         source = self.write("token.json", token_source(str(self.token))) if token else ""
         admin = self.root / "admin"
         content = bootstrap(node_id=WEB_1, admin_socket=str(admin), token=source, **where)
@@ -117,7 +117,9 @@ class World:
         await self.start(xds_socket=f"{self.root}/xds", **more)
 
     async def start_at_address(self, certificate, roots, host="localhost"):
-        port = await self.xds.start(f"localhost:{free_port()}", certificate)  # the same one of both its addresses
+        port = await self.xds.start(
+            f"localhost:{free_port()}", certificate
+        )  # a port that is free on both addresses of localhost
         self.write("roots.pem", roots.encode())
         source = self.write("roots.json", roots_source(f"{self.root}/roots.pem"))
         await self.start(xds=XdsAddress(host=host, port=port, name=NAME, roots=source))
@@ -125,7 +127,7 @@ class World:
 
     async def settled(self):
         async with asyncio.timeout(DEADLINE_S):
-            await until(self.proxy.settled, self.fleet.news)
+            await until(self.proxy.settled, self.fleet.change_count)
             await self.envoy.ready()
 
     async def logged(self, text):
@@ -141,11 +143,11 @@ class World:
                 await asyncio.sleep(0.05)  # counters are watched by reading them
 
     async def count(self, name):
-        with contextlib.suppress(ProxyError):  # it has just been started
+        with contextlib.suppress(ProxyError):  # Envoy may not listen yet
             stats = await self.envoy.admin.get_json(f"/stats?format=json&filter=^{name}$")
             return next((stat["value"] for stat in stats["stats"] if "value" in stat), 0)
 
-    async def ask(self):
+    async def get(self):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(REQUEST)
@@ -168,95 +170,95 @@ def root():
     shutil.rmtree(path)
 
 
-async def test_with_its_own_token_a_proxy_is_served(root):
+async def test_a_proxy_with_its_own_token_is_served(root):
     async with World(root) as world:
         world.tokens.write(WEB_1, world.token)
         await world.start_at_socket()
         await world.settled()
-        assert await world.ask() == 200
-        assert set(world.proofs.accepted.get()) == {world.token.read_text()}
+        assert await world.get() == 200
+        assert set(world.verifier.accepted.get()) == {world.token.read_text()}
 
 
 @pytest.mark.parametrize(
-    ("token", "said"),
+    ("token", "message"),
     [
-        pytest.param("", "Failed to inject credential", id="none"),  # Envoy does not even come
-        pytest.param("made up", "malformed", id="made up"),
+        pytest.param("", "Failed to inject credential", id="none"),  # Envoy does not open a stream
+        pytest.param("forged", "malformed", id="forged"),
         pytest.param(LocalTokens(bytes(32)).issue(WEB_1), "not signed by this headgate", id="another headgate's"),
         pytest.param(LocalTokens(SECRET, clock=lambda: 1e9).issue(WEB_1), "expired at 2001-09-09", id="expired"),
-        pytest.param(LocalTokens(SECRET).issue(WEB_2), f"this token is {WEB_2}'s, not {WEB_1}'s", id="another's"),
+        pytest.param(LocalTokens(SECRET).issue(WEB_2), f"the token belongs to {WEB_2}, not to {WEB_1}", id="another's"),
     ],
 )
-async def test_with_any_other_it_gets_nothing_until_the_right_one_is_in_the_file(root, token, said):
+async def test_a_proxy_with_an_invalid_token_is_rejected_until_its_file_has_a_valid_one(root, token, message):
     async with World(root) as world:
         world.write("token", token.encode())
         await world.start_at_socket()
-        await world.logged(said)
+        await world.logged(message)
         assert world.fleet.connected() == []
         world.tokens.write(WEB_1, world.token)
         await world.settled()
-        assert await world.ask() == 200
+        assert await world.get() == 200
 
 
-async def test_without_a_token_file_it_gets_nothing(root):
+async def test_a_proxy_without_a_token_file_is_rejected(root):
     async with World(root) as world:
         await world.start_at_socket(token=False)
-        await world.logged("no token: a proxy sends")
+        await world.logged("no token: send")
         assert world.fleet.connected() == []
 
 
-async def test_streams_end_with_their_tokens_and_no_request_is_lost(root):
+async def test_no_request_fails_while_streams_end_with_their_tokens(root):
     async with World(root, lifetime=timedelta(seconds=2)) as world:
         world.tokens.write(WEB_1, world.token)
         statuses, enough = [], asyncio.Event()
 
         async def renew():
             while True:
-                await asyncio.sleep(0.5)  # what ends by the clock is renewed by the clock
+                await asyncio.sleep(0.5)  # tokens expire by the real clock
                 world.tokens.write(WEB_1, world.token)
 
         async def load():
             while not enough.is_set():
-                statuses.append(await world.ask())
+                statuses.append(await world.get())
 
         renewing = asyncio.create_task(renew())
         await world.start_at_socket()
         await world.settled()
         loading = asyncio.create_task(load())
         async with asyncio.timeout(DEADLINE_S):
-            await until(lambda: len(set(world.proofs.accepted.get())) > 3, world.proofs.accepted)
+            await until(lambda: len(set(world.verifier.accepted.get())) > 3, world.verifier.accepted)
         await world.settled()
         enough.set()
         await loading
         renewing.cancel()
         assert len(statuses) > 10
         assert set(statuses) == {200}
-        assert world.proofs.refused.get() == ()
+        assert world.verifier.rejected.get() == ()
 
 
-async def test_a_stream_over_tcp_is_encrypted_and_the_server_is_who_it_should_be(root):
+async def test_a_proxy_connects_over_tcp_with_tls_and_verifies_the_server(root):
     authority = Authority()
     async with World(root) as world:
         world.tokens.write(WEB_1, world.token)
         await world.start_at_address(Latest(authority.issue()), authority.roots)
         await world.settled()
-        assert await world.ask() == 200
+        assert await world.get() == 200
 
 
-async def test_a_server_with_another_name_gets_no_token(root):
+async def test_a_proxy_sends_no_token_to_a_server_with_another_name(root):
     authority = Authority()
     certificate = Latest(authority.issue("other.headgate-system.svc"))
     async with World(root) as world:
         world.tokens.write(WEB_1, world.token)
         await world.start_at_address(certificate, authority.roots, host="127.0.0.1")
         await world.counted("cluster.xds.ssl.fail_verify_san")
-        assert world.proofs.accepted.get() == world.proofs.refused.get() == ()
-        certificate.set(authority.issue())  # and is believed as soon as it has the right one
+        assert world.verifier.accepted.get() == world.verifier.rejected.get() == ()
+        certificate.set(authority.issue())  # Envoy connects once the certificate has the right name
         await world.settled()
-        assert await world.ask() == 200
+        assert await world.get() == 200
 
 
-async def test_authorities_change_while_a_proxy_runs(root):
+async def test_a_running_proxy_accepts_a_new_root_of_the_server(root):
     old, new = Authority(), Authority()
     certificate = Latest(old.issue())
     async with World(root) as world:
@@ -266,7 +268,7 @@ async def test_authorities_change_while_a_proxy_runs(root):
         world.write("roots.pem", (old.roots + new.roots).encode())
         certificate.set(new.issue())
         await world.xds.stop()
-        world.xds = XdsServer(world.fleet, world.proofs)
+        world.xds = XdsServer(world.fleet, world.verifier)
         await world.xds.start(f"localhost:{port}", certificate)
         await world.settled()
-        assert await world.ask() == 200
+        assert await world.get() == 200

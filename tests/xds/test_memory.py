@@ -1,13 +1,13 @@
-"""What a stream remembers does not grow with names that come and go, however its proxy answers (or does not)."""
+"""The state of a session does not grow with resources that come and go, whether its proxy answers or not."""
 
 import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, SCOPES, Encoded
-from headgate.xds import shelf
-from headgate.xds.session import MOST_OVERDUE, Request, Session
+from headgate.xds import subscription
+from headgate.xds.session import MAX_TIMED_OUT, Request, Session
 
 FEW, MANY = 60, 300
-MOST = 20  # names of one memory
+MOST = 20  # names in one field of a subscription
 
 
 def encoded(digest, *needs):
@@ -15,7 +15,7 @@ def encoded(digest, *needs):
 
 
 def config(number):
-    """Return some things that stay, and one of each type that is there this time only."""
+    """Return a configuration with some constant resources, and one of each type that only this number has."""
     name = f"n{number}"
     return {
         CLUSTER: {"a": encoded(number), name: encoded(1)},
@@ -34,21 +34,21 @@ def nack(found, response):
     found.receive(Request(response.type_url, nonce=response.nonce, error="bad"))
 
 
-def lapse(found, response):
-    found.lapse(response.nonce)
+def time_out(found, response):
+    found.time_out(response.nonce)
 
 
-def nack_what_is_added(found, response):
-    (nack if response.resources else lapse)(found, response)
+def nack_additions(found, response):
+    (nack if response.resources else time_out)(found, response)
 
 
-def ack_what_is_added(found, response):
-    (ack if response.resources else lapse)(found, response)
+def ack_additions(found, response):
+    (ack if response.resources else time_out)(found, response)
 
 
 def started(initial):
     found = Session()
-    found.offer(config(0))
+    found.set_config(config(0))
     found.receive(Request(CLUSTER, initial=initial))
     found.receive(Request(LISTENER, initial=initial))
     found.receive(Request(SCOPES))
@@ -57,21 +57,34 @@ def started(initial):
 
 def churn(found, rounds, answer):
     for number in range(1, rounds):
-        found.offer(config(number))
-        while responses := found.advance():
+        found.set_config(config(number))
+        while responses := found.next_responses():
             for response in responses:
                 answer(found, response)
 
 
 def remembered(found):
-    """Count the names by type and memory."""
-    memories = ("subscribed", "known", "held", "doubtful", "lapsed", "rejected", "again", "alone", "flying", "overdue")
-    return {(type_url, name): len(getattr(found.shelves[type_url], name)) for type_url in ORDER for name in memories}
+    """Count the names in each field of each subscription."""
+    fields = (
+        "subscribed",
+        "sent",
+        "acknowledged",
+        "uncertain",
+        "timed_out",
+        "rejected",
+        "resend",
+        "one_by_one",
+        "in_flight",
+        "timed_out_nonces",
+    )
+    return {
+        (type_url, name): len(getattr(found.subscriptions[type_url], name)) for type_url in ORDER for name in fields
+    }
 
 
-@pytest.mark.parametrize("answer", [ack, nack, lapse, nack_what_is_added, ack_what_is_added])
+@pytest.mark.parametrize("answer", [ack, nack, time_out, nack_additions, ack_additions])
 @pytest.mark.parametrize("subscribes", [True, False])
-def test_names_that_are_gone_are_forgotten(answer, subscribes):
+def test_a_session_forgets_names_of_removed_resources(answer, subscribes):
     found = started({})
     if subscribes:
         found.receive(Request(ENDPOINTS, ("a",)))
@@ -83,49 +96,51 @@ def test_names_that_are_gone_are_forgotten(answer, subscribes):
     assert max(before.values()) <= MOST
 
 
-def test_a_proxy_that_falls_silent_is_forgotten_no_less():
+def test_a_session_forgets_names_too_when_its_proxy_stops_answering():
     found = started({})
     churn(found, FEW, ack)
-    churn(found, MANY, lapse)
+    churn(found, MANY, time_out)
     assert max(remembered(found).values()) <= MOST
 
 
-def test_the_content_of_what_nobody_answers_is_not_kept():
+def test_a_session_does_not_keep_the_bodies_of_responses_that_timed_out():
     found = started({})
-    churn(found, FEW, lapse)
-    flying = [response for shelf in found.shelves.values() for response in shelf.flying.values()]
-    assert len(flying) > MOST_OVERDUE
-    assert all(not item.body for response in flying for _, item in response.resources)
+    churn(found, FEW, time_out)
+    in_flight = [
+        response for subscription in found.subscriptions.values() for response in subscription.in_flight.values()
+    ]
+    assert len(in_flight) > MAX_TIMED_OUT
+    assert all(not item.body for response in in_flight for _, item in response.resources)
 
 
-def test_a_late_answer_counts_though_the_content_is_gone():
+def test_a_nack_counts_after_its_response_timed_out():
     found = started({})
-    (response, *_) = found.advance()
-    found.lapse(response.nonce)
+    (response, *_) = found.next_responses()
+    found.time_out(response.nonce)
     nack(found, response)
-    assert found.shelves[CLUSTER].alone.keys() == {"a", "n0"}
+    assert found.subscriptions[CLUSTER].one_by_one.keys() == {"a", "n0"}
 
 
-def test_a_silent_proxy_whose_routes_nobody_knows_is_noticed_before_it_costs_much(monkeypatch):
-    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
-    found = started({"old": "1"})  # its clusters can't be taken away: the routes that it has may name them
-    churn(found, FEW, lapse)
-    assert not found.is_overgrown
-    churn(found, MANY, lapse)
-    assert found.is_overgrown
+def test_a_silent_proxy_with_unknown_routes_exceeds_the_limits(monkeypatch):
+    monkeypatch.setattr(subscription, "MAX_NAMES", 100)
+    found = started({"old": "1"})  # old clusters can't be removed: the proxy's unknown routes may name them
+    churn(found, FEW, time_out)
+    assert not found.exceeds_limits
+    churn(found, MANY, time_out)
+    assert found.exceeds_limits
 
 
-def test_a_proxy_that_asks_for_names_without_end_is_noticed(monkeypatch):
-    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
+def test_a_proxy_that_subscribes_to_ever_more_names_exceeds_the_limits(monkeypatch):
+    monkeypatch.setattr(subscription, "MAX_NAMES", 100)
     found = started({})
     found.receive(Request(ROUTES, tuple(f"n{number}" for number in range(90))))
-    assert not found.is_overgrown
+    assert not found.exceeds_limits
     found.receive(Request(ROUTES, tuple(f"m{number}" for number in range(90))))
-    assert found.is_overgrown
+    assert found.exceeds_limits
 
 
-def test_a_proxy_with_a_long_past_is_not_sent_away_for_it(monkeypatch):
-    monkeypatch.setattr(shelf, "MOST_NAMES", 100)
+def test_a_proxy_that_reports_many_old_resources_does_not_exceed_the_limits(monkeypatch):
+    monkeypatch.setattr(subscription, "MAX_NAMES", 100)
     found = started({f"old{number}": "1" for number in range(1000)})
     churn(found, FEW, ack)
-    assert not found.is_overgrown
+    assert not found.exceeds_limits

@@ -1,7 +1,7 @@
-"""The session under adversarial schedules, against a proxy that behaves as Envoy was seen to behave.
+"""The session under adversarial schedules, against a model of Envoy that behaves as the real one was observed to.
 
-The proxy answers late, refuses what is bad, applies the good part of what it refuses, keeps its answer about clusters
-back while one is warming, hangs up, and comes back as the same process or as a new one.
+The model answers late, rejects invalid resources, applies the valid part of a rejected response, delays its ACK of clusters
+while one is warming, disconnects, and reconnects as the same process or as a new one.
 """
 
 from collections import defaultdict
@@ -27,30 +27,30 @@ from headgate.envoy.config import (
 from headgate.xds import session, versions
 from headgate.xds.session import Request, Session
 
-BAD = "3"  # versions that begin so are refused
+INVALID = "3"  # versions that begin with this are rejected
 ENOUGH_STEPS = 300
 NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME, CHAIN}
-LAYER = "t"  # of the runtime, which a proxy asks for as long as it lives
-INLINE = "own"  # the scope that has its routes in it
-TLS = "r"  # the listener that shows a certificate, which has its name
+LAYER = "t"  # the runtime overlay, to which a proxy is always subscribed
+INLINE = "own"  # the scope that contains its routes
+TLS = "r"  # the listener with a certificate, whose secret has the same name
 
 
-def is_bad(digest):
-    return digest.startswith(BAD)
+def is_invalid(digest):
+    return digest.startswith(INVALID)
 
 
 def needs_of(digest):
     return frozenset(digest.partition(":")[2])
 
 
-VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", BAD))
+VERSIONS = st.sampled_from(("1", "2", "1", "2", "1", "2", INVALID))
 
 
 @st.composite
 def configs(draw, versions=VERSIONS):
-    """Clusters a to c with endpoints, and the routes q and r, each with a listener and perhaps a scope; r has a secret.
+    """Draw a configuration of clusters a to c with endpoints, and routes q and r with a listener and perhaps a scope.
 
-    The scope `own` has its routes in it.
+    The listener of r has a secret. The scope `own` contains its routes.
     """
     config = {type_url: {} for type_url in ORDER}
     config[RUNTIME][LAYER] = encoded(draw(versions))
@@ -70,17 +70,17 @@ def configs(draw, versions=VERSIONS):
         needs = draw(st.sets(st.sampled_from(sorted(clusters)))) if clusters else ()
         config[SCOPES][INLINE] = encoded(f"{draw(versions)}:{''.join(sorted(needs))}")
     own = draw(st.sets(st.sampled_from("abqrt")))
-    return {type_url: parted(resources, own) for type_url, resources in config.items()}
+    return {type_url: with_own(resources, own) for type_url, resources in config.items()}
 
 
-def parted(resources, own):
-    """Return resources of which some are the proxy's own."""
+def with_own(resources, own):
+    """Return resources; those whose name is in `own` are the proxy's own, the rest is shared."""
     common = {name: item for name, item in resources.items() if name not in own}
     return Resources(common, {name: item for name, item in resources.items() if name in own})
 
 
-def as_before(config, before):
-    """Return a configuration in which what is the same as before is the same object, as the encoder has it."""
+def with_same_objects(config, before):
+    """Return the configuration with equal parts taken from `before` as the same objects, as the encoder does."""
     found = {}
     for type_url, resources in config.items():
         last = before.get(type_url, NO_RESOURCES)
@@ -95,27 +95,27 @@ def encoded(digest):
 
 
 class Envoy:
-    """The proxy: what it has in force, and what it wants to say on the stream."""
+    """A model of Envoy: the resources that it applies, and the requests that it will send."""
 
     def __init__(self):
         self.active, self.warming, self.endpoints = {}, {}, {}
         self.listeners, self.scopes, self.routes, self.secrets, self.runtime = {}, {}, {}, {}, {}
-        self.versions = {type_url: {} for type_url in ORDER}  # what it would tell on the next stream
-        self.follows = {type_url: set() for type_url in NAMED} | {RUNTIME: {LAYER}}
-        self.hang_up()
+        self.versions = {type_url: {} for type_url in ORDER}  # what it would report on the next stream
+        self.subscribed = {type_url: set() for type_url in NAMED} | {RUNTIME: {LAYER}}
+        self.disconnect()
 
-    def hang_up(self):
+    def disconnect(self):
         if not self.listeners:  # without a listener there are no scopes and no routes
             self.scopes.clear()
             self.versions[SCOPES].clear()
-            for name in sorted(self.follows[ROUTES]):
-                self.leave(ROUTES, name)
+            for name in sorted(self.subscribed[ROUTES]):
+                self.unsubscribe(ROUTES, name)
         self.inbox, self.opened = [], set()
-        self.first = {type_url for type_url in ORDER if type_url not in NAMED or self.follows[type_url]}
+        self.first_requests = {type_url for type_url in ORDER if type_url not in NAMED or self.subscribed[type_url]}
         self.answers = defaultdict(list)
-        self.asks, self.leaves = defaultdict(set), defaultdict(set)
+        self.subscribes, self.unsubscribes = defaultdict(set), defaultdict(set)
 
-    def in_force(self):
+    def applied(self):
         return {
             CLUSTER: self.active | self.warming,
             ENDPOINTS: self.endpoints,
@@ -127,88 +127,88 @@ class Envoy:
             ROUTES: self.routes,
         }
 
-    def in_doubt(self):
-        """Say whether a refused response was applied in part: then the versions that Envoy tells are not the true ones."""
-        return self.in_force() != self.versions
+    def is_partly_applied(self):
+        """Return whether a rejected response was applied in part: then Envoy reports other versions than it applies."""
+        return self.applied() != self.versions
 
     def serves(self, cluster):
         return cluster in self.active and cluster in self.endpoints
 
-    def follow(self, type_url, name):
-        if name not in self.follows[type_url]:
-            self.follows[type_url].add(name)
-            self.leaves[type_url].discard(name)
-            self.asks[type_url].add(name)
+    def subscribe(self, type_url, name):
+        if name not in self.subscribed[type_url]:
+            self.subscribed[type_url].add(name)
+            self.unsubscribes[type_url].discard(name)
+            self.subscribes[type_url].add(name)
 
-    def leave(self, type_url, name):
-        if name in self.follows[type_url]:
-            self.follows[type_url].discard(name)
-            self.asks[type_url].discard(name)
-            self.leaves[type_url].add(name)
-            self.in_force()[type_url].pop(name, None)
+    def unsubscribe(self, type_url, name):
+        if name in self.subscribed[type_url]:
+            self.subscribed[type_url].discard(name)
+            self.subscribes[type_url].discard(name)
+            self.unsubscribes[type_url].add(name)
+            self.applied()[type_url].pop(name, None)
             self.versions[type_url].pop(name, None)
 
-    def may_listen(self):
-        """Say whether a response may be read: a new stream begins with what Envoy wants from it."""
-        return self.inbox and not any(self.may_speak(type_url) for type_url in self.first - self.opened)
+    def can_read(self):
+        """Return whether a response may be read: Envoy first sends the first request of each type."""
+        return self.inbox and not any(self.can_send(type_url) for type_url in self.first_requests - self.opened)
 
-    def may_speak(self, type_url):
+    def can_send(self, type_url):
         if type_url == CLUSTER and self.warming:
             return False
         if type_url not in self.opened:
-            return type_url not in NAMED or bool(self.follows[type_url])
-        return bool(self.answers[type_url] or self.asks[type_url] or self.leaves[type_url])
+            return type_url not in NAMED or bool(self.subscribed[type_url])
+        return bool(self.answers[type_url] or self.subscribes[type_url] or self.unsubscribes[type_url])
 
-    def speak(self, type_url):
-        """Return the next request of a type: an answer and changed subscriptions share one message."""
-        asks, leaves = self.asks.pop(type_url, set()), self.leaves.pop(type_url, set())
+    def next_request(self, type_url):
+        """Return the next request of a type, which combines an ACK or NACK with changed subscriptions."""
+        subscribes, unsubscribes = self.subscribes.pop(type_url, set()), self.unsubscribes.pop(type_url, set())
         if type_url not in self.opened:
             self.opened.add(type_url)
-            subscribe = tuple(sorted(self.follows.get(type_url, ())))
+            subscribe = tuple(sorted(self.subscribed.get(type_url, ())))
             return Request(type_url, subscribe, (), dict(self.versions[type_url]))
         nonce, error = self.answers[type_url].pop(0) if self.answers[type_url] else ("", None)
-        return Request(type_url, tuple(sorted(asks)), tuple(sorted(leaves)), {}, nonce, error)
+        return Request(type_url, tuple(sorted(subscribes)), tuple(sorted(unsubscribes)), {}, nonce, error)
 
-    def take(self, response):
+    def apply(self, response):
         apply = {
-            CLUSTER: self.take_clusters,
-            ENDPOINTS: self.take_endpoints,
-            SECRET: self.take_secrets,
-            RUNTIME: self.take_runtime,
-            LISTENER: self.take_listeners,
-            ROUTES: self.take_routes,
-            SCOPES: self.take_scopes,
+            CLUSTER: self.apply_clusters,
+            ENDPOINTS: self.apply_endpoints,
+            SECRET: self.apply_secrets,
+            RUNTIME: self.apply_runtime,
+            LISTENER: self.apply_listeners,
+            ROUTES: self.apply_routes,
+            SCOPES: self.apply_scopes,
         }
-        bad = any(is_bad(item.digest) for _, item in response.resources)
+        bad = any(is_invalid(item.digest) for _, item in response.resources)
         apply[response.type_url](response)
         self.answers[response.type_url].append((response.nonce, "bad" if bad else None))
         if not bad:
-            told = self.versions[response.type_url]
+            versions_of_type = self.versions[response.type_url]
             for name, item in response.resources:
-                if response.type_url not in NAMED or name in self.follows[response.type_url]:
-                    told[name] = item.digest
+                if response.type_url not in NAMED or name in self.subscribed[response.type_url]:
+                    versions_of_type[name] = item.digest
             for name in response.removed:
-                told.pop(name, None)
+                versions_of_type.pop(name, None)
 
-    def take_clusters(self, response):
+    def apply_clusters(self, response):
         for name, item in response.resources:
-            if not is_bad(item.digest) and self.warming.get(name, self.active.get(name)) != item.digest:
+            if not is_invalid(item.digest) and self.warming.get(name, self.active.get(name)) != item.digest:
                 self.warming[name] = item.digest
-                self.follow(ENDPOINTS, name)
+                self.subscribe(ENDPOINTS, name)
         for name in response.removed:
             self.active.pop(name, None)
             self.warming.pop(name, None)
-            self.leave(ENDPOINTS, name)
+            self.unsubscribe(ENDPOINTS, name)
 
-    def take_endpoints(self, response):
-        for name in response.removed:  # "there are none" ends the waiting too
+    def apply_endpoints(self, response):
+        for name in response.removed:  # a removal of the endpoints ends warming too
             if name in self.warming:
                 self.active[name] = self.warming.pop(name)
         for name, item in response.resources:
-            if is_bad(item.digest):
-                self.warm_up()  # one refusal ends the waiting of them all
+            if is_invalid(item.digest):
+                self.warm_up()  # a NACK ends the warming of all clusters
                 return
-            if name in self.follows[ENDPOINTS]:
+            if name in self.subscribed[ENDPOINTS]:
                 self.endpoints[name] = item.digest
                 if name in self.warming:
                     self.active[name] = self.warming.pop(name)
@@ -217,105 +217,105 @@ class Envoy:
         self.active |= self.warming
         self.warming.clear()
 
-    def take_listeners(self, response):
+    def apply_listeners(self, response):
         for name, item in response.resources:
-            if not is_bad(item.digest):
+            if not is_invalid(item.digest):
                 self.listeners[name] = item.digest
-                self.follow(ROUTES, name)
+                self.subscribe(ROUTES, name)
                 if name == TLS:
-                    self.follow(SECRET, name)
+                    self.subscribe(SECRET, name)
         for name in response.removed:
             self.listeners.pop(name, None)
 
-    def take_scopes(self, response):
-        if any(is_bad(item.digest) for _, item in response.resources):
-            return  # all or nothing
+    def apply_scopes(self, response):
+        if any(is_invalid(item.digest) for _, item in response.resources):
+            return  # Envoy applies all scopes of a response or none
         for name, item in response.resources:
             self.scopes[name] = item.digest
             if name != INLINE:
-                self.follow(ROUTES, name.removeprefix("h-"))
+                self.subscribe(ROUTES, name.removeprefix("h-"))
         for name in response.removed:
             self.scopes.pop(name, None)
 
-    def take_secrets(self, response):
+    def apply_secrets(self, response):
         for name, item in response.resources:
-            if is_bad(item.digest):
+            if is_invalid(item.digest):
                 return
-            if name in self.follows[SECRET]:
+            if name in self.subscribed[SECRET]:
                 self.secrets[name] = item.digest
 
-    def take_runtime(self, response):
+    def apply_runtime(self, response):
         for name, item in response.resources:
-            if not is_bad(item.digest):
+            if not is_invalid(item.digest):
                 self.runtime[name] = item.digest
 
-    def take_routes(self, response):
+    def apply_routes(self, response):
         for name, item in response.resources:
-            if is_bad(item.digest):
+            if is_invalid(item.digest):
                 return
-            if name in self.follows[ROUTES]:
+            if name in self.subscribed[ROUTES]:
                 self.routes[name] = item.digest
 
     def drain(self):
-        """Let go of the routes that no listener and no scope uses any more."""
+        """Unsubscribe from the routes and secrets that no listener and no scope uses."""
         used = self.listeners.keys() | {name.removeprefix("h-") for name in self.scopes}
-        for name in sorted(self.follows[ROUTES] - used):
-            self.leave(ROUTES, name)
+        for name in sorted(self.subscribed[ROUTES] - used):
+            self.unsubscribe(ROUTES, name)
         if TLS not in self.listeners:
-            self.leave(SECRET, TLS)
+            self.unsubscribe(SECRET, TLS)
 
 
 class Schedule(RuleBasedStateMachine):
-    """One proxy and one server; every rule is something that may happen next."""
+    """One proxy and one server; each rule is an event that may happen next."""
 
     def __init__(self):
         super().__init__()
         self.envoy = Envoy()
         self.config = {}
-        self.excused = set()  # routes that may name a refused cluster: the proxy had nothing instead
-        self.cut_off = False
-        self.silent = False  # an answer was overdue: order is no longer promised
+        self.exempt = set()  # routes that may name a rejected cluster, because the proxy had no other version of them
+        self.is_interrupted = False
+        self.silent = False  # a response has timed out: make before break is no longer guaranteed
         self.connect()
 
     def connect(self, *, late=False):
         self.session = Session()
-        self.built = not late  # a server that has just started hears its proxies before it has anything for them
+        self.built = not late  # a server that has just started gets requests before its first build
         if self.built:
-            self.session.offer(self.config)
+            self.session.set_config(self.config)
         self.unanswered = defaultdict(dict)
-        self.sent = {}  # the version that was last sent, until there is a cause to send it again
-        self.due = set()  # endpoints that follow their cluster
+        self.sent = {}  # the version that was last sent, until there is a reason to send it again
+        self.endpoints_due = set()  # endpoints that must follow their cluster
 
     @rule(config=configs())
     def change(self, config):
-        self.offer(config)
+        self.set_config(config)
 
-    def offer(self, config):
-        self.config = config = as_before(config, self.config)
+    def set_config(self, config):
+        self.config = config = with_same_objects(config, self.config)
         self.built = True
-        self.session.offer(config)
+        self.session.set_config(config)
         self.push()
 
     @rule(choices=st.lists(st.integers(0, len(ORDER)), min_size=1, max_size=12))
-    def go_on(self, choices):
-        """Let messages move, each time the first that can from one of six places: the proxy's inbox, or a type."""
+    def deliver(self, choices):
+        """Deliver messages: each choice says where the search begins among the types of requests and the inbox."""
         for choice in choices:
-            places = [*ORDER[choice:], None, *ORDER[:choice]]
-            self.move(next((place for place in places if self.can_move(place)), None))
+            sources = [*ORDER[choice:], None, *ORDER[:choice]]
+            self.move(next((source for source in sources if self.can_move(source)), None))
 
-    def can_move(self, place):
-        return self.envoy.may_listen() if place is None else self.envoy.may_speak(place)
+    def can_move(self, source):
+        return self.envoy.can_read() if source is None else self.envoy.can_send(source)
 
-    def move(self, place):
-        if place is not None:
-            self.hear(self.envoy.speak(place))
-        elif self.envoy.may_listen():
-            self.envoy.take(self.envoy.inbox.pop(0))
+    def move(self, source):
+        if source is not None:
+            self.receive(self.envoy.next_request(source))
+        elif self.envoy.can_read():
+            self.envoy.apply(self.envoy.inbox.pop(0))
             self.check_traffic()
 
     @rule()
     def rest(self):
-        self.settle()
+        self.deliver_all()
         self.check_settled()
 
     @rule()
@@ -324,25 +324,27 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(restarted=st.booleans(), late=st.booleans())
     def reconnect(self, restarted, late):
-        if restarted or self.envoy.in_doubt():
+        if restarted or self.envoy.is_partly_applied():
             self.envoy = Envoy()
-            self.excused.clear()
-        self.cut_off = bool(self.envoy.warming)  # the endpoints that it waits for may have been on their way
-        self.envoy.hang_up()
+            self.exempt.clear()
+        self.is_interrupted = bool(
+            self.envoy.warming
+        )  # the endpoints that a warming cluster waits for may have been in flight
+        self.envoy.disconnect()
         self.connect(late=late)
 
-    def hear(self, request):
-        self.note_causes(request)
+    def receive(self, request):
+        self.record_reasons(request)
         self.unanswered[request.type_url].pop(request.nonce, None)
         for rejected in self.session.receive(request):
-            assert is_bad(rejected.digest), rejected
+            assert is_invalid(rejected.digest), rejected
         self.push()
 
-    def note_causes(self, request):
-        """Remember what a resource may be sent again for: a new subscription, or the refusal of several at once."""
+    def record_reasons(self, request):
+        """Record reasons to send a resource again: a new subscription, or a NACK of several resources."""
         type_url = request.type_url
         for name, digest in request.initial.items():
-            if (type_url, name) not in self.due:
+            if (type_url, name) not in self.endpoints_due:
                 self.sent[type_url, name] = digest
         again = set(request.subscribe) - set(request.initial)
         response = self.unanswered[type_url].get(request.nonce)
@@ -352,34 +354,36 @@ class Schedule(RuleBasedStateMachine):
             self.sent.pop((type_url, name), None)
 
     def push(self):
-        for response in self.session.advance() if self.built else ():
+        for response in self.session.next_responses() if self.built else ():
             self.check_sent(response)
             self.unanswered[response.type_url][response.nonce] = response
             self.envoy.inbox.append(response)
         self.check_memory()
 
     def check_memory(self):
-        """Nothing is remembered of a name that is gone: names come and go for years."""
-        for type_url, shelf in self.session.shelves.items():
-            flying = {name for sent in shelf.flying.values() for name in (*dict(sent.resources), *sent.removed)}
-            there = shelf.known.keys() | shelf.held.keys() | shelf.subscribed | flying
-            for memory in (shelf.lapsed, shelf.doubtful, shelf.rejected):
-                assert set(memory) <= there
+        """Check that the session keeps no state of names that are gone."""
+        for type_url, subscription in self.session.subscriptions.items():
+            in_flight = {
+                name for sent in subscription.in_flight.values() for name in (*dict(sent.resources), *sent.removed)
+            }
+            known = subscription.sent.keys() | subscription.acknowledged.keys() | subscription.subscribed | in_flight
+            for names in (subscription.timed_out, subscription.uncertain, subscription.rejected):
+                assert set(names) <= known
             wanted = self.config.get(type_url, {}).keys()
-            for layer in (shelf.known, shelf.held):
-                assert layer.exceptions.keys() <= there | wanted | layer.base.keys()
-        clusters, endpoints = self.session.shelves[CLUSTER], self.session.shelves[ENDPOINTS]
-        assert endpoints.again.keys() <= clusters.known.keys() | endpoints.subscribed
+            for overlay in (subscription.sent, subscription.acknowledged):
+                assert overlay.overrides.keys() <= known | wanted | overlay.base.keys()
+        clusters, endpoints = self.session.subscriptions[CLUSTER], self.session.subscriptions[ENDPOINTS]
+        assert endpoints.resend.keys() <= clusters.sent.keys() | endpoints.subscribed
 
     def check_sent(self, response):
         type_url = response.type_url
-        assert not self.waited_for(type_url), "two responses of a type wait for their answers"
+        assert not self.in_flight(type_url), "two responses of a type are in flight"
         for name, item in response.resources:
-            assert self.sent.get((type_url, name)) != item.digest, f"{name} is sent twice without a cause"
+            assert self.sent.get((type_url, name)) != item.digest, f"{name} is sent twice without a reason"
             self.sent[type_url, name] = item.digest
             if type_url == CLUSTER:
                 self.sent.pop((ENDPOINTS, name), None)
-                self.due.add((ENDPOINTS, name))
+                self.endpoints_due.add((ENDPOINTS, name))
             self.check_needs(name, item)
         for name in response.removed:
             self.sent.pop((type_url, name), None)
@@ -388,102 +392,108 @@ class Schedule(RuleBasedStateMachine):
         missing = {cluster for cluster in item.needs if not self.envoy.serves(cluster)}
         if not missing or self.silent:
             return
-        refused = {
+        rejected = {
             cluster
             for cluster in missing
-            if is_bad(self.config[CLUSTER][cluster].digest) or is_bad(self.config[ENDPOINTS][cluster].digest)
+            if is_invalid(self.config[CLUSTER][cluster].digest) or is_invalid(self.config[ENDPOINTS][cluster].digest)
         }
-        assert missing == refused, f"the route {name} is sent before its clusters {missing - refused}"
-        self.excused.add((name, item.digest))
+        assert missing == rejected, f"the route {name} is sent before its clusters {missing - rejected}"
+        self.exempt.add((name, item.digest))
 
-    def waited_for(self, type_url):
+    def in_flight(self, type_url):
         return self.unanswered[type_url]
 
     def check_traffic(self):
         for name, digest in (*self.envoy.routes.items(), *self.envoy.scopes.items()):
             missing = {cluster for cluster in needs_of(digest) if not self.envoy.serves(cluster)}
-            assert not missing or (name, digest) in self.excused or self.silent, f"{name} names missing {missing}"
+            assert not missing or (name, digest) in self.exempt or self.silent, f"{name} names missing {missing}"
 
     def teardown(self):
-        self.settle()
+        self.deliver_all()
         self.check_settled()
         good = {
-            type_url: parted({name: encoded(item.digest.replace(BAD, "4")) for name, item in resources.items()}, "a")
+            type_url: with_own(
+                {name: encoded(item.digest.replace(INVALID, "4")) for name, item in resources.items()}, "a"
+            )
             for type_url, resources in self.config.items()
         }
-        self.offer(good)
-        self.settle()
+        self.set_config(good)
+        self.deliver_all()
         wanted = {type_url: {name: item.digest for name, item in good.get(type_url, {}).items()} for type_url in ORDER}
-        assert self.envoy.in_force() == wanted
+        assert self.envoy.applied() == wanted
 
-    def settle(self):
-        """Deliver everything, fairly, until nobody has anything to say."""
+    def deliver_all(self):
+        """Deliver all messages in a fair order until neither side sends more."""
         if not self.built:
-            self.offer(self.config)
+            self.set_config(self.config)
         for _ in range(ENOUGH_STEPS):
             self.envoy.drain()
-            speakers = [type_url for type_url in ORDER if self.envoy.may_speak(type_url)]
-            if self.envoy.may_listen() or speakers:
-                self.move(None if self.envoy.may_listen() else speakers[0])
+            senders = [type_url for type_url in ORDER if self.envoy.can_send(type_url)]
+            if self.envoy.can_read() or senders:
+                self.move(None if self.envoy.can_read() else senders[0])
             elif self.envoy.warming:
-                assert self.cut_off, "a cluster waits for its endpoints for 15 seconds"
+                assert self.is_interrupted, "a cluster stays warming for 15 seconds, because it gets no endpoints"
                 self.envoy.warm_up()
             else:
                 return
-        raise AssertionError("still talking")
+        raise AssertionError("the messages do not end")
 
     def check_settled(self):
-        """All that can be in force is; what is refused, or waits for it, is as it was."""
-        force = self.envoy.in_force()
+        """Check that Envoy applies every resource that is valid and whose clusters are served."""
+        applied = self.envoy.applied()
         for type_url in ORDER:
             for name, item in self.config.get(type_url, {}).items():
-                asked = type_url not in NAMED or name in self.envoy.follows[type_url]
-                blocked = any(not self.envoy.serves(cluster) or self.is_refused(cluster) for cluster in item.needs)
-                if asked and not is_bad(item.digest) and not blocked:
-                    assert force[type_url].get(name) == item.digest, (type_url, name)
+                asked = type_url not in NAMED or name in self.envoy.subscribed[type_url]
+                blocked = any(not self.envoy.serves(cluster) or self.is_rejected(cluster) for cluster in item.needs)
+                if asked and not is_invalid(item.digest) and not blocked:
+                    assert applied[type_url].get(name) == item.digest, (type_url, name)
         assert self.envoy.listeners.keys() <= self.config.get(LISTENER, {}).keys()
         assert self.envoy.scopes.keys() <= self.config.get(SCOPES, {}).keys()
 
-    def is_refused(self, cluster):
-        """Say whether the proxy refused a cluster as it is wanted; what it took from a refused response nobody knows."""
+    def is_rejected(self, cluster):
+        """Return whether the proxy rejected the wanted version of a cluster or of its endpoints."""
         return any(
-            is_bad(self.config[type_url][cluster].digest) and cluster not in self.envoy.versions[type_url]
+            is_invalid(self.config[type_url][cluster].digest) and cluster not in self.envoy.versions[type_url]
             for type_url in (CLUSTER, ENDPOINTS)
         )
 
 
-class Deaf(Schedule):
-    """The same, with answers that are overdue: order is given up then, but never the goal."""
+class TimeoutSchedule(Schedule):
+    """A schedule with timeouts: make before break is given up, but the proxy still gets its configuration."""
 
     @rule(type_url=st.sampled_from(ORDER))
-    def lapse(self, type_url):
-        waiting = [nonce for nonce in self.unanswered[type_url] if nonce not in self.overdue]
+    def time_out(self, type_url):
+        waiting = [nonce for nonce in self.unanswered[type_url] if nonce not in self.timed_out]
         if waiting:
             self.silent = True
-            self.overdue.add(waiting[0])
-            self.session.lapse(waiting[0])
+            self.timed_out.add(waiting[0])
+            self.session.time_out(waiting[0])
             self.push()
 
     def connect(self, *, late=False):
-        self.overdue = set()
+        self.timed_out = set()
         super().connect(late=late)
 
-    def waited_for(self, type_url):
-        return self.unanswered[type_url].keys() - self.overdue
+    def in_flight(self, type_url):
+        return self.unanswered[type_url].keys() - self.timed_out
 
 
 SETTINGS = settings(max_examples=200, stateful_step_count=30, deadline=None)
 
 
-def test_what_takes_several_responses_reaches_the_goal_too(monkeypatch):
-    for module, limit in ((versions, "LARGEST"), (versions, "SMALL"), (session, "LARGEST")):
+def test_a_proxy_gets_its_configuration_in_many_small_responses(monkeypatch):
+    for module, limit in (
+        (versions, "MAX_RESPONSE_BYTES"),
+        (versions, "MAX_MIXED_BYTES"),
+        (session, "MAX_RESPONSE_BYTES"),
+    ):
         monkeypatch.setattr(module, limit, 1)
     run_state_machine_as_test(Schedule, settings=SETTINGS)
 
 
-def test_whatever_is_delivered_refused_or_reconnected_no_route_goes_astray_and_the_goal_is_reached():
+def test_every_schedule_keeps_routes_on_served_clusters_and_delivers_the_configuration():
     run_state_machine_as_test(Schedule, settings=SETTINGS)
 
 
-def test_a_proxy_that_answers_too_late_reaches_the_goal_too():
-    run_state_machine_as_test(Deaf, settings=SETTINGS)
+def test_a_proxy_that_answers_too_late_gets_its_configuration():
+    run_state_machine_as_test(TimeoutSchedule, settings=SETTINGS)

@@ -1,4 +1,4 @@
-"""Discovery messages as bytes: what headgate writes by hand is what Envoy's own classes read."""
+"""Tests that discovery messages encoded by headgate are what the Protobuf classes decode."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +7,13 @@ from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.encode import encode_resource
 from headgate.xds.session import Request, read_request, write_response
-from headgate.xds.shelf import Response
+from headgate.xds.subscription import Response
 
 NAMES = st.lists(st.text(min_size=1, max_size=300), max_size=5, unique=True)
 
 
 @given(names=NAMES, removed=NAMES, nonce=st.integers(0, 2**40))
-def test_a_response_reads_back_as_it_was_meant(names, removed, nonce):
+def test_an_encoded_response_decodes_to_the_same_values(names, removed, nonce):
     resources = tuple((name, encode_resource(name, pb.Cluster(name=name))) for name in names)
     message = pb.DeltaDiscoveryResponse.FromString(
         write_response(Response(CLUSTER, str(nonce), resources, tuple(removed)))
@@ -27,7 +27,7 @@ def test_a_response_reads_back_as_it_was_meant(names, removed, nonce):
     assert all(item.resource.type_url == CLUSTER for item in message.resources)
 
 
-def test_a_first_request_has_the_node_and_what_the_proxy_holds():
+def test_a_first_request_decodes_to_the_node_id_and_the_reported_versions():
     message = pb.DeltaDiscoveryRequest(
         node=pb.Node(id="gateway"),
         type_url=CLUSTER,
@@ -41,7 +41,7 @@ def test_a_first_request_has_the_node_and_what_the_proxy_holds():
     )
 
 
-def test_an_ack_has_no_error_and_a_refusal_has_envoys_words():
+def test_an_ack_has_no_error_and_a_nack_has_envoys_message():
     ack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7")
     assert read_request(ack.SerializeToString())[1] == Request(CLUSTER, nonce="7")
     nack = pb.DeltaDiscoveryRequest(type_url=CLUSTER, response_nonce="7", error_detail=pb.Status(message="no"))

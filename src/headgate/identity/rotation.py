@@ -46,9 +46,9 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Proxies(Protocol):
-    """What the control plane knows of its proxies. `news` changes whenever `lagging` may say something else."""
+    """What the control plane knows of its proxies. `change_count` changes whenever `lagging` may say something else."""
 
-    news: Latest[int]
+    change_count: Latest[int]
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
         """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id."""
@@ -116,7 +116,7 @@ class Rotation:
             self._say(phase, names)
             return not names
 
-        await until(none_left, self._proxies.news, self._credentials.current)
+        await until(none_left, self._proxies.change_count, self._credentials.current)
 
     def _lagging(self) -> Sequence[str]:
         current = self._credentials.current.get()

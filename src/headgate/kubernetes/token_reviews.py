@@ -16,7 +16,7 @@ import msgspec
 from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
 from headgate.resources.meta import Input, Value
-from headgate.xds.proofs import Refused, another, in_time, shown
+from headgate.xds.authentication import InvalidToken, check_expiry, printable, wrong_proxy
 
 AUDIENCE = "headgate"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -64,24 +64,24 @@ class _Review(Input, frozen=True, kw_only=True):
 
 
 class TokenReview:
-    """Proofs that a cluster's API server vouches for. headgate's own account needs `system:auth-delegator`."""
+    """TokenVerifier that a cluster's API server vouches for. headgate's own account needs `system:auth-delegator`."""
 
     def __init__(self, api: ApiServer, *, clock: Callable[[], float] = time.time) -> None:
         self._api = api
         self._clock = clock
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def check(self, node_id: str, token: str) -> float:
-        """Return when a pod's token ends. Raises Refused, or ProxyError when the API server can't be asked."""
+    async def verify(self, node_id: str, token: str) -> float:
+        """Return when a pod's token ends. Raises InvalidToken, or ProxyError when the API server can't be asked."""
         claims = _claims(token)
         pod = claims.bound.pod
         if pod is None:
-            raise Refused(f"the token is not bound to a pod: {_PROJECTED}")
+            raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
         owner = f"sidecar/{claims.bound.namespace}/{pod.name}"
         if owner != node_id:  # what is plain to see costs no review
-            raise another(owner, node_id)
-        ends = in_time(owner, claims.exp, self._clock())
-        _agree(claims, pod.name, await self._review(shown(owner), token))
+            raise wrong_proxy(owner, node_id)
+        ends = check_expiry(owner, claims.exp, self._clock())
+        _agree(claims, pod.name, await self._review(printable(owner), token))
         return ends
 
     async def _review(self, owner: str, token: str) -> _Status:
@@ -98,29 +98,33 @@ class TokenReview:
             raise ProxyError(f"the API server's answer is no TokenReview: {error}") from error
         if not status.authenticated:
             reason = status.error.replace(token, "...") or "it gives no reason"
-            raise Refused(f"the API server does not accept the token of {owner}: {reason}")
+            raise InvalidToken(f"the API server does not accept the token of {owner}: {reason}")
         if AUDIENCE not in status.audiences:
-            raise Refused(f"the token of {owner} is for {', '.join(status.audiences) or 'no audience'}: {_PROJECTED}")
+            raise InvalidToken(
+                f"the token of {owner} is for {', '.join(status.audiences) or 'no audience'}: {_PROJECTED}"
+            )
         return status
 
 
 def _agree(claims: _Claims, pod: str, status: _Status) -> None:
-    """Hold what the token says against what the API server says. Raises Refused."""
+    """Hold what the token says against what the API server says. Raises InvalidToken."""
     user = status.user
     told = user.extra.get(_POD_NAME, (pod,))  # servers that do not tell vouch for the whole token all the same
     namespace = user.username.removeprefix(_USER).partition(":")[0]
     is_account = user.username.startswith(_USER) and user.username == claims.sub
     if not is_account or namespace != claims.bound.namespace or told != (pod,):
-        raise Refused(f"the API server says that the token is {user.username}'s, not that of a pod's ServiceAccount")
+        raise InvalidToken(
+            f"the API server says that the token is {user.username}'s, not that of a pod's ServiceAccount"
+        )
 
 
 def _claims(token: str) -> _Claims:
-    """Read what a token says of itself. Raises Refused when it is none of a service account."""
+    """Read what a token says of itself. Raises InvalidToken when it is none of a service account."""
     parts = token.split(".")
     try:
         if len(parts) != _PARTS:
-            raise Refused("the token is malformed: it is no JSON Web Token")
+            raise InvalidToken("the token is malformed: it is no JSON Web Token")
         content = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         return msgspec.json.decode(content, type=_Claims)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise Refused(f"the token is not one of a service account: {_PROJECTED}") from error
+        raise InvalidToken(f"the token is not one of a service account: {_PROJECTED}") from error

@@ -14,21 +14,21 @@ from headgate.settings import Settings
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.reports import otlp, tap_records
 from headgate.telemetry.windows import Windows
+from headgate.xds.authentication import TokenVerifier
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import Proofs
 from headgate.xds.server import XdsServer
 
 Work = tuple[str, Coroutine[Any, Any, None]]
 
 
 class ProxyOptions(NamedTuple):
-    """What a host sets for its proxies. With `proofs`, each stream is authenticated.
+    """What a host sets for its proxies. With `verifier`, each stream is authenticated.
 
     Envoy evicts idle series of metrics after every `reports_per_eviction` reports.
     """
 
     host: HostProxies
-    proofs: Proofs | None
+    verifier: TokenVerifier | None
     reports_per_eviction: int
 
 
@@ -44,7 +44,7 @@ class ControlPlane:
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
         self.traffic = Receiver(Windows(), proxies.reports_per_eviction, find_caller=CallerFinder(loop.compiled))
         services = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.live_state.taps.export}
-        self._server = XdsServer(self._fleet, proxies.proofs, beside=services)
+        self._server = XdsServer(self._fleet, proxies.verifier, unary_methods=services)
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
@@ -59,7 +59,7 @@ class ControlPlane:
     async def serve(self, address: str) -> None:
         """Serve xDS on `address` once the stored objects are compiled: a reconnecting proxy must never get an empty mesh."""
         await self.live_state.wait_compiled()
-        self._fleet.recall()
+        self._fleet.assume_configured()
         await self._server.start(address)
 
     async def stop(self) -> None:

@@ -54,8 +54,8 @@ from headgate.resources.meta import Key, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.xds import fleet
-from headgate.xds.shelf import Rejected, Shelf
-from headgate.xds.versions import Held
+from headgate.xds.subscription import Rejection, Subscription
+from headgate.xds.versions import AcknowledgedVersion
 
 _TYPES: Mapping[str, TypeUrl] = dict(
     zip(inspect.TYPES, (CLUSTER, ENDPOINTS, LISTENER, CHAIN, ROUTES, SCOPES, SECRET, RUNTIME), strict=True)
@@ -191,13 +191,13 @@ def config_of(
     The content is left out; it is in the encoded bytes that come with each.
     """
     wanted = proxy.config.get() or {}
-    refused = {(item.type_url, item.name): item.message.strip() for item in proxy.refusals()}
+    refused = {(item.type_url, item.name): item.message.strip() for item in proxy.rejections()}
     for type_name, type_url in _TYPES.items():
         config = wanted.get(type_url, NO_RESOURCES)
-        shelf = proxy.session.shelves[type_url] if proxy.session else Shelf(wildcard=True)
-        for name in sorted(_wanted(shelf, config)) if query.type in {"", type_name} else ():
+        subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription(wildcard=True)
+        for name in sorted(_wanted(subscription, config)) if query.type in {"", type_name} else ():
             if query.name in {"", name}:
-                held, encoded = shelf.held.get(name), config[name]
+                held, encoded = subscription.acknowledged.get(name), config[name]
                 refusal = refused.get((type_url, name), "")
                 yield (
                     inspect.ConfigResource(
@@ -217,7 +217,7 @@ def _with_content(found: Sequence[tuple[inspect.ConfigResource, Encoded]]) -> tu
     return tuple(structs.replace(item, content=content(_TYPES[item.type], encoded)) for item, encoded in found)
 
 
-def _resource_state(encoded: Encoded, held: Held | None, refusal: str) -> inspect.ResourceState:
+def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal: str) -> inspect.ResourceState:
     if refusal:
         return "Refused"
     return "Held" if held and held.digest == encoded.digest else "Pending"
@@ -241,18 +241,18 @@ def object_name(node_id: str) -> ObjectName:
 
 def proxy_status(proxy: fleet.Proxy, origin: Origin, now: float) -> ProxyStatus:
     """Return the status of a proxy: its state, resources, refusals and times. `now` is in seconds since the epoch."""
-    answers = proxy.answers
-    current = tuple(proxy.refusals())
+    timestamps = proxy.timestamps
+    current = tuple(proxy.rejections())
     refusals = tuple(_refusal(proxy, rejected, origin) for rejected in current)
     state, message = _state(proxy, refusals, now)
-    last = answers.rejected[0] if answers.rejected else None
-    waiting = min(answers.sent.values(), default=0.0) if proxy.session else 0.0
+    last = timestamps.rejected[0] if timestamps.rejected else None
+    waiting = min(timestamps.sent.values(), default=0.0) if proxy.session else 0.0
     return ProxyStatus(
         state=state,
         message=message,
-        serves=proxy.serves,
-        connected=timestamp(answers.connected) if proxy.session else "",
-        last_acknowledged=_time(max(answers.acknowledged.values(), default=0.0)),
+        serves=proxy.was_configured,
+        connected=timestamp(timestamps.connected) if proxy.session else "",
+        last_acknowledged=_time(max(timestamps.acknowledged.values(), default=0.0)),
         waiting=_time(waiting),
         types=tuple(_type(proxy, name, type_url) for name, type_url in _TYPES.items()) if proxy.session else (),
         refusals=refusals,
@@ -264,7 +264,9 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
     """Return the state of a proxy, and the reason if it is not in sync."""
     if proxy.session is None:
         return "Disconnected", (
-            "it has no xDS stream, and keeps its last configuration" if proxy.serves else "it has not connected yet"
+            "it has no xDS stream, and keeps its last configuration"
+            if proxy.was_configured
+            else "it has not connected yet"
         )
     if proxy.config.get() is None:
         return "Lagging", "it waits for its certificate, without which it gets no configuration"
@@ -272,34 +274,34 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
         return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
     if proxy.settled():
         return "InSync", ""
-    waiting = min(proxy.answers.sent.values(), default=now)
+    waiting = min(proxy.timestamps.sent.values(), default=now)
     return "Lagging", f"it has not answered for {max(now - waiting, 0):.0f} s"
 
 
 def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
-    shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
+    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
-    resources = len(shelf.target(config if isinstance(config, Resources) else Resources(config, {})))
+    resources = len(subscription.target(config if isinstance(config, Resources) else Resources(config, {})))
     return ResourceType(
         type=name,
         resources=resources,
-        held=resources - len(shelf.missing(config)),
-        acknowledged=_time(proxy.answers.acknowledged.get(type_url, 0.0)),
+        held=resources - len(subscription.unacknowledged(config)),
+        acknowledged=_time(proxy.timestamps.acknowledged.get(type_url, 0.0)),
     )
 
 
 def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
     """Return a resource type with its wanted version and the version that the proxy holds."""
     type_url = _TYPES[one.type]
-    shelf = proxy.session.shelves[type_url] if proxy.session else Shelf()
+    subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
-    wanted = {key: config[key].digest for key in _wanted(shelf, config)}
-    held = {key: shelf.held[key].digest for key in wanted if key in shelf.held}
+    wanted = {key: config[key].digest for key in _wanted(subscription, config)}
+    held = {key: subscription.acknowledged[key].digest for key in wanted if key in subscription.acknowledged}
     return structs.replace(one, version=version(wanted), held_version=version(held))
 
 
-def _wanted(shelf: Shelf, config: Mapping[str, Encoded]) -> Sequence[str]:
-    return list(config) if shelf.wildcard else sorted(shelf.subscribed & config.keys())
+def _wanted(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequence[str]:
+    return list(config) if subscription.wildcard else sorted(subscription.subscribed & config.keys())
 
 
 def version(digests: Mapping[str, str]) -> str:
@@ -310,8 +312,8 @@ def version(digests: Mapping[str, str]) -> str:
     return blake2b(text.encode(), digest_size=_VERSION_BYTES).hexdigest()
 
 
-def _refusal(proxy: fleet.Proxy, rejected: Rejected, origin: Origin) -> Refusal:
-    last = proxy.answers.rejected
+def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal:
+    last = proxy.timestamps.rejected
     return Refusal(
         type=_NAMES[rejected.type_url],
         resource=rejected.name,

@@ -34,7 +34,7 @@ class LiveState:
             None,
             frozenset(),
         )  # addresses of ready endpoints
-        self._changes = (feed.seen, loop.compiled, fleet.news, self._faults)
+        self._changes = (feed.seen, loop.compiled, fleet.change_count, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return all current findings: of the compiler, about rejected resources, and about missing certificates."""
@@ -132,7 +132,7 @@ class LiveState:
     def refusals_of(self, node_id: str) -> Sequence[str]:
         """Return the resources that a proxy rejects, each with Envoy's error message."""
         proxy = self.fleet.proxies.get(node_id)
-        return [f"{item.name}: {item.message.strip()}" for item in proxy.refusals()] if proxy else []
+        return [f"{item.name}: {item.message.strip()}" for item in proxy.rejections()] if proxy else []
 
     async def wait_unrouted(self, address: str) -> None:
         """Wait until no proxy sends requests to the address of a pod any more.
@@ -161,11 +161,11 @@ class LiveState:
 
     def _have_all_answered(self) -> bool:
         """Return whether every proxy that may send requests has answered."""
-        return self._no_proxy(lambda proxy: proxy.serves and not proxy.settled())
+        return self._no_proxy(lambda proxy: proxy.was_configured and not proxy.settled())
 
     def _no_proxy(self, is_late: Callable[[Proxy], bool]) -> bool:
         """Return whether no proxy is late. It checks the last late proxy first, because that one mostly still is."""
-        self._last_unsettled = self.fleet.first(is_late, self._last_unsettled)
+        self._last_unsettled = self.fleet.find(is_late, self._last_unsettled)
         return self._last_unsettled is None
 
     def _is_unrouted(self, address: str) -> bool:

@@ -102,7 +102,7 @@ class Loop:
     async def run(self) -> None:
         """Build on every change until canceled. Pause after each build, so that several changes share the next one."""
         while True:
-            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.news, self.taps)
+            await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
             began = time.monotonic()
             await self._attempt()
             self.builds.add(time.monotonic() - began)
@@ -117,7 +117,7 @@ class Loop:
         limit = min(MAX_INTERVAL_S, INTERVAL_PER_PROXY_S * self._distribution.proxies)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit - took):
-                await until(self._distribution.is_mostly_done, self._fleet.news)
+                await until(self._distribution.is_mostly_done, self._fleet.change_count)
         spent = time.monotonic() - began
         await asyncio.sleep(max(2 * took - spent, min(PAUSE_FACTOR * spent, limit - spent)))
 
@@ -202,7 +202,7 @@ class Loop:
             return
         replaced = {node_id for node_id, uid in wanted.pods.items() if last.pods.get(node_id, uid) != uid}
         for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | replaced:
-            self._fleet.forget(gone)
+            self._fleet.remove(gone)
             self._assigned.pop(gone, None)
         self.credentials.begin_anew(replaced)
         self.credentials.want(wanted.certificates)

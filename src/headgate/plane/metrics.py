@@ -79,7 +79,7 @@ class ControlPlaneMetrics:
         text = "Proxies by state: settled (acknowledged or rejected everything), behind, absent (no xDS stream)."
         yield Family("headgate_proxies", "gauge", text, _by("state", states))
         text = "Resources that proxies currently reject (NACK)."
-        refusals = sum(1 for proxy in connected for _ in proxy.refusals())
+        refusals = sum(1 for proxy in connected for _ in proxy.rejections())
         yield Family("headgate_xds_resources_refused", "gauge", text, [Line(refusals)])
         for what, text in (
             ("streams", "xDS streams that proxies opened."),

@@ -47,14 +47,14 @@ class MtlsMigration:
         for name in self._persisted:
             fleet.expect(f"{SIDECAR}/{name}")
         if self._persisted:
-            fleet.recall()
+            fleet.assume_configured()
 
     @property
     def is_due(self) -> bool:
         """Return whether a workload may take its next step now."""
         if self._modes == self._targets:
             return False
-        self._late = self._fleet.first(lambda proxy: proxy.serves and not _holds(proxy), self._late)
+        self._late = self._fleet.find(lambda proxy: proxy.was_configured and not _holds(proxy), self._late)
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
@@ -70,7 +70,7 @@ class MtlsMigration:
 
     def _check_again(self) -> None:
         self._timer = None
-        self._fleet.bump()
+        self._fleet.notify()
 
     def _steps(self) -> Iterator[tuple[str, TlsMode]]:
         """Yield the next mode of each workload that is not in its wanted mode."""
@@ -80,7 +80,7 @@ class MtlsMigration:
 
     def pending_proxies(self) -> tuple[str, ...]:
         """Return the node IDs of proxies that block the next step: lagging, disconnected, or with rejected TLS settings."""
-        return tuple(sorted(proxy.id for proxy in self._fleet.serving() if not _holds(proxy)))
+        return tuple(sorted(proxy.id for proxy in self._fleet.configured() if not _holds(proxy)))
 
     def record(self, workloads: Sequence[Workload]) -> None:
         """Record the published and the wanted mode of each workload, and drop workloads that are gone."""
@@ -109,7 +109,7 @@ def _holds(proxy: Proxy) -> bool:
     A rejected listener for outgoing calls does not matter.
     """
     return proxy.settled() and not any(
-        item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.refusals()
+        item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.rejections()
     )
 
 

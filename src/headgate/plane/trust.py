@@ -61,7 +61,7 @@ class CertificateHolders:
     """Tracks which proxies hold their current certificate and roots."""
 
     def __init__(self, loop: Loop, fleet: Fleet) -> None:
-        self.news = fleet.news
+        self.change_count = fleet.change_count
         self._loop = loop
         self._fleet = fleet
 
@@ -72,14 +72,14 @@ class CertificateHolders:
         """
         return sorted(
             proxy.id
-            for proxy in self._fleet.serving()
+            for proxy in self._fleet.configured()
             if self._loop.credential_of(proxy.id) != credentials.get(proxy.id) or _lags(proxy)
         )
 
 
 def _lags(proxy: Proxy) -> bool:
     """Return whether a proxy still misses a secret to which it subscribes; a proxy without TLS subscribes to none."""
-    if proxy.session is None or not proxy.has_told():
+    if proxy.session is None or not proxy.has_reported_all():
         return True
-    shelf = proxy.session.shelves[SECRET]
-    return any(shelf.asks_for(name) and proxy.lags(SECRET, name) for name in (IDENTITY, ROOTS))
+    subscription = proxy.session.subscriptions[SECRET]
+    return any(subscription.includes(name) and proxy.is_out_of_sync(SECRET, name) for name in (IDENTITY, ROOTS))

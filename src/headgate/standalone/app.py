@@ -49,7 +49,7 @@ from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.text import traffic
 from headgate.telemetry.prometheus.totals import Totals
 from headgate.telemetry.receiver import NOTES
-from headgate.xds.proofs import LocalTokens, secret_in
+from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
 TOKEN_SECRET = "token-secret"  # noqa: S105  # a file's name
@@ -101,7 +101,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         setup = await set_up(options, stack)
         state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
-        tokens, events = LocalTokens(secret_in(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
+        tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(state, setup.settings, options.authority)
         ports = Ports(store, events, active=Latest(value=True))  # the lock of the state directory is the lease
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)

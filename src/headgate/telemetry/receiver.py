@@ -17,8 +17,8 @@ from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, De
 from headgate.telemetry.reports.otlp import Report, read_report
 from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
-from headgate.xds.gate import TurnedAway
-from headgate.xds.server import Prove
+from headgate.xds.authentication import StatusError
+from headgate.xds.server import Authenticate
 
 BREATH = 20  # processes that are encoded before other tasks get their turn
 FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
@@ -68,14 +68,14 @@ class Receiver:
         self._forgot = clock()
         self._taken: Latest[int] = Latest(0)  # reports
 
-    async def export(self, data: bytes, prove: Prove) -> bytes:
-        """Answer `otlp.METHOD`. Raises TurnedAway if the report is malformed, or not from the proxy that it names."""
+    async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
+        """Answer `otlp.METHOD`. Raises StatusError if the report is malformed, or not from the proxy that it names."""
         try:
             report = read_report(data)
         except TelemetryError as error:
             self.windows.note(UNREADABLE)
-            raise TurnedAway(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        await prove(report.node)
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        await authenticate(report.node)
         self.take(report)
         return b""
 

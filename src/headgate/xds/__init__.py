@@ -1,1 +1,7 @@
-"""Incremental ADS: a pure session per stream, and the server that moves its bytes."""
+"""Incremental ADS: a pure state machine for each stream, and the gRPC server around it."""
+
+import os
+
+# gRPC reads these when it is imported. Without them it logs a warning for each child process and each failed handshake.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

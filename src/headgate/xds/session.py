@@ -1,14 +1,14 @@
 """One delta ADS stream: its messages, and a pure state machine: requests and configurations in, responses out.
 
 The rules:
-- What the proxy holds in the wanted version is never sent again; what it refused, not until it changes. The exception is
-  a listener whose address was in use: the resource is right, so it is offered again from time to time (`retry`).
-- Make before break: a route is sent when the proxy holds every cluster that the route names, with endpoints; a cluster
-  leaves when no route that the proxy may hold names it. What it brings from an earlier stream counts as held, so nothing
-  leaves before it has told its routes.
+- A version that the proxy has acknowledged is not sent again, and a rejected one not until the resource changes. The
+  exception is a listener whose address was in use: the resource is valid, so it is retried (`retry_listeners`).
+- Make before break: a route is sent when the proxy has acknowledged every cluster that it names, with endpoints. A cluster
+  is removed when no route that the proxy may have names it. After a reconnect the reported versions count as acknowledged,
+  and nothing is removed before the proxy has reported its routes.
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
-- One response of a type is in flight at a time. `lapse` says that an answer is overdue: then nothing waits for it.
-- A refused response with several resources is repeated one by one, so the bad one is known by its own refusal.
+- One response of a type is in flight at a time. After `time_out` the next one no longer waits for its answer.
+- After a NACK of several resources they are sent one by one, so that the NACK of a single one names the invalid resource.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,20 +33,30 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.errors import ProxyError
-from headgate.xds.shelf import Due, Rejected, Response, Shelf
-from headgate.xds.versions import LARGEST, Pairs, Reported, Same, absent, emptied, needed
+from headgate.xds.subscription import Pending, Rejection, Response, Subscription
+from headgate.xds.versions import (
+    MAX_RESPONSE_BYTES,
+    ById,
+    InitialVersions,
+    Pairs,
+    missing_names,
+    needed_clusters,
+    without_bodies,
+)
 
-WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy asks for as a whole
-MOST_OVERDUE = 16  # unanswered responses that are remembered for a late answer
-MANY = 16  # resources from which on a response's bytes are remembered, as it may be sent to other proxies too
-REMEMBERED = 12  # responses of up to 2 MB
-MOST_ALIKE = 128  # requests that are remembered as read: proxies that do the same say the same
-LARGEST_ALIKE = 2**16  # bytes of such a request
-IN_USE = "cannot bind"  # Envoy's words when a listener's address can't be had now
+WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy may subscribe to with a wildcard
+MAX_TIMED_OUT = 16  # timed-out responses of a type that are kept in case of a late answer
+MIN_CACHED_RESOURCES = (
+    16  # responses with at least so many resources are cached as bytes: other proxies may get them too
+)
+CACHED_RESPONSES = 12  # of up to 2 MB each
+MAX_CACHED_REQUESTS = 128  # decoded requests: proxies in the same state send the same bytes
+MAX_CACHED_REQUEST_BYTES = 2**16
+ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address is in use
 
 
 class Request(NamedTuple):
-    """A DeltaDiscoveryRequest. `error` is Envoy's own text when it refuses the response with that nonce."""
+    """A DeltaDiscoveryRequest. With `error`, Envoy's own message, it is the NACK of the response with that nonce."""
 
     type_url: TypeUrl
     subscribe: tuple[str, ...] = ()
@@ -57,270 +67,286 @@ class Request(NamedTuple):
 
 
 class Session:
-    """The state of one stream. Call `offer` and `receive` as things happen, then send what `advance` returns.
+    """The state of one stream. After `set_config`, `receive` or `time_out`, send what `next_responses` returns.
 
-    `config` is the configuration that is wanted, `changes` counts what happened to what the proxy has.
+    `config` is the wanted configuration; `change_count` grows with each change of the state.
     """
 
     def __init__(self) -> None:
         self.config: ProxyConfig = {}
-        self.changes = 0
-        self.shelves = {type_url: Shelf() for type_url in ORDER}
+        self.change_count = 0
+        self.subscriptions = {type_url: Subscription() for type_url in ORDER}
         self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NO_RESOURCES)
         self._count = 0
 
-    def offer(self, config: ProxyConfig) -> None:
-        """Make a configuration the wanted one."""
+    def set_config(self, config: ProxyConfig) -> None:
+        """Replace the wanted configuration."""
         self.config = config
-        self.changes += 1
-        for type_url, shelf in self.shelves.items():
+        self.change_count += 1
+        for type_url, subscription in self.subscriptions.items():
             resources, last = config.get(type_url, NO_RESOURCES), self._wanted[type_url]
             if resources is last or (last.common is resources and not last.own):
                 continue
             if not isinstance(resources, Resources):
                 resources = Resources(resources, {})
             self._wanted[type_url] = resources
-            if shelf.brought:
-                shelf.recognise(resources)
+            if subscription.initial_names:
+                subscription.match_reported_versions(resources)
 
-    def receive(self, request: Request) -> tuple[Rejected, ...]:
-        """Take a request of the proxy: subscriptions, and its answer to an earlier response."""
-        shelf = self.shelves.get(request.type_url)
-        if shelf is None:
+    def receive(self, request: Request) -> tuple[Rejection, ...]:
+        """Take a request: changes of the subscription, and an ACK or NACK. Return the new rejections of resources."""
+        subscription = self.subscriptions.get(request.type_url)
+        if subscription is None:
             return ()
-        self.changes += 1
-        shelf.touch()
-        if request.subscribe or request.unsubscribe or request.initial or not shelf.spoken:
-            self._subscribe(shelf, request)
-        response = shelf.flying.pop(request.nonce, None)
-        shelf.overdue.discard(request.nonce)
+        self.change_count += 1
+        subscription.mark_changed()
+        if request.subscribe or request.unsubscribe or request.initial or not subscription.has_requested:
+            self._subscribe(subscription, request)
+        response = subscription.in_flight.pop(request.nonce, None)
+        subscription.timed_out_nonces.discard(request.nonce)
         if response is None:
             return ()
         if request.error is not None:
-            return tuple(shelf.refuse(response, request.error))
-        shelf.accept(response)
-        if request.type_url == ENDPOINTS:  # of routes the answer may be about what came after it asked: they count
+            return tuple(subscription.record_nack(response, request.error))
+        subscription.record_ack(response)
+        if request.type_url == ENDPOINTS:  # endpoints that an ACK subscribes to are sent again; routes are not
             for name in request.subscribe:
-                shelf.held.discard(name)
+                subscription.acknowledged.discard(name)
         return ()
 
-    def advance(self) -> list[Response]:
-        """Return what may be sent now, in the order in which it must be sent."""
+    def next_responses(self) -> list[Response]:
+        """Return the responses that may be sent now, in the order in which they must be sent."""
         responses = []
-        for type_url, shelf in self.shelves.items():
+        for type_url, subscription in self.subscriptions.items():
             config = self._wanted[type_url]
-            if shelf.finished is not config and not shelf.waits and (response := self._next(type_url, shelf, config)):
+            if (
+                subscription.sent_config is not config
+                and not subscription.awaits_answer
+                and (response := self._next_response(type_url, subscription, config))
+            ):
                 responses.append(response)
-        self.changes += len(responses)
+        self.change_count += len(responses)
         return responses
 
-    def lapse(self, nonce: str) -> None:
-        """Wait no longer for the answer to a response; a late one still counts."""
-        self.changes += 1
-        for shelf in self.shelves.values():
-            if response := shelf.flying.get(nonce):
-                shelf.touch()
-                shelf.flying[nonce] = _without_bodies(response)
-                shelf.overdue.add(nonce)
-                shelf.lapsed.update(name for name, _ in response.resources)
-                for name in shelf.doubtful.keys() & response.removed:
-                    if name not in shelf.known:
-                        del shelf.doubtful[name]
-                if len(shelf.overdue) > MOST_OVERDUE:
-                    oldest = next(nonce for nonce in shelf.flying if nonce in shelf.overdue)
-                    shelf.doubt(shelf.flying.pop(oldest))
-                    shelf.overdue.discard(oldest)
+    def time_out(self, nonce: str) -> None:
+        """Let the next response go out without the answer to this one. A late answer still counts."""
+        self.change_count += 1
+        for subscription in self.subscriptions.values():
+            if response := subscription.in_flight.get(nonce):
+                subscription.mark_changed()
+                bodiless = without_bodies(ById(response.resources))
+                subscription.in_flight[nonce] = response._replace(resources=bodiless, transition=None)
+                subscription.timed_out_nonces.add(nonce)
+                subscription.timed_out.update(name for name, _ in response.resources)
+                for name in subscription.uncertain.keys() & response.removed:
+                    if name not in subscription.sent:
+                        del subscription.uncertain[name]
+                if len(subscription.timed_out_nonces) > MAX_TIMED_OUT:
+                    oldest = next(nonce for nonce in subscription.in_flight if nonce in subscription.timed_out_nonces)
+                    subscription.mark_uncertain(subscription.in_flight.pop(oldest))
+                    subscription.timed_out_nonces.discard(oldest)
 
     @property
-    def is_overgrown(self) -> bool:
-        """Whether more is remembered than a proxy can have: one that never answers, or asks for names without end.
+    def exceeds_limits(self) -> bool:
+        """Whether the state is larger than a proxy's can be: it never answers, or subscribes to ever more names.
 
-        It is best to end the stream: the proxy comes back and says what it has.
+        The caller should end the stream. The proxy reconnects and reports what it has.
         """
-        return any(shelf.overgrown(len(self._wanted[type_url])) for type_url, shelf in self.shelves.items())
+        return any(item.exceeds_limits(len(self._wanted[type_url])) for type_url, item in self.subscriptions.items())
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether an answer is due."""
-        return any(shelf.waits for shelf in self.shelves.values())
+    def awaits_answer(self) -> bool:
+        """Whether a response waits for its ACK or NACK and has not timed out."""
+        return any(subscription.awaits_answer for subscription in self.subscriptions.values())
 
-    def missing(self) -> Iterator[tuple[TypeUrl, str]]:
-        """Yield what the proxy asked for and does not hold as it is wanted."""
-        for type_url, shelf in self.shelves.items():
-            for name in shelf.missing(self._wanted[type_url]):
+    def unacknowledged(self) -> Iterator[tuple[TypeUrl, str]]:
+        """Yield the subscribed resources whose wanted version the proxy has not acknowledged."""
+        for type_url, subscription in self.subscriptions.items():
+            for name in subscription.unacknowledged(self._wanted[type_url]):
                 yield type_url, name
 
-    def lacking(self, most: int) -> set[tuple[TypeUrl, str]]:
-        """Return the resources in which what the proxy holds differs from what is wanted, and those that it refuses.
+    def out_of_sync(self, limit: int) -> set[tuple[TypeUrl, str]]:
+        """Return the resources whose acknowledged version differs from the wanted one, and those that are rejected.
 
-        It stops when these are more than `most`. The proxy will ask for the endpoints of all clusters, if it has not yet.
+        The search stops after more than `limit`. Endpoints to which the proxy has not subscribed are included, since it
+        subscribes to the endpoints of every cluster.
         """
         found: set[tuple[TypeUrl, str]] = set()
-        for type_url, shelf in self.shelves.items():
-            wanted, held = self._wanted[type_url], shelf.held
-            if held.base is wanted and not held.exceptions and not shelf.rejected:
+        for type_url, subscription in self.subscriptions.items():
+            wanted, acknowledged = self._wanted[type_url], subscription.acknowledged
+            if acknowledged.base is wanted and not acknowledged.overrides and not subscription.rejected:
                 continue
-            names = shelf.lacking(wanted, untold=type_url == ENDPOINTS)
-            found.update((type_url, name) for name in islice(names, most + 1 - len(found)))
-            if len(found) > most:
+            names = subscription.out_of_sync(wanted, unsubscribed=type_url == ENDPOINTS)
+            found.update((type_url, name) for name in islice(names, limit + 1 - len(found)))
+            if len(found) > limit:
                 break
         return found
 
-    def retry(self) -> bool:
-        """Offer listeners again that were refused for want of their address; say whether there are any."""
-        shelf = self.shelves[LISTENER]
-        refused = {name: None for name, rejected in shelf.rejected.items() if IN_USE in rejected.message}
-        if refused:
-            self.changes += 1
-            shelf.touch()
-            shelf.alone |= refused
-        return bool(refused)
+    def retry_listeners(self) -> bool:
+        """Send again the listeners whose address was in use; return whether there are any."""
+        subscription = self.subscriptions[LISTENER]
+        failed = {name: None for name, item in subscription.rejected.items() if ADDRESS_IN_USE in item.message}
+        if failed:
+            self.change_count += 1
+            subscription.mark_changed()
+            subscription.one_by_one |= failed
+        return bool(failed)
 
-    def _subscribe(self, shelf: Shelf, request: Request) -> None:
-        first = not shelf.wildcard and not shelf.subscribed
+    def _subscribe(self, subscription: Subscription, request: Request) -> None:
+        is_first = not subscription.wildcard and not subscription.subscribed
         names = frozenset(request.subscribe)
-        asks_for_all = "*" in names or (first and not names)
+        is_wildcard = "*" in names or (is_first and not names)
         if "*" in names:
             names -= {"*"}
-        if asks_for_all and request.type_url in WILDCARD and not shelf.wildcard:
-            shelf.wildcard = True
-            shelf.owed = request.type_url == CLUSTER or not request.initial
-        shelf.spoken = True
+        if is_wildcard and request.type_url in WILDCARD and not subscription.wildcard:
+            subscription.wildcard = True
+            subscription.must_respond = request.type_url == CLUSTER or not request.initial
+        subscription.has_requested = True
         if request.initial:
-            shelf.bring(request.initial, names, self._wanted[request.type_url])
+            subscription.record_initial_versions(request.initial, names, self._wanted[request.type_url])
         elif names:
-            shelf.subscribe(names)
+            subscription.subscribe(names)
         if request.unsubscribe:
-            shelf.unsubscribe(request.unsubscribe)
+            subscription.unsubscribe(request.unsubscribe)
 
-    def _next(self, type_url: TypeUrl, shelf: Shelf, config: Resources) -> Response | None:
-        if shelf.alone:
-            shelf.let_go_alone(config)
-        due = shelf.due(config)
-        resources = self._sendable(shelf, config, due)
-        removed = (*self._removable(type_url, due.gone), *shelf.never_told(config))
-        if not resources and not removed and not shelf.owed:
-            if not due.resources and not due.gone and not shelf.alone:
-                shelf.settle(config)
-                shelf.finished = config
+    def _next_response(self, type_url: TypeUrl, subscription: Subscription, config: Resources) -> Response | None:
+        if subscription.one_by_one:
+            subscription.prune_one_by_one(config)
+        pending = subscription.pending(config)
+        resources = self._sendable(subscription, config, pending)
+        removed = (*self._removable(type_url, pending.removed), *subscription.nonexistent(config))
+        if not resources and not removed and not subscription.must_respond:
+            if not pending.resources and not pending.removed and not subscription.one_by_one:
+                subscription.rebase(config)
+                subscription.sent_config = config
             return None
         if resources:
-            shelf.alone.pop(resources[0][0], None)
-        shelf.owed = False
+            subscription.one_by_one.pop(resources[0][0], None)
+        subscription.must_respond = False
         self._count += 1
         response = Response(type_url, str(self._count), resources, removed)
-        self._remember(shelf, response)
-        shelf.send(response, config)
+        if type_url == CLUSTER:
+            self._update_endpoints_to_resend(subscription, response)
+        subscription.record_sent(response, config)
         return response
 
-    def _remember(self, shelf: Shelf, response: Response) -> None:
-        if response.type_url == CLUSTER:
-            for name, _ in response.resources if not shelf.known.is_untouched else ():
-                if name in shelf.known:
-                    self._repeat_endpoints(name)
-            for name in response.removed:
-                self.shelves[ENDPOINTS].again.pop(name, None)
+    def _update_endpoints_to_resend(self, clusters: Subscription, response: Response) -> None:
+        for name, _ in response.resources if not clusters.sent.is_unused else ():
+            if name in clusters.sent:
+                self._resend_endpoints(name)
+        for name in response.removed:
+            self.subscriptions[ENDPOINTS].resend.pop(name, None)
 
-    def _repeat_endpoints(self, cluster: str) -> None:
-        """Send the endpoints again: after a reconnect before the proxy has asked, after a removal the last ones."""
+    def _resend_endpoints(self, cluster: str) -> None:
+        """Send the endpoints of a cluster again: possibly before the proxy has subscribed, or after their removal."""
         if endpoints := self._wanted[ENDPOINTS].get(cluster):
-            self.shelves[ENDPOINTS].again[cluster] = endpoints
-            self.shelves[ENDPOINTS].touch()
+            self.subscriptions[ENDPOINTS].resend[cluster] = endpoints
+            self.subscriptions[ENDPOINTS].mark_changed()
 
-    def _sendable(self, shelf: Shelf, config: Resources, due: Due) -> Pairs:
-        """Return what may be sent now: the same object that other proxies get where possible."""
-        if due.fits and self._may_all_follow(due.resources):
-            return due.resources
-        lacking = shelf.differing(config) if due.fits else due.resources  # what must wait holds up nothing after it
-        return tuple(self._selected(shelf, config, lacking))
+    def _sendable(self, subscription: Subscription, config: Resources, pending: Pending) -> Pairs:
+        """Return the pending resources that may be sent now: if possible the object that other proxies get too."""
+        if pending.is_batch and self._may_send_all(pending.resources):
+            return pending.resources
+        # Beyond the batch too: resources that must wait do not hold up the ones after them.
+        unsent = subscription.unsent(config) if pending.is_batch else pending.resources
+        return tuple(self._select(subscription, config, unsent))
 
-    def _selected(self, shelf: Shelf, config: Mapping[str, Encoded], due: Pairs) -> Iterator[tuple[str, Encoded]]:
-        for name in shelf.alone:
-            if self._may_follow(shelf, name, config[name]):
+    def _select(
+        self, subscription: Subscription, config: Mapping[str, Encoded], unsent: Pairs
+    ) -> Iterator[tuple[str, Encoded]]:
+        for name in subscription.one_by_one:
+            if self._may_send(subscription, name, config[name]):
                 yield name, config[name]
                 return
         size = 0
-        for name, encoded in due:
-            if name in shelf.alone or not self._may_follow(shelf, name, encoded):
+        for name, encoded in unsent:
+            if name in subscription.one_by_one or not self._may_send(subscription, name, encoded):
                 continue
             size += len(encoded.body)
-            if size > LARGEST and size > len(encoded.body):
+            if size > MAX_RESPONSE_BYTES and size > len(encoded.body):
                 return
             yield name, encoded
 
-    def _may_all_follow(self, due: Pairs) -> bool:
-        """Say whether every cluster is there that any of the resources names."""
-        clusters, endpoints = self.shelves[CLUSTER], self.shelves[ENDPOINTS]
-        needs = needed(Same(due))
+    def _may_send_all(self, resources: Pairs) -> bool:
+        """Return whether every cluster that any of the resources names is ready."""
+        clusters, endpoints = self.subscriptions[CLUSTER], self.subscriptions[ENDPOINTS]
+        needs = needed_clusters(ById(resources))
         if not needs:
             return True
-        unserved = absent(Same(needs), Same(endpoints.held.base.common))
-        doubtful = {name for name in unserved if name in self._wanted[ENDPOINTS]}
-        for layer in (clusters.known, clusters.held):
-            doubtful |= absent(Same(needs), Same(layer.base.common))
-        for layer in (clusters.known, clusters.held, endpoints.held):
-            doubtful |= needs & layer.exceptions.keys() if layer.exceptions else frozenset()
-        return all(self._is_usable(name) for name in doubtful)
+        without_endpoints = missing_names(ById(needs), ById(endpoints.acknowledged.base.common))
+        to_check = {name for name in without_endpoints if name in self._wanted[ENDPOINTS]}
+        for overlay in (clusters.sent, clusters.acknowledged):
+            to_check |= missing_names(ById(needs), ById(overlay.base.common))
+        for overlay in (clusters.sent, clusters.acknowledged, endpoints.acknowledged):
+            to_check |= needs & overlay.overrides.keys() if overlay.overrides else frozenset()
+        return all(self._is_ready(name) for name in to_check)
 
-    def _may_follow(self, shelf: Shelf, name: str, encoded: Encoded) -> bool:
-        """Say whether every cluster that the resource names is there, or can't come while the proxy has nothing."""
+    def _may_send(self, subscription: Subscription, name: str, encoded: Encoded) -> bool:
+        """Return whether every cluster that the resource names is ready.
+
+        A rejected cluster does not delay a resource that the proxy does not have yet: it would wait forever.
+        """
         for cluster in encoded.needs:
-            if self._is_refused(cluster):
-                if name in shelf.held and name in shelf.known:  # unless it let go of it and asked again meanwhile
-                    return False
-            elif not self._is_usable(cluster):
+            if self._is_rejected(cluster):
+                if name in subscription.acknowledged and name in subscription.sent:
+                    return False  # the proxy goes on with the version that it has
+            elif not self._is_ready(cluster):
                 return False
         return True
 
-    def _is_refused(self, cluster: str) -> bool:
-        """Say whether the proxy has no version of the cluster or its endpoints, and refused the one that is wanted."""
+    def _is_rejected(self, cluster: str) -> bool:
+        """Return whether the proxy rejected the wanted cluster, or its endpoints, and has no other version of it."""
         for type_url in (CLUSTER, ENDPOINTS):
-            shelf, wanted = self.shelves[type_url], self._wanted[type_url]
-            rejected = shelf.rejected.get(cluster)
-            if rejected and cluster not in shelf.held and cluster in wanted:
-                return rejected.digest == wanted[cluster].digest
+            subscription, wanted = self.subscriptions[type_url], self._wanted[type_url]
+            rejection = subscription.rejected.get(cluster)
+            if rejection and cluster not in subscription.acknowledged and cluster in wanted:
+                return rejection.digest == wanted[cluster].digest
         return False
 
-    def _is_usable(self, cluster: str) -> bool:
-        """Say whether the proxy holds the cluster with endpoints, or keeps silent about it for too long."""
-        clusters, endpoints = self.shelves[CLUSTER], self.shelves[ENDPOINTS]
-        if not clusters.known.get(cluster) or not (cluster in clusters.held or cluster in clusters.lapsed):
+    def _is_ready(self, cluster: str) -> bool:
+        """Return whether the proxy has acknowledged the cluster and its endpoints, or did not answer in time."""
+        clusters, endpoints = self.subscriptions[CLUSTER], self.subscriptions[ENDPOINTS]
+        if not clusters.sent.get(cluster):
+            return False
+        if cluster not in clusters.acknowledged and cluster not in clusters.timed_out:
             return False
         if cluster not in self._wanted[ENDPOINTS]:
             return True
-        return cluster in endpoints.held or cluster in endpoints.lapsed
+        return cluster in endpoints.acknowledged or cluster in endpoints.timed_out
 
-    def _removable(self, type_url: TypeUrl, gone: Sequence[str]) -> Sequence[str]:
-        if type_url != CLUSTER or not gone:
-            return gone
-        clusters, listeners = self.shelves[CLUSTER], self.shelves[LISTENER]
-        of_requests = {type_url: self.shelves[type_url] for type_url in (ROUTES, SCOPES)}
-        silent = [type_url for type_url, shelf in of_requests.items() if not shelf.spoken]
-        untold = not listeners.spoken or (
-            any(self._wanted[type_url] for type_url in silent) and listeners.brought & listeners.held.keys()
+    def _removable(self, type_url: TypeUrl, removed: Sequence[str]) -> Sequence[str]:
+        """Return the names that may be removed now: of clusters only those that nothing on the proxy may use."""
+        if type_url != CLUSTER or not removed:
+            return removed
+        clusters, listeners = self.subscriptions[CLUSTER], self.subscriptions[LISTENER]
+        routing = {type_url: self.subscriptions[type_url] for type_url in (ROUTES, SCOPES)}
+        silent = [type_url for type_url, subscription in routing.items() if not subscription.has_requested]
+        is_unreported = not listeners.has_requested or (
+            any(self._wanted[type_url] for type_url in silent)
+            and listeners.initial_names & listeners.acknowledged.keys()
         )
-        users = (listeners, *of_requests.values())
-        if (clusters.brought and silent and untold) or any(shelf.has_unknown for shelf in users):
+        users = (listeners, *routing.values())
+        if (clusters.initial_names and silent and is_unreported) or any(
+            item.may_use_unknown_clusters for item in users
+        ):
             return ()
-        return [name for name in gone if not any(shelf.names(name) for shelf in users)]
-
-
-def _without_bodies(response: Response) -> Response:
-    """Return what a late answer needs to know of a response."""
-    return response._replace(resources=emptied(Same(response.resources)), leads=None)
+        return [name for name in removed if not any(item.may_use(name) for item in users)]
 
 
 _VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
 
 
 def read_request(data: bytes) -> tuple[str, Request]:
-    """Return the node's id, where the message has it (the first of a stream), and the request. Raises ProxyError."""
-    if found := _alike.get(data):
+    """Decode a request; return the node ID and the request. Only the first request of a stream has a node ID.
+
+    Raises ProxyError when the bytes are not a DeltaDiscoveryRequest.
+    """
+    if found := _cached_requests.get(data):
         return "", found
     try:
         message = pb.DeltaDiscoveryRequest.FromString(data)
     except DecodeError as error:
-        raise ProxyError("this is no DeltaDiscoveryRequest; send Envoy's delta xDS v3") from error
+        raise ProxyError("the message is not a DeltaDiscoveryRequest: send requests of Envoy's delta xDS v3") from error
     node_id = message.node.id
     request = Request(
         type_url=message.type_url,
@@ -330,30 +356,30 @@ def read_request(data: bytes) -> tuple[str, Request]:
         error=message.error_detail.message if message.HasField("error_detail") else None,
     )
     if message.initial_resource_versions:
-        request = request._replace(initial=Reported(message))
-    elif not node_id and len(data) <= LARGEST_ALIKE:
-        _alike[data] = request
-        if len(_alike) > MOST_ALIKE:
-            del _alike[next(iter(_alike))]
+        request = request._replace(initial=InitialVersions(message))
+    elif not node_id and len(data) <= MAX_CACHED_REQUEST_BYTES:
+        _cached_requests[data] = request
+        if len(_cached_requests) > MAX_CACHED_REQUESTS:
+            del _cached_requests[next(iter(_cached_requests))]
     return node_id, request
 
 
-_alike: dict[bytes, Request] = {}
+_cached_requests: dict[bytes, Request] = {}
 
 
 def write_response(response: Response) -> bytes:
-    """Return the DeltaDiscoveryResponse; the same bytes for all proxies that are sent the same at the same time."""
-    if len(response.resources) < MANY:
-        return _written(response)
-    return _shared(Same(response.resources), response.type_url, response.nonce, response.removed)
+    """Encode a response; large ones that several proxies get at the same time are encoded once."""
+    if len(response.resources) < MIN_CACHED_RESOURCES:
+        return _encode(response)
+    return _cached_encode(ById(response.resources), response.type_url, response.nonce, response.removed)
 
 
-@lru_cache(REMEMBERED)
-def _shared(resources: Same[Pairs], type_url: TypeUrl, nonce: str, removed: tuple[str, ...]) -> bytes:
-    return _written(Response(type_url, nonce, resources.it, removed))
+@lru_cache(CACHED_RESPONSES)
+def _cached_encode(resources: ById[Pairs], type_url: TypeUrl, nonce: str, removed: tuple[str, ...]) -> bytes:
+    return _encode(Response(type_url, nonce, resources.value, removed))
 
 
-def _written(response: Response) -> bytes:
+def _encode(response: Response) -> bytes:
     parts = [_field(_VERSION, response.nonce.encode())]
     parts += [_field(_RESOURCE, encoded.body) for _, encoded in response.resources]
     parts += [_field(_TYPE_URL, response.type_url.encode()), _field(_NONCE, response.nonce.encode())]

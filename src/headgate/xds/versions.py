@@ -1,7 +1,7 @@
-"""Versions that a proxy has, as a configuration that many proxies share and a few exceptions.
+"""Versions of resources that a proxy has, as a configuration shared by many proxies plus the proxy's own overrides.
 
-Most proxies hold exactly what most others hold. So what is kept for one is a pointer to the shared resources, and a
-difference between two of them is computed once, whatever the number of proxies (ARCHITECTURE.md, rule 12).
+Most proxies have exactly what most other proxies have. So a session keeps a reference to the shared resources, and the
+difference between two configurations is computed once for all proxies (ARCHITECTURE.md, rule 12).
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -11,166 +11,178 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from headgate.envoy import pb
 from headgate.envoy.config import NO_RESOURCES, Encoded, Resources
 
-LARGEST = 2**21  # bytes of resources in a response; gRPC clients refuse messages of 4 MiB
-SMALL = 2**14  # bytes of a response to which a proxy's own resources are added; larger ones are shared as they are
-REMEMBERED = 128  # results of each function below: enough for all types and kinds of proxies over several builds
+MAX_RESPONSE_BYTES = 2**21  # of resources in a response; gRPC clients reject messages of 4 MiB
+MAX_MIXED_BYTES = (
+    2**14
+)  # a proxy's own resources join a response of shared resources up to this size; larger ones stay shared
+CACHE_SIZE = 128  # results of each cached function: enough for all types and kinds of proxies over several builds
 V = TypeVar("V")
 Content = TypeVar("Content", bound=Mapping[str, Encoded])
-Pairs = tuple[tuple[str, Encoded], ...]
+Pairs: TypeAlias = tuple[tuple[str, Encoded], ...]
+"""Resources of a response, as (name, resource)."""
 
 
-class Brought(NamedTuple):
-    """A version that the proxy brought from an earlier stream, and that is not known: neither is what it needs."""
+class ReportedVersion(NamedTuple):
+    """A version that a reconnecting proxy reported in `initial_resource_versions` and whose content is unknown.
+
+    `needs`, the clusters that the resource names, is unknown too.
+    """
 
     digest: str
     needs: None = None
 
 
-Held: TypeAlias = Encoded | Brought
-"""A version that the proxy has accepted; its content may be gone."""
+AcknowledgedVersion: TypeAlias = Encoded | ReportedVersion
+"""A version that the proxy has acknowledged; the body of an `Encoded` may be empty by now."""
 
 
-class Same(Generic[V]):
-    """A value as a key by its identity: equal only to the same object, and quick to compare."""
+class ById(Generic[V]):
+    """A cache key that compares its value by identity, which takes the same time for every value."""
 
-    __slots__ = ("it",)
+    __slots__ = ("value",)
 
-    def __init__(self, it: V) -> None:
-        self.it = it
+    def __init__(self, value: V) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.it is self.it
+        return isinstance(other, ById) and other.value is self.value
 
     def __hash__(self) -> int:
-        return id(self.it)
+        return id(self.value)
 
 
 class Difference(NamedTuple, Generic[Content]):
-    """What leads from some resources to others, the first response of it, and what a proxy has after that.
+    """The difference between two configurations, and the first response that reduces it.
 
-    `resources` are to be sent, and `batch` is a part of them that is not too large for a response. `gone` are names that
-    the proxy has and should not. With the batch it has `then`; with the batch and without what is gone it has `done`.
+    `resources` are to be sent; `batch` is as many of them as fit into a response. `removed` are names to remove.
+    `after_batch` is the configuration that a proxy has once it has the batch, `after_all` also without `removed`.
     """
 
     resources: Mapping[str, Encoded]
-    gone: frozenset[str]
+    removed: frozenset[str]
     batch: Pairs
-    then: Content
-    done: Content
+    after_batch: Content
+    after_all: Content
 
-    def leads_to(self, resources: Pairs, removed: tuple[str, ...]) -> Content | None:
-        """Return what a proxy has that was sent this; none if it is another response."""
+    def result_of(self, resources: Pairs, removed: tuple[str, ...]) -> Content | None:
+        """Return the configuration that a proxy has after a response; None if the response is not this difference's."""
         if resources is not self.batch:
             return None
-        told = self.gone.intersection(removed)
-        if not told:
-            return self.then
-        return self.done if len(told) == len(self.gone) else None
+        count = len(self.removed.intersection(removed))
+        if not count:
+            return self.after_batch
+        return self.after_all if count == len(self.removed) else None
 
 
 def difference(before: Resources, after: Resources) -> Difference[Resources]:
-    """Return what leads from one to the other. What both have in common with other proxies is compared once for all."""
+    """Return the difference between two configurations. Their shared parts are compared once for all proxies."""
     if before is after:
         return Difference({}, frozenset(), (), after, after)
-    common, own = _between(before.common, after.common), compared(before.own, after.own)
-    if any(name in before.common for name in own.resources) or any(name in after.common for name in own.gone):
-        whole = compared(before, after)  # a resource of its own became a shared one, or the other way round
-        return Difference(whole.resources, whole.gone, whole.batch, _parted(whole.then), _parted(whole.done))
-    # A proxy's own is added to what is shared if that is small, else it is sent as a response of its own.
-    is_added = len(common.batch) == len(common.resources) and size(Same(common.batch)) <= SMALL
-    then = Resources(common.then, own.then if is_added else before.own)
-    done = Resources(common.done, own.done if is_added else _without(before.own, own.gone))
+    common, own = _common_difference(before.common, after.common), compare(before.own, after.own)
+    if any(name in before.common for name in own.resources) or any(name in after.common for name in own.removed):
+        whole = compare(before, after)  # a name has moved between the proxy's own resources and the shared ones
+        after_batch, after_all = _as_resources(whole.after_batch), _as_resources(whole.after_all)
+        return Difference(whole.resources, whole.removed, whole.batch, after_batch, after_all)
+    # The proxy's own resources join a small shared response; otherwise they are a response of their own.
+    is_joined = len(common.batch) == len(common.resources) and total_size(ById(common.batch)) <= MAX_MIXED_BYTES
+    after_batch = Resources(common.after_batch, own.after_batch if is_joined else before.own)
+    after_all = Resources(common.after_all, own.after_all if is_joined else _without(before.own, own.removed))
     return Difference(
         Resources(common.resources, own.resources),
-        common.gone | own.gone,
-        common.batch + own.batch if is_added else common.batch,
-        after if then.has_same_parts_as(after) else then,
-        after if done.has_same_parts_as(after) else done,
+        common.removed | own.removed,
+        common.batch + own.batch if is_joined else common.batch,
+        after if after_batch.has_same_parts_as(after) else after_batch,
+        after if after_all.has_same_parts_as(after) else after_all,
     )
 
 
-def _parted(resources: Mapping[str, Encoded]) -> Resources:
+def _as_resources(resources: Mapping[str, Encoded]) -> Resources:
     return resources if isinstance(resources, Resources) else Resources(resources, {})
 
 
-def _without(resources: Mapping[str, Encoded], gone: frozenset[str]) -> Mapping[str, Encoded]:
-    return {name: encoded for name, encoded in resources.items() if name not in gone} if gone else resources
+def _without(resources: Mapping[str, Encoded], removed: frozenset[str]) -> Mapping[str, Encoded]:
+    return {name: encoded for name, encoded in resources.items() if name not in removed} if removed else resources
 
 
-@lru_cache(REMEMBERED)
-def size(pairs: Same[Pairs]) -> int:
-    """Return how many bytes some resources are."""
-    return sum(len(encoded.body) for _, encoded in pairs.it)
+@lru_cache(CACHE_SIZE)
+def total_size(pairs: ById[Pairs]) -> int:
+    """Return the size of some resources in bytes."""
+    return sum(len(encoded.body) for _, encoded in pairs.value)
 
 
-def _between(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
+def _common_difference(
+    before: Mapping[str, Encoded], after: Mapping[str, Encoded]
+) -> Difference[Mapping[str, Encoded]]:
     if before is after:
         return Difference({}, frozenset(), (), after, after)
-    return _remembered(Same(before), Same(after))
+    return _cached_compare(ById(before), ById(after))
 
 
-@lru_cache(REMEMBERED)
-def _remembered(
-    before: Same[Mapping[str, Encoded]], after: Same[Mapping[str, Encoded]]
+@lru_cache(CACHE_SIZE)
+def _cached_compare(
+    before: ById[Mapping[str, Encoded]], after: ById[Mapping[str, Encoded]]
 ) -> Difference[Mapping[str, Encoded]]:
-    return compared(before.it, after.it)
+    return compare(before.value, after.value)
 
 
-def compared(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
-    """Compare name by name."""
+def compare(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
+    """Return the difference between two mappings, compared name by name."""
     resources = {
         name: encoded
         for name, encoded in after.items()
         if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
     }
-    gone = frozenset(name for name in before if name not in after)
+    removed = frozenset(name for name in before if name not in after)
     batch = _batch(resources)
     is_last = len(batch) == len(resources)
-    then = after if is_last and not gone else {**before, **dict(batch)}
-    done = after if is_last else _without(then, gone)
-    return Difference(resources, gone, batch, then, done)
+    after_batch = after if is_last and not removed else {**before, **dict(batch)}
+    after_all = after if is_last else _without(after_batch, removed)
+    return Difference(resources, removed, batch, after_batch, after_all)
 
 
 def _batch(resources: Mapping[str, Encoded]) -> Pairs:
-    """Return the first resources, as many as fit a response."""
+    """Return the first resources, as many as fit into a response."""
     batch: list[tuple[str, Encoded]] = []
     size = 0
     for name, encoded in resources.items():
         size += len(encoded.body)
-        if batch and size > LARGEST:
+        if batch and size > MAX_RESPONSE_BYTES:
             break
         batch.append((name, encoded))
     return tuple(batch)
 
 
-def restricted(resources: Resources, names: frozenset[str]) -> Resources:
-    """Return the resources with some names, sorted; the same object when these are all."""
+def select(resources: Resources, names: frozenset[str]) -> Resources:
+    """Return the resources with these names, sorted; the same object when all resources are selected."""
     if not names:
         return NO_RESOURCES
-    common = _restricted(Same(resources.common), Same(names))
+    common = _select_common(ById(resources.common), ById(names))
     own = resources.own
     if any(name not in names for name in own):
         own = {name: encoded for name, encoded in own.items() if name in names}
     return resources if common is resources.common and own is resources.own else Resources(common, own)
 
 
-@lru_cache(REMEMBERED)
-def _restricted(resources: Same[Mapping[str, Encoded]], names: Same[frozenset[str]]) -> Mapping[str, Encoded]:
-    found = {name: encoded for name, encoded in sorted(resources.it.items()) if name in names.it}
-    return resources.it if list(found) == list(resources.it) else found
+@lru_cache(CACHE_SIZE)
+def _select_common(resources: ById[Mapping[str, Encoded]], names: ById[frozenset[str]]) -> Mapping[str, Encoded]:
+    found = {name: encoded for name, encoded in sorted(resources.value.items()) if name in names.value}
+    return resources.value if list(found) == list(resources.value) else found
 
 
-@lru_cache(REMEMBERED)
-def shared(names: frozenset[str]) -> frozenset[str]:
-    """Return an equal set that other proxies have too: a thousand sets of a thousand names each take 100 MB."""
+@lru_cache(CACHE_SIZE)
+def intern_names(names: frozenset[str]) -> frozenset[str]:
+    """Return an equal set that other proxies use too: a thousand sets of a thousand names take 100 MB."""
     return names
 
 
-class Reported(Mapping[str, str]):
-    """The versions that a request reports. Protobuf compares a thousand in 20 us; as Python objects they take 200 us."""
+class InitialVersions(Mapping[str, str]):
+    """The `initial_resource_versions` of a request, by name.
+
+    It stays a Protobuf map: comparing a thousand versions takes 20 us, as Python objects 200 us.
+    """
 
     def __init__(self, request: pb.DeltaDiscoveryRequest) -> None:
-        """`request` becomes a part of it, without its other fields."""
+        """Take over a request; its other fields are cleared."""
         for field, _ in request.ListFields():
             if field.name != "initial_resource_versions":
                 request.ClearField(field.name)
@@ -178,7 +190,7 @@ class Reported(Mapping[str, str]):
         self._versions = request.initial_resource_versions
 
     def __getitem__(self, name: str) -> str:
-        if name not in self._versions:  # protobuf's map adds what it is asked for
+        if name not in self._versions:  # a Protobuf map inserts the names that are looked up
             raise KeyError(name)
         return self._versions[name]
 
@@ -188,88 +200,88 @@ class Reported(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._versions)
 
-    def are_of(self, resources: Resources) -> bool:
-        """Say whether they are the versions of all resources, no more and no fewer."""
+    def match(self, resources: Resources) -> bool:
+        """Return whether these are the names and versions of exactly these resources."""
         own = {name: encoded.digest for name, encoded in resources.own.items()}
         if len(self) != len(resources) or any(self.get(name) != digest for name, digest in own.items()):
             return False
         for name in own:
             del self._versions[name]
-        is_same = self._request == _expected(Same(resources.common))
+        is_same = self._request == _request_with_versions(ById(resources.common))
         self._versions.update(own)
         return is_same
 
 
-def reported(versions: Mapping[str, str]) -> Reported:
-    """Return versions as a request has them."""
-    if isinstance(versions, Reported):
+def initial_versions(versions: Mapping[str, str]) -> InitialVersions:
+    """Return versions as `InitialVersions`."""
+    if isinstance(versions, InitialVersions):
         return versions
-    return Reported(pb.DeltaDiscoveryRequest(initial_resource_versions=versions))
+    return InitialVersions(pb.DeltaDiscoveryRequest(initial_resource_versions=versions))
 
 
-@lru_cache(REMEMBERED)
-def _expected(resources: Same[Mapping[str, Encoded]]) -> pb.DeltaDiscoveryRequest:
-    versions = {name: encoded.digest for name, encoded in resources.it.items()}
+@lru_cache(CACHE_SIZE)
+def _request_with_versions(resources: ById[Mapping[str, Encoded]]) -> pb.DeltaDiscoveryRequest:
+    versions = {name: encoded.digest for name, encoded in resources.value.items()}
     return pb.DeltaDiscoveryRequest(initial_resource_versions=versions)
 
 
-@lru_cache(REMEMBERED)
-def names_of(resources: Same[Mapping[str, Encoded]]) -> frozenset[str]:
-    """Return the names of all resources."""
-    return frozenset(resources.it)
+@lru_cache(CACHE_SIZE)
+def names_of(resources: ById[Mapping[str, Encoded]]) -> frozenset[str]:
+    """Return the names of the resources."""
+    return frozenset(resources.value)
 
 
-@lru_cache(REMEMBERED)
-def digests(pairs: Same[Pairs]) -> Mapping[str, str]:
-    """Return the version of each resource of a response."""
-    return {name: encoded.digest for name, encoded in pairs.it}
+@lru_cache(CACHE_SIZE)
+def digests(pairs: ById[Pairs]) -> Mapping[str, str]:
+    """Return the version of each resource of a response, by name."""
+    return {name: encoded.digest for name, encoded in pairs.value}
 
 
-@lru_cache(REMEMBERED)
-def emptied(pairs: Same[Pairs]) -> Pairs:
-    """Return the resources of a response without their content."""
-    return tuple((name, encoded._replace(body=b"")) for name, encoded in pairs.it)
+@lru_cache(CACHE_SIZE)
+def without_bodies(pairs: ById[Pairs]) -> Pairs:
+    """Return the resources of a response with empty bodies."""
+    return tuple((name, encoded._replace(body=b"")) for name, encoded in pairs.value)
 
 
-@lru_cache(REMEMBERED)
-def absent(names: Same[frozenset[str]], resources: Same[Mapping[str, Encoded]]) -> frozenset[str]:
+@lru_cache(CACHE_SIZE)
+def missing_names(names: ById[frozenset[str]], resources: ById[Mapping[str, Encoded]]) -> frozenset[str]:
     """Return the names that no resource has."""
-    return names.it.difference(resources.it)
+    return names.value.difference(resources.value)
 
 
-@lru_cache(REMEMBERED)
-def needed(pairs: Same[Pairs]) -> frozenset[str]:
-    """Return the clusters that any of the resources names."""
-    return frozenset(cluster for _, encoded in pairs.it for cluster in encoded.needs)
+@lru_cache(CACHE_SIZE)
+def needed_clusters(pairs: ById[Pairs]) -> frozenset[str]:
+    """Return the clusters that the resources of a response name."""
+    return frozenset(cluster for _, encoded in pairs.value for cluster in encoded.needs)
 
 
-@lru_cache(REMEMBERED)
-def users(resources: Same[Mapping[str, Encoded]]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names of the resources that name each cluster."""
+@lru_cache(CACHE_SIZE)
+def users_by_cluster(resources: ById[Mapping[str, Encoded]]) -> Mapping[str, tuple[str, ...]]:
+    """Return, for each cluster, the names of the resources that name it."""
     found: dict[str, list[str]] = {}
-    for name, encoded in resources.it.items():
+    for name, encoded in resources.value.items():
         for cluster in encoded.needs:
             found.setdefault(cluster, []).append(name)
     return {cluster: tuple(names) for cluster, names in found.items()}
 
 
-class Layers(MutableMapping[str, V]):
-    """A mapping that is `base`, which other proxies share, but for `exceptions`; there None is: not in the mapping."""
+class Overlay(MutableMapping[str, V]):
+    """A mapping made of a shared `base` and the proxy's `overrides`. An override of None hides the name in the base."""
 
-    __slots__ = ("base", "exceptions")
+    __slots__ = ("base", "overrides")
 
     def __init__(self) -> None:
         self.base: Resources = NO_RESOURCES
-        self.exceptions: dict[str, V | None] = {}
+        self.overrides: dict[str, V | None] = {}
 
     @staticmethod
-    def _of(encoded: Encoded) -> Any:
-        """Return the value of a shared resource."""
+    def _value(encoded: Encoded) -> Any:
+        """Return the value that stands for a resource of the base."""
         raise NotImplementedError
 
     @staticmethod
-    def _is(value: Any, encoded: Encoded) -> bool:
-        """Say whether a value is that of a shared resource."""
+    def _is_same(value: Any, encoded: Encoded) -> bool:
+        """Return whether a value equals that of a resource of the base."""
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> V:
@@ -280,80 +292,82 @@ class Layers(MutableMapping[str, V]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a name, or the default."""
-        if name in self.exceptions:
-            found = self.exceptions[name]
+        if name in self.overrides:
+            found = self.overrides[name]
             return default if found is None else found
         encoded = self.base.get(name)
-        return default if encoded is None else self._of(encoded)
+        return default if encoded is None else self._value(encoded)
 
     def __contains__(self, name: object) -> bool:
-        return self.get(name) is not None  # type: ignore[arg-type]  # what is no name is not in there
+        return self.get(name) is not None  # type: ignore[arg-type]  # other types than str are never in it
 
     def __setitem__(self, name: str, value: V) -> None:
-        self.exceptions[name] = value
+        self.overrides[name] = value
 
     def __delitem__(self, name: str) -> None:
         if name in self.base:
-            self.exceptions[name] = None
+            self.overrides[name] = None
         else:
-            del self.exceptions[name]
+            del self.overrides[name]
 
     def discard(self, name: str) -> None:
-        """Take a name out, if it is in the mapping."""
+        """Remove a name if it is present."""
         if name in self.base:
-            self.exceptions[name] = None
+            self.overrides[name] = None
         else:
-            self.exceptions.pop(name, None)
+            self.overrides.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self.base if name not in self.exceptions)
-        yield from (name for name, value in self.exceptions.items() if value is not None)
+        yield from (name for name in self.base if name not in self.overrides)
+        yield from (name for name, value in self.overrides.items() if value is not None)
 
     def __len__(self) -> int:
-        hidden = sum(name in self.base for name in self.exceptions)
-        return len(self.base) - hidden + sum(value is not None for value in self.exceptions.values())
+        hidden = sum(name in self.base for name in self.overrides)
+        return len(self.base) - hidden + sum(value is not None for value in self.overrides.values())
 
     @property
-    def is_untouched(self) -> bool:
-        """Whether there is nothing in it, not even an exception."""
-        return not self.exceptions and not self.base
+    def is_unused(self) -> bool:
+        """Whether there is no base and no override."""
+        return not self.overrides and not self.base
 
     def rebase(self, target: Resources) -> None:
-        """Express the same by another base."""
-        if self.base is target and not self.exceptions:
+        """Replace the base and adapt the overrides, so that the content stays the same."""
+        if self.base is target and not self.overrides:
             return
         changed = difference(self.base, target)
         found: dict[str, V | None] = {}
-        for name in {*changed.resources, *changed.gone, *self.exceptions}:
+        for name in {*changed.resources, *changed.removed, *self.overrides}:
             value, encoded = self.get(name), target.get(name)
-            if (value is None) != (encoded is None) or (encoded and not self._is(value, encoded)):
+            if (value is None) != (encoded is None) or (encoded and not self._is_same(value, encoded)):
                 found[name] = value
-        self.base, self.exceptions = target, found
+        self.base, self.overrides = target, found
 
 
-class Sent(Layers[str]):
-    """The digests last sent, or brought along; "" is: the proxy was told that there is no such resource."""
+class Sent(Overlay[str]):
+    """The digest that was last sent, or reported by the proxy, by name. An empty digest: a removal was sent."""
 
     __slots__ = ()
 
     @staticmethod
-    def _of(encoded: Encoded) -> str:
+    def _value(encoded: Encoded) -> str:
         return encoded.digest
 
     @staticmethod
-    def _is(value: str, encoded: Encoded) -> bool:
+    def _is_same(value: str, encoded: Encoded) -> bool:
         return value == encoded.digest
 
 
-class Accepted(Layers[Held]):
-    """The versions that the proxy has accepted."""
+class Acknowledged(Overlay[AcknowledgedVersion]):
+    """The versions that the proxy has acknowledged, or reported when it reconnected, by name."""
 
     __slots__ = ()
 
     @staticmethod
-    def _of(encoded: Encoded) -> Held:
+    def _value(encoded: Encoded) -> AcknowledgedVersion:
         return encoded
 
     @staticmethod
-    def _is(value: Held, encoded: Encoded) -> bool:
-        return value.digest == encoded.digest and value.needs == encoded.needs  # its content may be gone
+    def _is_same(value: AcknowledgedVersion, encoded: Encoded) -> bool:
+        return (
+            value.digest == encoded.digest and value.needs == encoded.needs
+        )  # not the body, which may be empty by now

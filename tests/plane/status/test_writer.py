@@ -109,7 +109,7 @@ class World:
         """Let proxies take what they are sent."""
         for node_id in nodes or self.clients:
             self.clients[node_id].take(**options)
-            self.fleet.bump()
+            self.fleet.notify()
 
     async def programmed(self, key: Key, wanted: Callable[[Status], bool]) -> tuple[str, str]:
         """Wait for a status; return status and message of its condition Programmed."""
@@ -197,7 +197,7 @@ async def test_an_object_that_nothing_touched_is_not_judged(world: World) -> Non
 
 async def test_a_proxy_that_leaves_or_comes_counts_for_every_object(world: World) -> None:
     world.clients.pop(SIDECAR).leave()
-    world.fleet.bump()
+    world.fleet.notify()
     for key in (WEB, OTHER):
         assert await world.programmed(key, says(ONE)) == ("False", ONE)
     await world.connect(SIDECAR)
@@ -214,7 +214,7 @@ async def test_a_proxy_that_comes_in_the_middle_of_a_round_makes_another_one(
 ) -> None:
     monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # one object at a time
     world.clients.pop(SIDECAR).leave()
-    world.fleet.bump()
+    world.fleet.notify()
     async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:
         async for step in steps:
             if isinstance(step, Change):
@@ -277,7 +277,7 @@ async def test_a_write_that_fails_is_tried_again(world: World, monkeypatch: pyte
     world.disk.is_full = True
     judged = world.status.judged[WEB]
     world.clients.pop(SIDECAR).leave()
-    world.fleet.bump()
+    world.fleet.notify()
     async with asyncio.timeout(DEADLINE_S):
         while world.status.judged[WEB] < judged + 3:
             await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from headgate.plane.live_state import LiveState
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.standalone.store.memory import MemoryStore
-from headgate.xds.gate import TurnedAway
+from headgate.xds.authentication import StatusError
 
 GATEWAY, WEB, BUYER = "gateway", "sidecar/default/web", "sidecar/default/buyer"
 PODS = tuple(pod(name, f"10.1.0.{number}", account=name) for number, name in enumerate(("web", "buyer", "other"), 1))
@@ -102,12 +102,12 @@ async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one
 
 async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(live_state: LiveState) -> None:
     async def stranger(node: str) -> float:
-        raise TurnedAway(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
+        raise StatusError(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
 
     async with tapping(live_state, "web") as events:
-        with pytest.raises(TurnedAway, match="not sidecar/default/web"):
+        with pytest.raises(StatusError, match="not sidecar/default/web"):
             await live_state.taps.export(report(WEB, path="/forged"), stranger)
-        with pytest.raises(TurnedAway, match="not an ExportLogsServiceRequest") as refused:
+        with pytest.raises(StatusError, match="not an ExportLogsServiceRequest") as refused:
             await live_state.taps.export(b"\xff", proven)
         assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
         await live_state.taps.export(report(WEB, path="/true"), proven)

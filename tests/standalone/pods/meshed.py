@@ -31,8 +31,8 @@ from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import Proxying
 from headgate.standalone.proxies.envoy_process import MeshEnvoySettings, find_envoy
 from headgate.standalone.store.memory import MemoryStore
+from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet
-from headgate.xds.proofs import LocalTokens
 from headgate.xds.server import XdsServer
 
 
@@ -86,10 +86,10 @@ class MeshedMachine(Machine):
         await until(lambda: node in self.fleet.proxies, self._known)
 
     async def _settled(self, node: str) -> None:
-        await until(self.fleet.proxies[node].settled, self.fleet.news, self._known)
+        await until(self.fleet.proxies[node].settled, self.fleet.change_count, self._known)
 
     def _refused(self, node: str) -> Sequence[str]:
-        return [found.message for found in self.fleet.proxies[node].refusals()]
+        return [found.message for found in self.fleet.proxies[node].rejections()]
 
     async def _follow(self) -> None:
         """Expect a proxy for each pod that has an address and a sidecar."""

@@ -128,7 +128,7 @@ async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_f
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     await machine.abandon()
-    machine.fleet.forget("sidecar/default/web")
+    machine.fleet.remove("sidecar/default/web")
     machine.held_back.add("sidecar/default/web")
     machine.fleet.expect("sidecar/default/web")
     machine.start()

@@ -19,19 +19,19 @@ from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import IN_USE
-from headgate.xds.shelf import Rejected
+from headgate.xds.session import ADDRESS_IN_USE
+from headgate.xds.subscription import Rejection
 
 PROXY = "Proxy"  # the kind of what a gateway has for itself
 
 
 def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
     """Return what proxies refuse as findings on the objects to blame."""
-    found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.refusals()]
+    found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
     if not found:
         return ()
     origin = origins(compiled)
-    refusing: dict[tuple[Key, Rejected], list[str]] = defaultdict(list)
+    refusing: dict[tuple[Key, Rejection], list[str]] = defaultdict(list)
     for node_id, rejected in found:
         refusing[origin(node_id, rejected.type_url, rejected.name), rejected].append(node_id)
     return tuple(
@@ -60,13 +60,13 @@ def origins(compiled: Compiled) -> Origin:
     return lambda node_id, type_url, name: showing.get(name) or _origin(node_id, type_url, name, owners)
 
 
-def _refused(proxies: Sequence[str], rejected: Rejected) -> str:
+def _refused(proxies: Sequence[str], rejected: Rejection) -> str:
     who = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
     return f"{who} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
 
 
-def _advice(rejected: Rejected) -> str:
-    if IN_USE not in rejected.message:
+def _advice(rejected: Rejection) -> str:
+    if ADDRESS_IN_USE not in rejected.message:
         return ""
     other = "" if rejected.name.startswith(names.INBOUND) else " or give the Service another port"
     return f"; free the address{other}: it is tried again every few seconds"

@@ -30,7 +30,7 @@ from headgate.envoy.view import SIDECAR
 from headgate.resources.meta import Value
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import Session
-from headgate.xds.shelf import Rejected
+from headgate.xds.subscription import Rejection
 
 MOST = 100  # resources that a proxy lags with by name; one that lags with more lags with all
 Resource: TypeAlias = tuple[TypeUrl, str]
@@ -163,7 +163,7 @@ class AckState:
         self,
         group: Group | None,
         lacking: frozenset[Resource] | None,
-        refused: tuple[Rejected, ...],
+        refused: tuple[Rejection, ...],
         *,
         is_sidecar: bool,
     ) -> None:
@@ -206,15 +206,15 @@ class AckStates:
         """Return how far a proxy is now."""
         config, session = proxy.config.get(), proxy.session
         last = self._of.get(proxy.id)
-        if last and last[0] is config and last[1] is session and (session is None or last[2] == session.changes):
+        if last and last[0] is config and last[1] is session and (session is None or last[2] == session.change_count):
             return last[3]
-        lacking = proxy.lacking(MOST)
-        refused = () if lacking is not None and not lacking else tuple(proxy.refusals())
+        lacking = proxy.out_of_sync(MOST)
+        refused = () if lacking is not None and not lacking else tuple(proxy.rejections())
         key = self._group(config) if config is not None else None, lacking, refused, is_sidecar(proxy.id)
         found = self._alike.get(key)
         if found is None:
             found = self._alike[key] = AckState(*key[:3], is_sidecar=key[3])
-        self._of[proxy.id] = config, session, session.changes if session else 0, found
+        self._of[proxy.id] = config, session, session.change_count if session else 0, found
         return found
 
     def keep(self, node_ids: Collection[str]) -> None:

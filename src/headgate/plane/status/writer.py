@@ -95,7 +95,7 @@ class StatusWriter:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(follow(self._compiled), name="status follows builds")
-            group.create_task(follow(self._fleet.news), name="status follows proxies")
+            group.create_task(follow(self._fleet.change_count), name="status follows proxies")
             group.create_task(follow(self._faults), name="status follows certificates")
             group.create_task(follow(self._dropped), name="status follows mirrors")
             while True:
@@ -104,7 +104,7 @@ class StatusWriter:
                 await asyncio.sleep(self._pace.pause())
                 if self._wake.is_set():
                     self._wake.clear()
-                    self._pace.notice(self._fleet.news.get())
+                    self._pace.notice(self._fleet.change_count.get())
                     if self._is_look_due():
                         self._pace.begin_look()
                         await self._take_look()
@@ -117,7 +117,7 @@ class StatusWriter:
         """Say whether to look at the proxies now: not while some are about to answer; wake up when it is time."""
         left = self._pace.patience()
         if left > 0:
-            self._late = self._fleet.first(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
+            self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
         left = max(left if self._late else 0.0, self._pace.until_look())
         if left > 0:
             self._wake_in(left)
@@ -158,7 +158,7 @@ class StatusWriter:
     async def _receipts(self) -> Receipts:
         """Return what the proxies hold; other tasks have their turns meanwhile."""
         receipts, began = Receipts(standings=self._standings), time.monotonic()
-        for number, proxy in enumerate(self._fleet.serving(), 1):
+        for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
             if number % TOGETHER == 0:
                 self._pace.spend_on_look(time.monotonic() - began)

@@ -22,8 +22,8 @@ from headgate.plane.tap.targets import TapProxies, Target, target_of
 from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.reports.tap_records import Record, read_records
-from headgate.xds.gate import TurnedAway
-from headgate.xds.server import Prove
+from headgate.xds.authentication import StatusError
+from headgate.xds.server import Authenticate
 
 PROXY_LIMIT = 200
 """The limit of requests that a proxy records, per second."""
@@ -106,13 +106,13 @@ class Taps:
         self._seen: Counter[str] = Counter()
         self._begun = time.monotonic()
 
-    async def export(self, data: bytes, prove: Prove) -> bytes:
-        """Handle a report (`tap_records.METHOD`). Raises TurnedAway if it is malformed or `prove` rejects its node ID."""
+    async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
+        """Handle a report (`tap_records.METHOD`). Raises StatusError if it is malformed or the node ID is not authenticated."""
         try:
             node, records = read_records(data)
         except TelemetryError as error:
-            raise TurnedAway(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        await prove(node)
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        await authenticate(node)
         self._seen[node] += len(records)
         for tap in self._open:
             known = tap.callers

@@ -27,7 +27,7 @@ from headgate.resources.meta import Value
 from headgate.resources.pods import Identity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
-from headgate.xds.proofs import LocalTokens
+from headgate.xds.authentication import LocalTokens
 
 LOG = "envoy.log"
 SHOWN_LINES = 40

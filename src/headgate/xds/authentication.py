@@ -1,0 +1,253 @@
+"""Authentication of streams: tokens that proxies send, and the check of a stream's first request.
+
+On one machine headgate signs the tokens itself (`LocalTokens`); in a cluster the API server checks the tokens of service
+accounts (`kubernetes.token_reviews`). A stream ends when its token expires. No log line or message contains a token.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import grpc
+
+from headgate.atomic_file import write_private
+from headgate.errors import ProxyError
+from headgate.xds.fleet import Fleet, Proxy
+from headgate.xds.session import Request, read_request
+
+LIFETIME = timedelta(hours=1)
+SECRET_BYTES = 32
+CACHE_SECONDS = 60.0  # a verified token is not verified again for this long
+MAX_CACHED_TOKENS = 10_000
+MAX_LOGGED_REJECTIONS = 1000  # rejections that are remembered, so that each is logged once
+MAX_STATUS_CHARACTERS = 1000  # gRPC limits the headers that carry a status
+NEVER = float("inf")
+_PURPOSE = b"headgate xDS token 1\0"  # part of what is signed: no other signature with this secret is a valid token
+_PARTS = 3  # node ID, expiry, signature
+_SCHEME = "bearer "
+
+log = logging.getLogger(__name__)
+
+
+class InvalidToken(ProxyError):
+    """A token does not authenticate the proxy that sent it. The message says why and never contains the token."""
+
+
+class StatusError(ProxyError):
+    """A gRPC call ends with the status `code` and this message."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message[:MAX_STATUS_CHARACTERS])
+        self.code = code
+
+
+class TokenVerifier(Protocol):
+    """Verifies that a token belongs to a proxy."""
+
+    async def verify(self, node_id: str, token: str) -> float:
+        """Return when the token expires, in seconds since the epoch.
+
+        Raises InvalidToken when it is not a valid token of this proxy, ProxyError when it can't be verified now.
+        """
+
+
+class AuthenticatedStream(NamedTuple):
+    """The proxy of a stream, its first request, and when its token expires (seconds since the epoch)."""
+
+    proxy: Proxy
+    request: Request
+    expires: float
+
+
+class Authenticator:
+    """Authenticates calls. Without a verifier it trusts every node ID: only for a socket that other users can't open."""
+
+    def __init__(self, fleet: Fleet, verifier: TokenVerifier | None) -> None:
+        self._fleet = fleet
+        self._verifier = verifier
+        self._logged: dict[tuple[str, str], None] = {}  # node ID and message of each logged rejection, oldest first
+
+    async def authenticate_stream(self, first: bytes, authorization: list[str]) -> AuthenticatedStream:
+        """Authenticate a stream by its first request and its `authorization` headers. Raises StatusError."""
+        try:
+            node_id, request = read_request(first)
+        except ProxyError as error:
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        expires = await self.authenticate(node_id, authorization)
+        proxy = self._fleet.proxies.get(node_id)  # after authentication: strangers must not learn which proxies exist
+        if proxy is None:
+            message = f"proxy {printable(node_id)} is unknown: no pod with a sidecar and no gateway has this node ID"
+            raise self._rejection(node_id, grpc.StatusCode.NOT_FOUND, message)
+        for logged in [logged for logged in self._logged if logged[0] == node_id]:
+            del self._logged[logged]  # the next rejection is logged again
+        return AuthenticatedStream(proxy, request, expires)
+
+    async def authenticate(self, node_id: str, authorization: list[str]) -> float:
+        """Return when the token of a call expires (seconds since the epoch). Raises StatusError.
+
+        The proxy need not exist.
+        """
+        if self._verifier is None:
+            return NEVER
+        try:
+            return await self._verifier.verify(node_id, bearer_token(authorization))
+        except InvalidToken as invalid:
+            raise self._rejection(node_id, grpc.StatusCode.UNAUTHENTICATED, str(invalid)) from invalid
+        except ProxyError as error:
+            raise self._rejection(node_id, grpc.StatusCode.UNAVAILABLE, str(error)) from error
+
+    def _rejection(self, node_id: str, code: grpc.StatusCode, message: str) -> StatusError:
+        """Log a rejection once for each proxy and reason: proxies reconnect every few seconds."""
+        logged = printable(node_id), message[:MAX_STATUS_CHARACTERS]
+        if logged not in self._logged:
+            log.warning("stream of proxy %s rejected: %s", *logged)
+        self._logged.pop(logged, None)
+        self._logged[logged] = None
+        if len(self._logged) > MAX_LOGGED_REJECTIONS:
+            del self._logged[next(iter(self._logged))]
+        return StatusError(code, message)
+
+
+def bearer_token(values: list[str]) -> str:
+    """Return the token of the `authorization` headers. Raises InvalidToken unless there is exactly one."""
+    if not values:
+        raise InvalidToken("no token: send `authorization: Bearer <token>` with the token file of the bootstrap")
+    if len(values) > 1:
+        raise InvalidToken(f"{len(values)} authorization headers: send exactly one")
+    (value,) = values
+    token = value[len(_SCHEME) :].strip()
+    if value[: len(_SCHEME)].lower() != _SCHEME or not token:
+        raise InvalidToken("the authorization header has no token: send `Bearer <token>`; is the token file empty?")
+    return token
+
+
+class LocalTokens:
+    """Issues and verifies tokens for the proxies of one machine.
+
+    A token is `<node ID>.<expiry>.<signature>`, signed with HMAC-SHA256 by a secret on disk, so it stays valid across a
+    restart of headgate. Write a new token well before the old one expires: the stream ends with its token, and the proxy
+    reconnects with the token that its file has then.
+    """
+
+    def __init__(
+        self, secret: bytes, *, lifetime: timedelta = LIFETIME, clock: Callable[[], float] = time.time
+    ) -> None:
+        if len(secret) < SECRET_BYTES:
+            raise ValueError(f"the token signing secret has {len(secret)} bytes; it needs {SECRET_BYTES}")
+        self.lifetime = lifetime
+        self._secret = secret
+        self._clock = clock
+
+    def issue(self, node_id: str) -> str:
+        """Return a new token for a proxy."""
+        expires = int(self._clock() + self.lifetime.total_seconds())
+        signed = f"{_encode(node_id.encode())}.{expires}"
+        return f"{signed}.{self._signature(signed)}"
+
+    def write(self, node_id: str, path: Path) -> None:
+        """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory and reads it again."""
+        write_private(path, self.issue(node_id).encode())
+
+    async def verify(self, node_id: str, token: str) -> float:
+        """Return when the token expires, in seconds since the epoch. Raises InvalidToken."""
+        parts = token.split(".")
+        if len(parts) != _PARTS or not token.isascii():
+            raise InvalidToken("the token is malformed: expected <node ID>.<expiry>.<signature>")
+        encoded_id, expires, signature = parts
+        if not hmac.compare_digest(signature.encode(), self._signature(f"{encoded_id}.{expires}").encode()):
+            raise InvalidToken("the token is not signed by this headgate: it is forged or of another state directory")
+        owner = _decode(encoded_id)
+        if owner != node_id:
+            raise wrong_proxy(owner, node_id)
+        return check_expiry(owner, float(expires), self._clock())
+
+    def _signature(self, signed: str) -> str:
+        return _encode(hmac.digest(self._secret, _PURPOSE + signed.encode(), hashlib.sha256))
+
+
+class CachingVerifier:
+    """Verifies a token at most once a minute, for calls that repeat every few seconds. Failures are not cached."""
+
+    def __init__(self, verifier: TokenVerifier, *, clock: Callable[[], float] = time.time) -> None:
+        self._verifier = verifier
+        self._clock = clock
+        # (node ID, hash of the token) -> when to verify again, when the token expires; oldest first
+        self._verified: dict[tuple[str, bytes], tuple[float, float]] = {}
+
+    async def verify(self, node_id: str, token: str) -> float:
+        """Return when the token expires, in seconds since the epoch. Raises InvalidToken, or ProxyError."""
+        key = node_id, hashlib.sha256(token.encode()).digest()  # the token itself is not kept in memory
+        now = self._clock()
+        until, expires = self._verified.get(key, (0.0, 0.0))
+        if now < until:
+            return expires
+        self._verified.pop(key, None)
+        expires = await self._verifier.verify(node_id, token)
+        self._verified[key] = min(now + CACHE_SECONDS, expires), expires
+        if len(self._verified) > MAX_CACHED_TOKENS:
+            del self._verified[next(iter(self._verified))]
+        return expires
+
+
+def wrong_proxy(owner: str, node_id: str) -> InvalidToken:
+    """Return the error for a token that belongs to another proxy."""
+    return InvalidToken(f"the token belongs to {printable(owner)}, not to {printable(node_id)}")
+
+
+def check_expiry(owner: str, expires: float, now: float) -> float:
+    """Return when a token expires. Raises InvalidToken when it has expired."""
+    if expires <= now:
+        raise InvalidToken(
+            f"the token of {printable(owner)} expired at {datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}: "
+            "write a new one to its token file"
+        )
+    return expires
+
+
+def printable(node_id: str) -> str:
+    """Return a node ID for a message: shortened, and quoted when it has control characters."""
+    return node_id[:200] if node_id.isprintable() and node_id else repr(node_id[:200])
+
+
+def load_signing_secret(path: Path) -> bytes:
+    """Return the secret that signs tokens; create it (mode 0600) when the file does not exist.
+
+    Raises ProxyError when other users can read the file, or when its size is wrong.
+    """
+    try:
+        secret = _read_private(path)
+    except FileNotFoundError:
+        secret = secrets.token_bytes(SECRET_BYTES)
+        write_private(path, secret)
+    if len(secret) != SECRET_BYTES:
+        raise ProxyError(f"{path} is not a token signing secret of headgate: remove it, and headgate creates a new one")
+    return secret
+
+
+def _read_private(path: Path) -> bytes:
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+            raise ProxyError(f"other users can read {path} and sign tokens with it: remove it")
+        return file.read(SECRET_BYTES + 1)
+
+
+def _encode(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:  # its signature is valid: another release issued it
+        raise InvalidToken("the token is malformed: its first part is not a node ID") from error
