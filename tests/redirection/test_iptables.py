@@ -33,7 +33,7 @@ def test_a_system_without_iptables_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
     monkeypatch.setattr(iptables, "_reject_host_network", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(RedirectionError, match="there is no iptables here: install the package iptables"):
+    with pytest.raises(RedirectionError, match="iptables is not installed: install the package iptables"):
         iptables.apply(rules(Exclusions()))
 
 
@@ -62,7 +62,7 @@ def test_the_machines_own_network_is_never_touched(monkeypatch):
         pytest.skip("within a container the machine's own network can't be told from a pod's")
     monkeypatch.setattr(iptables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
     for action in (lambda: iptables.apply(rules(Exclusions())), iptables.clean):
-        with pytest.raises(RedirectionError, match="this is the machine's own network, not a pod's"):
+        with pytest.raises(RedirectionError, match="this is the machine's own network namespace"):
             action()
 
 
@@ -107,13 +107,13 @@ def test_rules_that_the_kernel_does_not_know_are_an_error(install):
 
 def test_rules_that_did_not_stay_are_an_error(install):
     install("iptables")
-    with pytest.raises(RedirectionError, match=r"has 0 rules of headgate's instead of .* at the same time"):
+    with pytest.raises(RedirectionError, match=r"has 0 of .* rules: another program changes .* at the same time"):
         iptables.apply(WANTED)
 
 
 def test_rules_that_can_not_be_taken_away_are_an_error(install):
     install("iptables", WANTED.ipv4)
-    with pytest.raises(RedirectionError, match="after it was removed; run it again"):
+    with pytest.raises(RedirectionError, match="after the removal; run the command again"):
         iptables.clean()
 
 

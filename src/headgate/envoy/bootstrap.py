@@ -34,9 +34,7 @@ KEPT_STATS = (  # leaving out the rest halves the memory of a proxy with many cl
 )
 CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` name the secrets in the source files
 ROOTS = "roots"
-MAX_DOWNSTREAM_CONNECTIONS = (
-    100_000  # downstream, so that a flood ends in refusals and not in the kernel's out-of-memory killer
-)
+MAX_DOWNSTREAM_CONNECTIONS = 100_000  # refuse a flood of connections before the kernel kills the proxy
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # back-off between connection attempts to headgate
 REGEX_MARGIN = 2  # Envoy's RE2 programs may be larger than those that the checks of objects measured
 
@@ -44,7 +42,7 @@ REGEX_MARGIN = 2  # Envoy's RE2 programs may be larger than those that the check
 class XdsAddress(Value, frozen=True, kw_only=True):
     """The address of headgate over TCP and TLS. `name` is the DNS name that its certificate must have.
 
-    `roots` is the path of the file that `roots_source` wrote.
+    `roots` is the path of the file with the output of `roots_source`.
     """
 
     host: str
@@ -78,9 +76,8 @@ def bootstrap(
 ) -> bytes:
     """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
-    Give either `xds_socket` or `xds`. The sockets are paths of unix sockets that only their user can open. `token` is
-    the path of the file that `token_source` wrote. Raises ValueError unless exactly one of `xds_socket` and `xds` is
-    given.
+    The sockets are paths of unix sockets that only their user can open. `token` is the path of the file with the
+    output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is given.
     """
     if bool(xds_socket) == bool(xds):
         raise ValueError("give exactly one of xds_socket and xds")

@@ -1,9 +1,9 @@
-"""What proxies do with what is sent through them, as parts: by Service, so that they can be shared, and chosen between.
+"""Render a proxy's outbound side as parts, per Service, so that proxies can share them and see some Services only.
 
-A gateway listens on the Services' addresses and is an HTTP proxy besides. A sidecar is one of two things. As an HTTP proxy
-it has no listener but that one. Where connections are redirected to it, one listener takes them all, and hands each to
-the listener of the address that it was meant for (`bind_to_port: false`): a listener for each Service port, and one for
-each pod of Services without an address. So a change of one Service touches its own resources, here as there.
+A gateway listens on the Services' addresses and is an HTTP proxy too. An explicit sidecar is an HTTP proxy only. A
+transparent sidecar gets redirected connections: one listener accepts them all and hands each to the listener of its
+original destination (`bind_to_port: false`). There is such a listener for each Service port and, for Services without
+an address, for each pod. So a change of one Service changes only its own resources.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,24 +35,24 @@ EVERYWHERE6 = "::"
 
 
 def of_service(service: ServiceView) -> Iterator[Part]:
-    """Yield what belongs to a Service: routes, clusters and listeners of its ports, and the spellings of its name."""
+    """Yield the resources of a Service: routes, clusters and listeners of its ports, and the scopes of its names."""
     for port in service.ports:
         yield from _of_port(port, service.settings)
     if service.settings.kind.http_proxy:
-        # a sidecar's short names are those of its own namespace: `short_names`
-        home = "" if service.settings.kind.role == SIDECAR else DEFAULT_NAMESPACE
-        yield from _spellings(service.front, service.settings.domain, home)
+        # a sidecar gets the short names of its own namespace from `short_names`
+        short_names_of = "" if service.settings.kind.role == SIDECAR else DEFAULT_NAMESPACE
+        yield from _spellings(service.front, service.settings.domain, short_names_of)
 
 
 def short_names(front: Frontend, domain: str) -> Iterator[Part]:
-    """Yield the spellings of a Service's name that are known in its own namespace only."""
+    """Yield the scopes of a Service's names that are valid in its own namespace only."""
     namespace, _ = front.service.split("/")
     common = {part.name for part in _spellings(front, domain, "")}
     yield from (part for part in _spellings(front, domain, namespace) if part.name not in common)
 
 
-def _spellings(front: Frontend, domain: str, home: str) -> Iterator[Part]:
-    for authority, port in names.authorities(front, domain, home) if front.ports else ():
+def _spellings(front: Frontend, domain: str, short_names_of: str) -> Iterator[Part]:
+    for authority, port in names.authorities(front, domain, short_names_of) if front.ports else ():
         ref = PortRef(front.service, port)
         name = names.host_scope(ref, authority)
         yield Part(SCOPES, name, routes.host_scope, (name, authority, names.outbound(ref)))
@@ -89,7 +89,7 @@ def _of_requests(port: PortView, route: RoutePlan, settings: ServiceSettings) ->
 
 
 def _of_redirected_requests(name: str, where: tuple[str, int], route: RoutePlan) -> Iterator[Part]:
-    """Yield the routes for one address, and then the listener that passes its connections to the shared filter chain."""
+    """Yield the scope with the routes of one address, and the listener that uses the shared filter chain."""
     yield Part(SCOPES, name, routes.address_scope, (name, *where, route), route.clusters)
     yield Part(LISTENER, name, listeners.redirected_listener, (name, *where), route.clusters)
 
@@ -106,9 +106,10 @@ def _of_connections(port: PortView, route: RoutePlan, settings: ServiceSettings)
 def _of_pod(
     port: PortView, route: RoutePlan, endpoint: Endpoint, known: Backends, settings: ServiceSettings
 ) -> Iterator[Part]:
-    """Yield what is for clients that have chosen a pod: they get it, unless an object says where the Service's traffic goes.
+    """Yield the resources for redirected connections to a pod's own address.
 
-    To the pod they go connection by connection, whatever they speak.
+    The connection goes to that pod, unless an object routes the traffic of its Service. To the pod it goes as TCP,
+    whatever its protocol.
     """
     table, where = port.table, (endpoint.address, endpoint.port)
     name = names.pod(table.ref, *where)
@@ -130,7 +131,7 @@ def _of_pod(
 
 
 def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, settings: ServiceSettings) -> Iterator[Part]:
-    """Yield what is for clients of the HTTP proxy that call a pod by its own address: that pod, without any route."""
+    """Yield the resources for clients of the HTTP proxy that call a pod by its own address, without any routes."""
     table = port.table
     name = names.pod(table.ref, endpoint.address, endpoint.port)
     ready = {table.ref: (endpoint,)}
@@ -147,7 +148,7 @@ def _of_proxied_pod(port: PortView, endpoint: Endpoint, known: Backends, setting
 
 
 def _is_plain(table: RouteTable) -> bool:
-    """Say whether nothing is said about a Service port: its traffic goes to its own endpoints."""
+    """Return whether no object routes a Service port: its traffic goes to its own endpoints."""
     own = Split(targets=(Target(ref=table.ref, weight=1),))
     return all(route.origin is None and route.split == own for route in table.routes)
 
@@ -166,7 +167,7 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
 
 
 def of_gateway(view: GatewayView) -> Iterator[Part]:
-    """Yield what belongs to a port of a Gateway."""
+    """Yield the resources of a Gateway port."""
     port, known = view.port, Backends(view.backends)
     domain = view.settings.tls_domain
     found = gateways.plan_gateway_port(port, known.ready, known.protocols, domain=domain, opaque=known.opaque)
@@ -184,30 +185,30 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 
 
 def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:
-    """Yield where a proxy takes what it is to send."""
-    home, confined = client_namespace(node), ""
+    """Yield the listeners that are a proxy's own, and their clusters."""
+    namespace, identity = client_namespace(node), ""
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
     if node.role == SIDECAR and workload and settings.scoped:
-        confined = workload.identity
+        identity = workload.identity
     if node.proxy_port:
-        yield from _proxy(node, home, confined)
+        yield from _proxy(node, namespace, identity)
     if node.try_socket:
-        yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, home, confined))
+        yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, namespace, identity))
 
 
-def _proxy(node: Node, home: str, confined: str) -> Iterator[Part]:
-    """Yield the HTTP proxy; `confined` is the identity of a sidecar that knows only what it may call."""
+def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:
+    """Yield the HTTP proxy. A sidecar with `identity` sees only the Services that it may call."""
     where = (node.proxy_address, node.proxy_port)
     if node.role == SIDECAR:
-        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, home, confined))
+        yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity))
     else:
         yield Part(CLUSTER, names.TUNNEL, tcp_proxy.tunnel_cluster, ())
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, where)
 
 
 def _captured(settings: MeshSettings, *, has_ipv6: bool) -> Iterator[Part]:
-    """Yield what takes redirected connections; with `passthrough`, those to unknown addresses are passed on."""
+    """Yield the listeners for redirected connections; with `passthrough`, unknown addresses are reached unchanged."""
     yield Part(CHAIN, names.SHARED_CHAIN, listeners.shared_chain, ())
     yield Part(LISTENER, names.SHARED_CHAIN, listeners.shared_chain_listener, ())
     yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough_cluster, (names.PASSTHROUGH,))

@@ -1,7 +1,7 @@
-"""The orchestrator's health checks, which have no identity, so that they reach a pod whose ports take mutual TLS only.
+"""Serve the kubelet's probes, which have no identity, for pods whose ports accept mTLS only.
 
-`GET /<container>/<kind>` on a port of its own becomes the request to the application that the pod's manifest asks for.
-Nothing else can be reached there.
+A probe is `GET /<container>/<kind>` on a port of its own. Envoy rewrites it to the request of the pod's manifest and
+sends it to the application. Other requests get 404.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from headgate.model.routing import PROBE_PORT, Probe, Workload
 
 
 def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
-    """Yield the listener (on the address `wildcard`) and clusters; `source` is who the application sees."""
+    """Yield the listener on the address `wildcard`, and the clusters. The application sees `source` as the client."""
     if not workload.probes:
         return
     places = sorted({(probe.port, probe.https) for probe in workload.probes})
@@ -26,7 +26,7 @@ def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
     yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes), tuple(found))
 
 
-def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Cluster:  # noqa: FBT001  # a part's arguments
+def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Cluster:  # noqa: FBT001  # the arguments of a Part are positional
     """Return the cluster of one port; packets from `source` are not redirected on their way to the application."""
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
     message = pb.Cluster(
@@ -39,13 +39,13 @@ def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Clu
         upstream_bind_config=pb.BindConfig(source_address=pb.SocketAddress(address=source, port_value=0)),
     )
     if https:
-        tls = pb.pack(pb.UpstreamTlsContext())  # as the orchestrator itself does, it looks at no certificate
+        tls = pb.pack(pb.UpstreamTlsContext())  # without validation of the certificate, like the kubelet
         message.transport_socket.CopyFrom(pb.TransportSocket(name="envoy.transport_sockets.tls", typed_config=tls))
     return message
 
 
 def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
-    """Return the listener of all health checks of a pod."""
+    """Return the listener of all probes of a pod."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
         virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_route(probe) for probe in probes])],
@@ -67,9 +67,13 @@ def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
 
 
 def _route(probe: Probe) -> pb.Route:
-    """The host stays what the manifest says, or nobody's name. A redirect counts as success by itself: without `location`, nobody follows it to where no probe is."""
+    """Return the route of a probe. The Host header stays as it is.
+
+    The kubelet counts a redirect as success, but would follow its `location`, which is not served here. So the header
+    is removed.
+    """
     path = f"/{probe.name}"
-    # A query would be passed on, and anybody could ask for something else with it than the manifest does.
+    # Only without a query, as Envoy would pass on a query that the manifest does not have.
     exactly = {":method": "GET", ":path": path}
     headers = [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in exactly.items()]
     return pb.Route(
@@ -77,7 +81,7 @@ def _route(probe: Probe) -> pb.Route:
         route=pb.RouteAction(
             cluster=names.probe_cluster(probe.port, https=probe.https),
             prefix_rewrite=probe.path if probe.path.startswith("/") else f"/{probe.path}",
-            timeout=pb.Duration(seconds=0),  # the orchestrator's own decides
+            timeout=pb.Duration(seconds=0),  # the kubelet has its own timeout
         ),
         response_headers_to_remove=["location"],
     )

@@ -1,7 +1,7 @@
-"""Who may do what with a workload, in the words of Envoy's RBAC filters (003, R68 to R70).
+"""Render the access rules of a workload as Envoy RBAC policies (003, R68 to R70).
 
-A policy is named `<namespace>/<TrafficTarget>/<rule>`, and Envoy counts by that name what it allowed. What no policy allows
-is refused; so is what a rule says that can't be said here, which allows nothing.
+A policy is named `<namespace>/<TrafficTarget>/<rule>`, and Envoy counts what it allowed by that name. RBAC denies
+what no policy allows. A rule that RBAC cannot express gets no policy, so it allows nothing.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from headgate.model.requests import Header, Match, Path, Text
 from headgate.model.routing import AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
 
 OPEN_POLICY = "open"
-_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # the expression must match the whole path
+_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # Envoy matches it against the whole path
 
 
 class _Rule(NamedTuple):
-    """A policy before it is one."""
+    """The name, permission and sources of a policy."""
 
     name: str
     permission: pb.Permission
@@ -24,7 +24,7 @@ class _Rule(NamedTuple):
 
 
 def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
-    """Return who may send which requests to a port; to an open workload everybody may, and that is said too."""
+    """Return the RBAC rules for requests to a port; an open workload has one policy that allows all."""
     if not access.closed:
         return pb.RBAC(policies={OPEN_POLICY: pb.Policy(permissions=[_any()], principals=[pb.Principal(any=True)])})
     return _policies(
@@ -36,14 +36,14 @@ def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
 
 
 def connection_rules(access: Access, port: InboundPort) -> pb.RBAC:
-    """Return who may open connections to a port that is not HTTP; for workloads that are closed."""
+    """Return the RBAC rules for connections to a port that is not HTTP, of a closed workload."""
     return _policies(
         _Rule(_name(grant, rule.name), _any(), grant.sources) for grant, rule in _connections(access, port)
     )
 
 
 def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
-    """Return the identities that may open connections to a port that is not HTTP, of a workload that is closed."""
+    """Return the identities that may connect to a port that is not HTTP, of a closed workload."""
     return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
 
 
@@ -56,14 +56,15 @@ def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Con
 
 
 def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
-    """Yield what is not limited to another port; that limit is about the pod's own numbers (2.3)."""
+    """Yield the grants for all ports or for this one; a grant's port is the pod's own number (2.3)."""
     return (grant for grant in access.grants if grant.port in {0, port.port})
 
 
 def _port_numbers(port: InboundPort) -> set[int]:
-    """Return the numbers by which a TCPRoute may mean the port: the pod's own, and those of Services that lead there.
+    """Return the port numbers by which a TCPRoute may name the port.
 
-    A Service that says HTTP leads to requests, which a TCPRoute is not about (R69).
+    They are the pod's own number and those of the TCP Services that lead there. A Service with HTTP does not count,
+    because a TCPRoute is not about requests (R69).
     """
     opaque = (spoken for spoken in port.protocols if not spoken.protocol.is_http)
     return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}
@@ -84,7 +85,7 @@ def _policies(rules: Iterator[_Rule]) -> pb.RBAC:
 
 
 def _principal(identity: str) -> pb.Principal:
-    """Only the URI of a verified certificate is an identity, whatever else the certificate says it is called."""
+    """Return the principal of an identity: only the URI SAN of a verified certificate counts, not its DNS names."""
     name = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=identity)
     )
@@ -95,7 +96,7 @@ def _principal(identity: str) -> pb.Principal:
 
 
 def _request_permission(match: Match) -> pb.Permission | None:
-    """Return the requests that a rule means; none when it asks for query parameters, which RBAC does not see."""
+    """Return the permission of a match; None if it has query parameters, which RBAC cannot match."""
     if match.query:
         return None
     rules = [_header_matches(header) for header in match.headers]
@@ -113,7 +114,7 @@ def _any() -> pb.Permission:
 
 
 def _path_permission(path: Path) -> pb.Permission:
-    """Return the paths that a rule means, without the query, as routes match them."""
+    """Return the permission of a path condition; like routes, it ignores the query."""
     if path.kind == "regex":
         return _path_matches(_string(Text(value=path.value, regex=True)))
     if path.kind == "exact":
@@ -134,7 +135,7 @@ def _header_matches(header: Header) -> pb.Permission:
 
 
 def _string(text: Text) -> pb.StringMatcher:
-    """An empty expression matches the empty text; Envoy refuses to read it."""
+    """Return a string matcher. Envoy rejects an empty regular expression, so `(?:)` stands for it."""
     return pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=text.value or "(?:)")) if text.regex else _exact(text)
 
 

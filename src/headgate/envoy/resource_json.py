@@ -1,4 +1,4 @@
-"""A resource as people and scripts read it: its message as JSON values, with private keys redacted."""
+"""Convert resources to JSON for users and scripts, with private keys redacted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,11 @@ from headgate.envoy.config import SECRET, Encoded, TypeUrl
 from headgate.model.identities import PrivateText
 
 _MAPS = ("filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options")
-_PUBLIC = ("certificate_chain",)  # of a certificate; whatever else it has is redacted
+_PUBLIC = ("certificate_chain",)  # the fields of a certificate that are not redacted
 
 
 def content(type_url: TypeUrl, encoded: Encoded) -> Mapping[str, Any]:
-    """Return the message of a resource. Names of fields are Envoy's own; the order of maps is alphabetical."""
+    """Return the message of a resource as JSON values, with Envoy's field names; maps are sorted by key."""
     resource = pb.Resource.FromString(encoded.body)
     found = json_format.MessageToDict(
         resource.resource, preserving_proto_field_name=True, descriptor_pool=descriptors.pool()
@@ -28,7 +28,7 @@ def content(type_url: TypeUrl, encoded: Encoded) -> Mapping[str, Any]:
 
 
 def _ordered(value: Mapping[str, Any], *, is_map: bool = False) -> Mapping[str, Any]:
-    """Return the content of a message with its maps sorted: they have no order of their own; fields keep theirs."""
+    """Return a message with sorted maps, which have no order in protobuf; fields keep their order."""
     is_map = is_map and "@type" not in value
     entries = sorted(value.items()) if is_map else value.items()
     return {key: _inside(item, is_map=is_map or key in _MAPS) for key, item in entries}

@@ -1,4 +1,4 @@
-"""Header changes, redirects and rewrites in Envoy's words."""
+"""Render route filters of the Gateway API: header modifiers, redirects and rewrites."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _NO_EDIT = HeaderEdit()
 
 
 class HeaderFields(TypedDict):
-    """What routes and weighted clusters have in common: changes of headers."""
+    """The header changes, which Envoy's routes and weighted clusters have in common."""
 
     request_headers_to_add: list[pb.HeaderValueOption]
     request_headers_to_remove: list[str]
@@ -24,14 +24,17 @@ class HeaderFields(TypedDict):
 
 
 class PathFields(TypedDict, total=False):
-    """How a path is changed: at most one of the two."""
+    """The change of a path: at most one of the two."""
 
     prefix_rewrite: str
     regex_rewrite: pb.RegexMatchAndSubstitute
 
 
 class ListenerInfo(Value, frozen=True, kw_only=True):
-    """Where a request came in: what a redirect leaves open is this. `rewritten_host` is empty where a route is for many hosts."""
+    """The scheme, port and host of the listener, from which a redirect takes what it does not set.
+
+    `host` is empty if a route is for many hosts.
+    """
 
     scheme: str
     port: int
@@ -39,7 +42,7 @@ class ListenerInfo(Value, frozen=True, kw_only=True):
 
 
 def header_fields(filters: Filters) -> HeaderFields:
-    """Return the header changes of a route or of one of its shares. Host is not among them: see `rewritten_host`."""
+    """Return the header changes of a route or of one share, except those of Host (`rewritten_host`)."""
     request, response = filters.request or _NO_EDIT, filters.response or _NO_EDIT
     return HeaderFields(
         request_headers_to_add=_added(request),
@@ -50,7 +53,7 @@ def header_fields(filters: Filters) -> HeaderFields:
 
 
 def rewritten_host(filters: Filters) -> str:
-    """Return the host that the backend sees; empty is the client's own. Envoy takes no other change of it."""
+    """Return the new Host header; empty if it is unchanged. Envoy allows no other change of Host."""
     if filters.rewrite and filters.rewrite.hostname:
         return filters.rewrite.hostname
     request = filters.request or _NO_EDIT
@@ -58,7 +61,10 @@ def rewritten_host(filters: Filters) -> str:
 
 
 def merge(first: Filters, then: Filters) -> Filters:
-    """Return both changes of headers and host as one. A share's are made after its route's; Envoy has it the other way."""
+    """Return the header and host changes of a route and then of a share as one.
+
+    The share's changes come last, as the Gateway API requires; Envoy would apply them first.
+    """
     hostname = rewritten_host(then) or rewritten_host(first)
     return Filters(
         request=_both(first.request or _NO_EDIT, then.request or _NO_EDIT),
@@ -97,7 +103,7 @@ def _options(
 
 
 def _literal(text: str) -> str:
-    """Envoy reads `%` as the beginning of a variable."""
+    """Return a header value that Envoy does not expand: `%` begins a command."""
     return text.replace("%", "%%")
 
 
@@ -111,7 +117,7 @@ def path_fields(edit: PathEdit | None, matched: Path | None) -> PathFields:
     replacement = _rooted(edit.value).rstrip("/")
     if prefix and replacement:
         return PathFields(prefix_rewrite=replacement)
-    # What is left of the path would begin with no slash or with two: take the slashes with the prefix, and put one back.
+    # Replace the slashes after the prefix by one, or the new path would begin with none or with two.
     return PathFields(regex_rewrite=_replace(f"^{re.escape(prefix)}/*", f"{replacement}/"))
 
 
@@ -125,23 +131,24 @@ def _replace(pattern: str, text: str) -> pb.RegexMatchAndSubstitute:
 
 
 def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
-    """Return the redirect with its scheme, and its port and host where they must be said (HTTPRequestRedirectFilter).
+    """Return the redirect with its scheme, and with port and host if needed (HTTPRequestRedirectFilter).
 
-    The port is the wanted one, else the wanted scheme's own, else the listener's; a scheme's own port is left out.
+    The port is that of the redirect, else the default port of the redirect's scheme, else the listener's port. The
+    default port of a scheme is left out.
     """
     scheme = redirect.scheme or listener.scheme
     usual = DEFAULT_PORTS.get(scheme, 0)
     port = redirect.port or (usual if redirect.scheme else 0) or listener.port
     hostname = redirect.hostname
     if port == usual:
-        hostname = hostname or listener.host  # else Envoy would repeat the request's own port
-        # Requests to a usual port have none in their host, or one that Envoy takes away; others need it replaced.
+        hostname = hostname or listener.host  # else Envoy would keep the port of the request's host
+        # The host of a request to a default port has no port, or Envoy removes it; any other port must be replaced.
         port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)
 
 
 def redirect_action(redirect: Redirect, matched: Path | None) -> pb.RedirectAction:
-    """Return the action of a completed redirect."""
+    """Return the action of a redirect that `complete_redirect` returned."""
     codes = pb.RedirectAction.RedirectResponseCode
     code = {
         301: codes.MOVED_PERMANENTLY,

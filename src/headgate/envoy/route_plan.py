@@ -1,10 +1,10 @@
-"""How a route's split becomes clusters: decided here, from the model alone (ADR 0003).
+"""Plan the routes and clusters of a split, from the model alone (ADR 0003).
 
-A split is one cluster with a weighted locality for each backend: exact to the request, and a change of weights or
-endpoints is one small resource. Where a share must fail, where backends have filters or protocols of their own, or where
-they share an endpoint (Envoy keeps only one of two equal addresses in a cluster), or one is a name that the proxy
-resolves, it is one cluster for each backend, and the route draws between them. Where users stay on their side, the route
-does not draw: it looks up the user's slot.
+Normally a split is one cluster with a weighted locality for each backend. Envoy distributes requests exactly, and a
+change of weights or endpoints changes one small resource. A split gets a cluster for each backend, and the route
+selects one at random, in these cases: a share must fail; backends have filters or protocols of their own; they share
+an endpoint (Envoy keeps one of two equal addresses in a cluster); a backend is a DNS name. With sticky users, the
+route selects the cluster by the user's hash slot.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ from headgate.resources.meta import Key, Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 Protocols = Mapping[PortRef, Protocol]
-"""What is spoken on the Service ports that are not plain HTTP."""
+"""The protocols of the Service ports that are not plain HTTP."""
 
 NO_PROTOCOLS: Protocols = MappingProxyType({})
 UNAVAILABLE = 503
-MAX_WEIGHT_SUM = 2**32 - 1  # of the weights in a cluster
+MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
 
 
 class Locality(Value, frozen=True, kw_only=True):
     """The endpoints of one backend (`namespace/name`) and its weight within the cluster.
 
-    `server_name` is how the proxy says which of the backend's ports it means, to endpoints with an identity; without it
-    the proxy has no identity of its own, and calls them like all others. `opaque`: the port is not HTTP.
+    `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
+    identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP.
     """
 
     backend: str
@@ -45,30 +45,30 @@ class Locality(Value, frozen=True, kw_only=True):
     opaque: bool = False
 
     def peer(self, endpoint: Endpoint) -> Peer | None:
-        """Return who an endpoint must prove to be; none where it is called in plaintext."""
+        """Return the peer that an endpoint must be; None if it is called in plaintext."""
         if not endpoint.identity or not self.server_name:
             return None
         return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
 
     @property
     def uses_tls(self) -> bool:
-        """Whether an endpoint is called by TLS; then all are, once they are apart (`ClusterPlan.localities_by_tls`)."""
+        """Whether an endpoint is called with TLS; in `ClusterPlan.localities_by_tls` then all of them are."""
         return any(self.peers)
 
     @property
     def peers(self) -> set[Peer | None]:
-        """The peers of all endpoints; None among them stands for plaintext."""
+        """The peers of all endpoints; None stands for plaintext."""
         return {self.peer(endpoint) for endpoint in self.endpoints}
 
     def split_by_tls(self) -> list["Locality"]:
-        """Return those that are called by TLS, and those in plaintext; only what is there."""
+        """Return this locality as two: endpoints with TLS and endpoints in plaintext; empty ones are left out."""
         secured = tuple(item for item in self.endpoints if self.peer(item))
         plaintext = tuple(item for item in self.endpoints if not self.peer(item))
         return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
-    """One cluster and what is in it. `copies`: it gets only copies of requests."""
+    """One cluster and its localities. `is_mirror`: it gets only copies of requests."""
 
     name: str
     localities: tuple[Locality, ...] = ()
@@ -77,10 +77,11 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
 
     @property
     def localities_by_tls(self) -> tuple[Locality, ...]:
-        """Return the localities with endpoints in plaintext apart from those by TLS; each keeps its share.
+        """The localities, divided into endpoints with TLS and endpoints in plaintext; each backend keeps its share.
 
-        To Envoy an endpoint is another one in another locality. Elsewhere it would go on with its open connections, in
-        plaintext, for as long as they are used. Where weights would become too large, they stay together.
+        To Envoy, an endpoint that moves to another locality is a new one with new connections. Otherwise Envoy would
+        keep using its open connections in plaintext after it changed to TLS. The localities stay undivided if their
+        weights would become too large.
         """
         parts = [locality.split_by_tls() for locality in self.localities]
         scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
@@ -94,17 +95,17 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
 
     @property
     def uses_dns(self) -> bool:
-        """Whether it is of a name outside the mesh; then it has no other endpoint."""
+        """Whether the cluster is for an external DNS name, its only endpoint."""
         return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
 
     @property
     def peers(self) -> tuple[Peer, ...]:
-        """Return everybody whom the endpoints must prove to be; nobody where all are called in plaintext."""
+        """The peers of all endpoints; empty if all are called in plaintext."""
         return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))
 
 
 class ClusterWeight(Value, frozen=True, kw_only=True):
-    """A cluster and its share of a route; `filters` are for this share only."""
+    """A cluster and its weight in a route; `filters` apply to this share only."""
 
     cluster: str
     weight: int
@@ -112,7 +113,10 @@ class ClusterWeight(Value, frozen=True, kw_only=True):
 
 
 class MirrorPlan(Value, frozen=True, kw_only=True):
-    """A cluster and the fraction of a route's requests that it gets copies of, with another Host if there is one."""
+    """A mirror cluster and the fraction of a route's requests that is copied to it.
+
+    The copies have the Host header `host`, if it is not empty.
+    """
 
     cluster: str
     numerator: int
@@ -121,11 +125,11 @@ class MirrorPlan(Value, frozen=True, kw_only=True):
 
 
 class PlannedRoute(Value, frozen=True, kw_only=True):
-    """Requests, and the clusters that they are drawn between; without clusters, `status` or `redirect` is the answer.
+    """A match, and the weighted clusters for its requests; without clusters, `status` or `redirect` is the answer.
 
-    With `sticky`, the clusters are the slots of users in their order, and one cluster may stand there several times.
-    With `issues_cookie` they are users who have no cookie yet. With `reads_path` the route is looked up again, with the
-    path as a state of the request. `origin` and `name` say which route of which object it is.
+    With `sticky`, the clusters are in the order of the users' hash slots, and a cluster may occur several times. With
+    `issues_cookie`, the route is for users without a cookie. With `reads_path`, Envoy writes the path as filter state
+    and selects the route again. `origin` and `name` identify the route's object and the route in it.
     """
 
     match: Match
@@ -143,33 +147,33 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> Iterator[str]:
-        """Yield every cluster that a proxy must hold before it gets the route."""
+        """Yield the clusters that a proxy must hold before it gets the route."""
         yield from (item.cluster for item in self.clusters if item.cluster != names.MISSING)
         yield from (item.cluster for item in self.mirrors)
 
 
 class RoutePlan(Value, frozen=True, kw_only=True):
-    """The routes of a Service port, in their order."""
+    """The routes of a Service port, in order of precedence."""
 
     name: str
     routes: tuple[PlannedRoute, ...]
 
     @property
     def connections(self) -> tuple[ClusterWeight, ...]:
-        """Return the clusters that connections are drawn between, where nobody looks at requests: those of the last route."""
+        """The weighted clusters for connections, where Envoy sees no requests: those of the last route."""
         return self.routes[-1].clusters if self.routes else ()
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Return every cluster that the routes name."""
+        """The clusters that the routes name."""
         return tuple(dict.fromkeys(name for route in self.routes for name in route.needs))
 
 
 class Planner:
-    """Plans the routes of one parent; `clusters` are those that they need, by name.
+    """Plans the routes of one parent; `clusters` collects the clusters that they need, by name.
 
-    `domain` is that of the mesh, where the proxy calls endpoints with an identity by mutual TLS; empty is in plaintext.
-    `opaque` are the Service ports whose pods take connections.
+    `domain` is the domain of the mesh if the proxy calls endpoints with an identity by mTLS; empty for plaintext.
+    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
     """
 
     def __init__(
@@ -189,10 +193,10 @@ class Planner:
         self._opaque = opaque
 
     def plan_routes(self, routes: Iterable[Route], listener: ListenerInfo) -> Iterator[PlannedRoute]:
-        """Plan the routes of a Service port or a host, for requests that come in there.
+        """Plan the routes of a Service port or a host, for requests that arrive at `listener`.
 
-        A request that may fit several conditions on the path is first looked up without them: it gets the next route of
-        the same rule, which lets it be looked up again.
+        A route can have one path expression; further ones need filter state. A request that may match several is
+        first routed by another route of the same rule, which writes the filter state.
         """
         rule_with_paths: tuple[Key | None, str] | None = None
         for route in routes:
@@ -201,7 +205,7 @@ class Planner:
             rule_with_paths = rule if route.match.other_paths else rule_with_paths
 
     def plan_route(self, route: Route, listener: ListenerInfo) -> PlannedRoute:
-        """Plan one route for requests that come in there."""
+        """Plan one route for requests that arrive at `listener`."""
         origin = str(route.origin) if route.origin else ""
         if route.redirect:
             redirect = complete_redirect(route.redirect, listener)
@@ -222,7 +226,7 @@ class Planner:
         )
 
     def plan_pod(self, ref: PortRef, name: str) -> tuple[RoutePlan, ClusterPlan]:
-        """Plan what leads to one pod of a Service port, the only one that is ready, whatever is said about the Service."""
+        """Plan the route to the only ready pod of a Service port, without the routes of the Service."""
         target = Target(ref=ref, weight=1)
         localities = tuple(self._localities([target]))
         cluster = ClusterPlan(name=name, localities=localities, protocol=self._protocol(target))
@@ -230,7 +234,7 @@ class Planner:
         return RoutePlan(name=name, routes=(PlannedRoute(match=ANY, clusters=(share,)),)), cluster
 
     def _weighted(self, route: Route) -> tuple[tuple[ClusterWeight, ...], int]:
-        """Return the clusters that a route draws between, or the status that answers every request."""
+        """Return the weighted clusters of a route, or the status that answers every request."""
         split = route.split
         statuses = {share.status for share in split.broken}
         if not split.targets and statuses and UNAVAILABLE not in statuses:
@@ -275,10 +279,10 @@ class Planner:
                 yield ClusterWeight(cluster=failing, weight=side.slots)
 
     def _mirrors(self, route: Route) -> Iterator[MirrorPlan]:
-        """Yield a cluster for each mirror, whose copies go to its localities by weight.
+        """Yield the clusters of each mirror; Envoy distributes the copies among their localities by weight.
 
-        Where the backends of a split can't be in one cluster, each gets its fraction for itself: as proxies draw once for
-        all mirrors of a request, one request may then be copied twice, and another not at all.
+        If the backends of a split cannot be in one cluster, each gets its own fraction. Envoy draws one random number
+        for all mirrors of a request, so one request may be copied twice and another not at all.
         """
         for mirror in (item for item in route.mirrors if item.numerator):
             name = names.mirror(mirror.ref, mirror.split)
@@ -309,10 +313,10 @@ class Planner:
 
     def _protocol(self, target: Target) -> Protocol:
         spoken = target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
-        return spoken if spoken.is_http else Protocol.TCP  # what is not looked at is called alike
+        return spoken if spoken.is_http else Protocol.TCP  # Envoy calls all protocols that are not HTTP in the same way
 
     def _fit_together(self, targets: Sequence[Target]) -> bool:
-        """Say whether backends can be in one cluster: it has each address once, or is of one name that is resolved."""
+        """Return whether backends fit into one cluster: no address occurs twice, and a DNS name is the only backend."""
         found = [item for target in targets for item in self._ready.get(target.ref, ())]
         addresses = {(item.address, item.port) for item in found}
         return len(addresses) == len(found) and (len(targets) == 1 or not any(item.resolved for item in found))
@@ -341,9 +345,9 @@ def plan_service_port(
     domain: str = "",
     opaque: Collection[PortRef] = (),
 ) -> tuple[RoutePlan, tuple[ClusterPlan, ...]]:
-    """Decide which clusters the routes of a Service port need; with `domain`, endpoints are called by mutual TLS.
+    """Plan the routes and clusters of a Service port; with `domain`, endpoints are called by mTLS.
 
-    `opaque` are the Service ports whose pods take connections.
+    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
     """
     planner = Planner(table.ref, ready, protocols, domain=domain, opaque=opaque)
     listener = ListenerInfo(scheme="http", port=table.ref.port)
@@ -356,12 +360,12 @@ def _filtered(split: Split) -> bool:
 
 
 def _name(parent: RouteParent, route: Route) -> str:
-    """Name the cluster of a whole split: the routes that share one share its connections and its turns."""
+    """Return the name of a whole split's cluster; routes with the same name share its connections and round robin."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
         return names.rule(
             parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
         )
-    if isinstance(parent, PortRef) and route.name:  # a group may match everything, and is no less apart then
+    if isinstance(parent, PortRef) and route.name:  # apart, even if its group matches all requests
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)
 

@@ -1,4 +1,4 @@
-"""Route configurations, and the spellings of hosts under which clients of the HTTP proxy reach them."""
+"""Render route configurations and the scopes that select them."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
@@ -14,22 +14,22 @@ from headgate.envoy.traffic_stats import route_name_without_cluster
 from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
-RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only what has certainly not reached the application
+RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only failures before the application got the request
 RETRIES = 2
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
 FINEST = 1_000_000
 ORIGINAL_ADDRESS = "x-headgate-address"
-"""A request header within a transparent sidecar: the address and port that its connection was meant for."""
+"""A request header inside a transparent sidecar: the address and port of the connection's original destination."""
 _ANYTHING = (Match(), Match(path=Path(kind="prefix", value="/")))
 _UNMATCHED = "headgate: no route of %s matches this request\n"
 
 
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
-    """Return the routes of one Service port; whoever arrives here means that Service, so every host is right.
+    """Return the routes of one Service port. Every host is accepted, as the listener or scope selected the Service.
 
-    What no route matches is answered here: by itself Envoy takes it for a request to a host that nobody knows, which the
-    HTTP proxy answers in other words (`listeners.proxy_listener`).
+    The last route answers unmatched requests with 404. Otherwise Envoy's own answer would be the one for unknown
+    hosts (`listeners.proxy_listener`).
     """
     host = virtual_host(plan.name, "*", plan.routes, parent=plan.name)
     if not any(planned.match in _ANYTHING for planned in plan.routes):
@@ -40,25 +40,25 @@ def routes(plan: RoutePlan) -> pb.RouteConfiguration:
 
 
 def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.ScopedRouteConfiguration:
-    """Return the routes for connections that were meant for an address, as a scope with its routes in it."""
+    """Return the routes for redirected connections to one address, as a scope with an inline route configuration."""
     found = routes(plan)
     found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
-    found.virtual_hosts[0].name = "all"  # the scope has the name; many proxies hold many of them
-    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # as in routes that come by themselves
+    found.virtual_hosts[0].name = "all"  # the scope has the name; short, as proxies hold thousands
+    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # the default of RDS, but not of inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
 
 
 def configuration(name: str, hosts: Sequence[pb.VirtualHost]) -> pb.RouteConfiguration:
-    """Return virtual hosts as one resource."""
+    """Return a route configuration with the virtual hosts."""
     return pb.RouteConfiguration(name=name, virtual_hosts=hosts)
 
 
 def virtual_host(name: str, domain: str, planned_routes: Iterable[PlannedRoute], *, parent: str) -> pb.VirtualHost:
-    """Return the routes for one host, or for `*`, in their order; what none of them matches is answered with 404.
+    """Return the virtual host of a domain, or of `*`; requests that match no route get 404.
 
-    `parent` names the Service port or the Gateway's port that they are for.
+    `parent` names the Service port or Gateway port of the routes.
     """
     return pb.VirtualHost(
         name=name,
@@ -111,7 +111,7 @@ def _header(header: Header) -> pb.HeaderMatcher:
 
 
 def _regex(pattern: str) -> pb.RegexMatcher:
-    """An empty pattern is sound and matches the empty text; Envoy refuses to read it, and the whole table with it."""
+    """Return a regex matcher. Envoy rejects the whole route table for an empty expression, so `(?:)` stands for it."""
     return pb.RegexMatcher(regex=pattern or "(?:)")
 
 
@@ -122,7 +122,7 @@ def _text(text: Text) -> pb.StringMatcher:
 
 
 def _action(planned: PlannedRoute) -> pb.RouteAction:
-    first, *others = planned.clusters
+    first, *more = planned.clusters
     pushed_down = planned.filters if _filtered(planned) else NO_FILTERS
     action = pb.RouteAction(
         timeout=_duration(planned.timeouts.request),
@@ -134,7 +134,7 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
     )
     if any(item.cluster == MISSING for item in planned.clusters):
         action.cluster_not_found_response_code = pb.RouteAction.ClusterNotFoundResponseCode.INTERNAL_SERVER_ERROR
-    if others or planned.sticky or first.filters != NO_FILTERS:
+    if more or planned.sticky or first.filters != NO_FILTERS:
         weighted = pb.WeightedCluster(
             clusters=[_share(item, pushed_down) for item in planned.clusters],
             use_hash_policy=pb.BoolValue(value=True) if planned.sticky else None,
@@ -146,14 +146,17 @@ def _action(planned: PlannedRoute) -> pb.RouteAction:
 
 
 class Fraction(NamedTuple):
-    """`numerator` of `denominator`, which is one of the three that Envoy has."""
+    """The fraction `numerator`/`denominator`, with one of Envoy's three denominators."""
 
     numerator: int
     denominator: int
 
 
 def fraction(mirror: MirrorPlan) -> Fraction:
-    """Return what Envoy is told (R45, R46): exact hundredths, ten thousandths or millionths, else the nearest of these."""
+    """Return the fraction of requests to copy, as Envoy has it (R45, R46).
+
+    It is exact in hundredths, ten-thousandths or millionths if possible, else rounded to millionths.
+    """
     for denominator in (100, 10_000):
         if mirror.numerator * denominator % mirror.denominator == 0:
             return Fraction(mirror.numerator * denominator // mirror.denominator, denominator)
@@ -161,7 +164,7 @@ def fraction(mirror: MirrorPlan) -> Fraction:
 
 
 def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
-    """Return what copies requests to a mirror; their Host is the one of the request, unless the mirror has its own."""
+    """Return the mirror policy; copies keep the Host header of the request unless the mirror has its own."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
     kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]
@@ -176,13 +179,16 @@ def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
 
 
 def _path(planned: PlannedRoute) -> PathEdit | None:
-    """Return the change of the path. Envoy has none for a share; where that is all requests, it is the route's."""
+    """Return the change of the path.
+
+    Envoy can change it only for a whole route, so a share may have one only if it gets all requests.
+    """
     rewrites = (planned.clusters[0].filters.rewrite if len(planned.clusters) == 1 else None, planned.filters.rewrite)
     return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
 
 
 def _whole(planned: PlannedRoute) -> Filters:
-    """Return the filters that are the route's own: none, when each share has them together with its own."""
+    """Return the filters of the route; none if they are merged into those of each share."""
     return NO_FILTERS if _filtered(planned) else planned.filters
 
 
@@ -214,13 +220,13 @@ def _retries(backend_ms: int) -> pb.RetryPolicy:
 
 
 def _duration(milliseconds: int) -> pb.Duration:
-    """Return a time limit; 0 is none, as how long a request may take is first of all the application's decision."""
+    """Return a timeout; 0 disables it, as the time limit of a request is the application's decision by default."""
     seconds, rest = divmod(milliseconds, 1000)
     return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 
 
 def host_scope(name: str, authority: str, routes_name: str) -> pb.ScopedRouteConfiguration:
-    """Return the scope that sends requests for one `authority` to the named routes."""
+    """Return the scope that maps requests with an `authority` to the named routes."""
     return pb.ScopedRouteConfiguration(name=name, route_configuration_name=routes_name, key=_key(authority))
 
 

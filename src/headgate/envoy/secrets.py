@@ -1,4 +1,4 @@
-"""Certificates, delivered as secrets of their own: a new one touches no listener and no cluster."""
+"""Render certificates as secrets (SDS), so that renewing one changes no listener and no cluster."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from headgate.model.identities import Credential, PrivateText
 
 
 def parts(credential: Credential) -> Iterator[Part]:
-    """Yield what a proxy proves its identity with, and whom it believes."""
+    """Yield a proxy's own certificate and the roots that it trusts."""
     yield Part(SECRET, names.IDENTITY, certificate, (names.IDENTITY, credential.chain, credential.key))
     yield Part(SECRET, names.ROOTS, roots, (names.ROOTS, credential.roots))
 
 
 def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
-    """Return a certificate with its key (PEM). Only the proxy may see it: whoever prints resources leaves it out."""
+    """Return a certificate with its private key (PEM). Code that prints resources must redact it."""
     return pb.Secret(
         name=name,
         tls_certificate=pb.TlsCertificate(
@@ -24,6 +24,6 @@ def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
 
 
 def roots(name: str, certificates: str) -> pb.Secret:
-    """Return the authorities (PEM) that a proxy believes; who a peer is to be, each listener and cluster says itself."""
+    """Return the trusted roots (PEM); listeners and clusters define which identities they accept."""
     trusted = pb.CertificateValidationContext(trusted_ca=pb.DataSource(inline_string=certificates))
     return pb.Secret(name=name, validation_context=trusted)

@@ -1,50 +1,47 @@
-"""How counts get to headgate: each proxy sends the values of its series every few seconds, over the connection that its
-configuration comes by (R85, R97).
+"""Send each proxy's statistics to headgate every few seconds, over the xDS connection (R85, R97).
 
-Values are cumulative: what a report doesn't bring, the next one does, and nothing is lost while headgate is away. Two
-things a receiver must know (docs/metrics.md): a series that nobody used since the last sweep is not sent, and at the next
-sweep it is dropped and begins anew; and a process that ends doesn't report once more.
+Values are cumulative, so a lost report loses nothing. Two things matter to a receiver (docs/metrics.md). A series
+without changes since the last eviction is not sent; the next eviction drops it, and it starts at zero again. A
+process sends no last report when it ends.
 """
 
 from headgate.envoy import pb, traffic_stats
 from headgate.model.latency_buckets import BOUNDS_US
 
-LOCAL_SECONDS = 2  # on one machine, where somebody looks on
-CLUSTER_SECONDS = 5  # thousands of proxies that all report
-SWEEP_SECONDS = 600
-"""Between two sweeps of series that nobody uses. It is how long headgate may be away without missing anything."""
+LOCAL_SECONDS = 2  # on one machine, where users expect current numbers
+CLUSTER_SECONDS = 5  # in a cluster, where thousands of proxies report
+EVICTION_SECONDS = 600
+"""Between two evictions of unused series. Headgate may be away for this long without losing counts."""
 REPORT_TIMEOUT_SECONDS = 10
-POINTS = 500  # in a message: one of a histogram has up to 4 KB, and gRPC's limit is 4 MB
+POINTS = 500  # per message: a histogram's point has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
-"""The attribute of a report that says whose it is."""
+"""The attribute of a report with the node ID of the proxy."""
 STATS_OVERFLOW = "server.stats_overflow."
 UPTIME = "server.uptime"
-"""Sent besides, so that there is a report without traffic too: one that does not name a series says that it was dropped."""
+"""Sent in every report, so that there is one without traffic too. A series that it lacks has been evicted."""
 _SENT = (f"{traffic_stats.PREFIX}.", STATS_OVERFLOW, UPTIME)
 BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
-"""The buckets' bounds as Envoy gets them, in microseconds.
-
-It keeps latencies in bins of two digits (2.0 to 2.1 s), and counts a bin as below a bound that it begins with: at 2 s it
-would count what took 2.09 s. A little below the bound, what counts is what took less than that, and nothing else.
-"""
-_MIRRORS = "cluster.mirror/"  # and the rest of what `names.mirror` says
+"""The histogram bounds for Envoy, in microseconds. Envoy keeps latencies in bins of two digits (2.0 to 2.1 s),
+and counts a bin as below a bound at its beginning: a bound of 2 s would include 2.09 s. With slightly smaller
+bounds, a bucket has exactly the latencies below the nominal bound."""
+_MIRRORS = "cluster.mirror/"  # the prefix of `names.mirror` in statistics
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
 def reports_per_eviction(seconds: int) -> int:
-    """Return how many reports there are between two sweeps where one comes every few `seconds`.
+    """Return how many reports there are between two evictions, with one report every `seconds`.
 
-    A receiver must know just that of its proxies: with more, a series that was dropped seems to go on, and what it counts
-    anew is missing; with less, one that goes on seems to begin anew, and counts twice.
+    A receiver must use exactly this number. With a larger one it would miss that a series was evicted, and lose its
+    new counts. With a smaller one it would take a continued series for a new one, and count it twice.
     """
-    return SWEEP_SECONDS // seconds
+    return EVICTION_SECONDS // seconds
 
 
 def add_stats_sink(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
-    """Let a proxy count, and report every few `seconds` to a `cluster`, in the name of its node id."""
+    """Make a proxy report to a `cluster` every few `seconds`, with its node ID."""
     message.admin.access_log.append(traffic_stats.scope_anchor())
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
-    message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=SWEEP_SECONDS))
+    message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=EVICTION_SECONDS))
     latency = pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.{traffic_stats.LATENCY}")
     message.stats_config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=latency, buckets=BOUNDS))
     message.stats_config.stats_matcher.inclusion_list.patterns.append(
@@ -75,7 +72,7 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
 
 
 def _metric_conversions() -> pb.XdsMatcher:
-    """Return what gives Envoy's counters of copies their names, and leaves out what is for the admin page only."""
+    """Return the matcher that names Envoy's counters of copies, and drops series that the receiver does not need."""
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(traffic_stats.COPIES)),
         (_all(_prefix(_MIRRORS), _suffix(traffic_stats.PENDING_OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),

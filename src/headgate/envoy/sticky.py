@@ -1,8 +1,9 @@
-"""How a proxy knows a user again: what it hashes to a slot (requirements 2.8; the slots are those of the model).
+"""Recognize users, so that each stays on one side of a split: the hash policies (2.8; `model.slots`).
 
-Envoy itself issues a cookie too late: it has drawn a cluster by then. So users with a cookie and users without one have
-two routes. On the second, a filter first makes up an identity, the route is looked up anew by that identity, and the
-response carries it as the cookie, so that the first answer already comes from the user's own side.
+Envoy issues its own session cookies only after it has selected a cluster. So there are two routes: for users with a
+cookie and for users without one. On the second route, a filter first generates an identity, and Envoy selects the
+route again by it. The response sets the identity as a cookie, so even the first response comes from the user's own
+side.
 """
 
 import re
@@ -16,12 +17,12 @@ from headgate.envoy.route_plan import PlannedRoute
 from headgate.model.requests import Header, Text
 from headgate.model.routing import Sticky
 
-COOKIE_DAYS = 30  # longer than a rollout takes; a browser that is closed in between stays on its side
+COOKIE_DAYS = 30  # longer than a rollout, so that users stay on their side even if they close the browser
 _DAY = 24 * 60 * 60
 
 
 def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
-    """Return the routes that a route becomes: two where users get a cookie, else itself."""
+    """Return a route as two, for users with and without the cookie; unchanged if it uses no cookie."""
     if planned.sticky is None or planned.sticky.kind != "cookie":
         return (planned,)
     given = Text(value=rf'(?:.*;\s*)?{re.escape(planned.sticky.name)}="?[^;"]+.*', regex=True)
@@ -30,7 +31,7 @@ def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
 
 
 def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:
-    """Yield what to hash of a request; nothing when users need not stay. Without a key, a request is drawn at random."""
+    """Yield what Envoy hashes of a request; nothing without sticky users. Requests without the key are random."""
     policy, sticky = pb.RouteAction.HashPolicy, planned.sticky
     if sticky is None:
         return
@@ -45,7 +46,7 @@ def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:
 
 
 def issue_cookie(route: pb.Route, sticky: Sticky) -> None:
-    """Let a route make up identities and hand them out."""
+    """Make a route generate identities and set them as cookies."""
     name = sticky.name.replace("%", "%%")
     lifetime = f"Max-Age={COOKIE_DAYS * _DAY}"
     value = f"{name}=%FILTER_STATE({USER_KEY}:PLAIN)%; {lifetime}; Path=/; HttpOnly; SameSite=Lax"

@@ -1,13 +1,13 @@
-"""Live requests of a proxy, for `kubectl traffic tap`: a logger in each connection manager, off unless a user taps.
+"""Record live requests of a proxy for `kubectl traffic tap`: a logger in each connection manager, off by default.
 
-The logger sends a record of each finished request to headgate, over the connection of xDS, for the share of requests that a
-runtime value says: none by itself. The value is a resource of its own (RTDS), so a tap changes no listener and ends no
-connection. A record is a text with a value in each line (`parse_record`); `node_name` of its resource is the proxy. Its fields:
+The logger sends a record of each finished request to headgate, over the xDS connection. A runtime value is the share of
+requests that are recorded. It is a resource of its own (RTDS), so a tap changes no listener and ends no connection. A record
+is a text with one value per line (`parse_record`). `node_name` in its OTLP resource is the proxy. Its fields:
 
 Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
-client's      cluster, place (what the request came to where there is no cluster), pod, backend, route (its object),
-              route_name, source (address of the caller), denied (the mark of a server's refusal)
+client's      cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend, route (its object),
+              route_name, source (address of the caller), denied (the mark of a server's denial)
 server's      port (of the pod), rule (the RBAC policy that allowed the request), verdict, peer (URI of the certificate),
               source (address of the caller's proxy)
 """
@@ -20,7 +20,7 @@ from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.envoy.upstream_tls import DENIED_HEADER
 
 LAYER = "tap"
-"""Names the layer of the runtime, and the resource that is its content."""
+"""The name of the runtime layer, and of the resource with its content."""
 KEY = "headgate.tap"
 ALL_REQUESTS = 1_000_000
 """The share of all requests, in millionths."""
@@ -34,7 +34,8 @@ HEADERS = (
     "x-forwarded-for",
     "x-request-id",
 )
-"""Request headers that a record has. Envoy's loggers take a list, not all; credentials such as `authorization` stay out."""
+"""The request headers in a record. Envoy's loggers need a list. Credentials such as `authorization` are left
+out."""
 FLUSH_MS = 200
 BUFFER_BYTES = 1 << 16
 SEND_SECONDS = 5
@@ -75,7 +76,10 @@ _ABSENT = ("", "-")
 
 
 def parse_record(text: str) -> Mapping[str, str]:
-    """Return the fields of a record that have a value; none of what is no record. No value has a line end in it."""
+    """Return the fields of a record that have a value; empty if the text is not a record.
+
+    Values contain no line breaks.
+    """
     values = text.split("\n")
     fields = _FIELDS.get(values[0], ())
     if len(values) != len(fields):
@@ -85,18 +89,18 @@ def parse_record(text: str) -> Mapping[str, str]:
 
 @cache
 def client_logger() -> pb.AccessLog:
-    """Return the logger of a connection manager that sends requests on."""
+    """Return the logger of a connection manager for outbound requests."""
     return _logger(_CLIENT)
 
 
 @cache
 def server_logger(port: int) -> pb.AccessLog:
-    """Return the logger of a connection manager that takes requests for a port of the proxy's own pod."""
+    """Return the logger of a connection manager for requests to a port of the proxy's own pod."""
     return _logger({**_SERVER, "port": str(port)})
 
 
 def route_metadata(origin: str, name: str) -> pb.Metadata:
-    """Return the metadata of a route: the object that it comes from (`TrafficSplit default/website`), and which one it is."""
+    """Return the metadata of a route: its object (`TrafficSplit default/website`), and the route's name in it."""
     fields = {_ORIGIN: pb.Value(string_value=origin)}
     if name:
         fields[_NAME] = pb.Value(string_value=name)
@@ -104,13 +108,13 @@ def route_metadata(origin: str, name: str) -> pb.Metadata:
 
 
 def runtime_layer() -> pb.RuntimeLayer:
-    """Return the layer of the bootstrap whose content is the tap's."""
+    """Return the bootstrap's runtime layer for the tap."""
     return pb.RuntimeLayer(name=LAYER, rtds_layer=pb.RuntimeLayer.RtdsLayer(name=LAYER, rtds_config=ads()))
 
 
 def runtime_resource(share: int) -> pb.Runtime:
     """Return the content of the layer: the share of requests to record, in millionths."""
-    # The filter reads a whole number, in the denominator of its own default; a FractionalPercent it ignores.
+    # Envoy's filter reads an integer, in the denominator of its default; it ignores a FractionalPercent.
     fields = {KEY: pb.Value(number_value=share)} if share else {}
     return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
 

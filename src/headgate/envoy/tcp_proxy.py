@@ -1,7 +1,7 @@
-"""Ports that are not HTTP: connections are passed on as they come, byte by byte (003; docs/protocols.md).
+"""Render ports that are not HTTP: Envoy forwards their connections as bytes (003; docs/protocols.md).
 
-No listener filter waits for the client's first bytes, so a server that speaks first is heard at once. Clients of the HTTP
-proxy reach the same clusters through CONNECT.
+No listener filter waits for the client's first bytes, so a server that speaks first is reached at once. Clients of
+the HTTP proxy reach the same clusters by CONNECT.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from headgate.model.routing import Endpoint
 CONNECT = "CONNECT"
 TUNNEL_DESTINATION = "x-headgate-tunnel"
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
-ATTEMPTS = 3  # an endpoint that refuses costs the client nothing while another one accepts
+ATTEMPTS = 3  # connection attempts: another endpoint is tried if one refuses
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy by "
     "CONNECT (curl --proxytunnel).\n"
@@ -23,12 +23,12 @@ _REFUSAL = (
 
 
 def listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
-    """Return the listener on a Service's own address that passes connections on."""
+    """Return the listener on a Service's own address that forwards connections."""
     return _listener(name, address(host, port), _chain(shares, traffic_stats.connections(name)))
 
 
 def redirected_listener(name: str, host: str, port: int, shares: tuple[ClusterWeight, ...]) -> pb.Listener:
-    """Return the listener for redirected connections to an address; it is nobody's but the capturing listener's."""
+    """Return the listener for redirected connections to an address; it binds no socket."""
     return listeners.unbound(listener(name, host, port, shares))
 
 
@@ -40,9 +40,10 @@ def pod_listener(name: str, endpoint: Endpoint, share: ClusterWeight) -> pb.List
 
 
 def outbound_listener(name: str, host: str, port: int, share: ClusterWeight) -> pb.Listener:
-    """Return the listener that takes all redirected connections, and hands them to the one of their first address.
+    """Return the listener that accepts all redirected connections.
 
-    What no listener answers to goes to the `share`. A connection that wasn't redirected has no first address: it is closed.
+    It hands each to the listener of its original destination. Connections to addresses without a listener go to
+    `share`. A connection that was not redirected has no original destination and is closed.
     """
     logs = traffic_stats.passthrough_connections(share.cluster) if share.cluster != names.MISSING else ()
     found = _listener(name, address(host, port), _chain((share,), logs))
@@ -60,8 +61,8 @@ def _listener(name: str, where: pb.Address, chain: pb.FilterChain) -> pb.Listene
 
 
 def _chain(shares: tuple[ClusterWeight, ...], logs: Iterable[pb.AccessLog] = ()) -> pb.FilterChain:
-    """Return what passes connections on to one of the clusters, by their weights."""
-    forever = pb.Duration(seconds=0)  # how long a connection may be silent is the application's decision
+    """Return the filter chain that forwards connections to one of the clusters, by weight."""
+    forever = pb.Duration(seconds=0)  # applications decide how long a connection may be idle
     proxy = pb.TcpProxy(stat_prefix="mesh", idle_timeout=forever, max_connect_attempts=pb.UInt32Value(value=ATTEMPTS))
     traffic_stats.log_connections(proxy, logs)
     clusters = shares or NO_CLUSTER
@@ -76,7 +77,7 @@ def _chain(shares: tuple[ClusterWeight, ...], logs: Iterable[pb.AccessLog] = ())
 
 
 def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
-    """Return what clients of the HTTP proxy get: CONNECT opens a connection, a request is told what to do instead."""
+    """Return the routes for clients of the HTTP proxy: CONNECT opens a connection, other requests get 400."""
     service_port = plan.name.partition("/")[2]
     refusal = pb.DirectResponseAction(status=400, body=pb.DataSource(inline_string=_REFUSAL % service_port))
     found = [
@@ -88,9 +89,9 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
 
 
 def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
-    """Return the route that opens a connection to one of the clusters for each CONNECT, by their weights.
+    """Return the route of CONNECT, which opens a connection to one of the clusters, by weight.
 
-    `name` is for those that find no cluster.
+    `name` counts the requests for which there is no cluster.
     """
     tunnel = pb.RouteAction.UpgradeConfig(
         upgrade_type=CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
@@ -116,10 +117,11 @@ def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
 
 
 def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
-    """Return the routes of an HTTP port, and before them what CONNECT does: it leads to the Service's own listener.
+    """Return the routes of an HTTP port, with CONNECT first, which connects to the Service's own listener.
 
-    So what is in the tunnel is seen request by request. Without such a listener (`authority` is empty) each tunnel is a
-    connection to a backend by the weights of the last route: so it is for a sidecar, whose identity must go with it.
+    So Envoy sees the requests in the tunnel. If there is no such listener (`authority` is empty), a tunnel is a
+    connection to a backend, by the weights of the last route. Sidecars have none, because the connection must carry
+    their identity.
     """
     found = http_routes.routes(plan)
     route = connect_route(
@@ -134,7 +136,7 @@ def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration
 
 
 def tunnel_cluster() -> pb.Cluster:
-    """Return the cluster of tunnels to the proxy's own listeners; a header of the route says to which."""
+    """Return the cluster for tunnels to the proxy's own listeners; a header of the route selects the listener."""
     return pb.Cluster(
         name=names.TUNNEL,
         type=pb.Cluster.DiscoveryType.ORIGINAL_DST,

@@ -1,45 +1,45 @@
-"""What proxies count, by access loggers that write statistics: per series, not per request (R84 to R97, D22).
+"""The statistics that proxies count, by access loggers (R84 to R97, D22), and parsers of their attributes.
 
-Whoever calls counts, because it alone knows the pod that answered; the reporting proxy is the source. A server's proxy
-counts what comes in plaintext besides, by the caller's address. The series, and their attributes:
+The caller's proxy counts, because only it knows which pod answered; the proxy that reports is the source. The server's proxy
+counts plaintext too, by the caller's address. The series and their attributes:
 
-mesh.latency      cluster, pod, backend, code, grpc   histogram of microseconds: from a request's first byte to the last
-                                                      of its response, as the client's side has them
-mesh.flagged      cluster, pod, backend, code, grpc   requests that ended with one of Envoy's response flags, or with no
-                                                      response from 200 on
+mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side: from the first byte of
+                                                      a request to the last byte of its response
+mesh.flagged      cluster, pod, backend, code, grpc   requests with one of Envoy's response flags, or without a response
+                                                      status of 200 or above
 mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
-mesh.failed       cluster, pod, backend               those that reached none
-mesh.sent         cluster, pod, backend               bytes from client to server, when a connection ends
-mesh.received     cluster, pod, backend               bytes back
+mesh.failed       cluster, pod, backend               connections that reached no server
+mesh.sent         cluster, pod, backend               bytes from client to server, counted when a connection ends
+mesh.received     cluster, pod, backend               bytes from server to client, counted when a connection ends
 
-mesh.denied       port, source, identity              at a server: connections that its access rules refused
+mesh.denied       port, source, identity              on the server's side: connections that access rules denied
 
-At a server, `port` (of the pod, or `other` where no Service leads to it) and `source` (an address) stand in the place of
-cluster, pod and backend. `identity` is the caller's SPIFFE ID, verified, where it came by mutual TLS.
+Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod, or
+`other` if no Service leads to it. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
 
-`pod` is `namespace/name:port`, then a blank, and the version of TLS where the request or connection went by mutual TLS
-(`parse_pod`); of an endpoint that is no pod, its address or its name in DNS. `backend` is there where it is not the Service
-that `cluster` names (`parse_backend`). `cluster` begins with what `names` can read the Service and its port from, or the Gateway and its
-port: the name of a cluster, or, where there was none, of the listener or the routes that the client had come to
-(`route_name_without_cluster`). It is empty where no Service was meant, `passthrough` for addresses that are nobody's, and `tunnel`
-where what is in a tunnel is counted once more. `pod` and `backend` are empty where there was no server; of one that could
-not be reached, they are the last tried. An attribute without a value is empty, or not there. `code` is for `parse_code`.
+`pod` is `namespace/name:port`, a blank and, with mTLS, the version of TLS (`parse_pod`). For endpoints that are not pods it
+is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`). `cluster`
+begins with a name that `names` can parse to a Service port or Gateway port: that of the cluster or, if there was none, of the
+listener or routes (`route_name_without_cluster`). It is empty if the client named no Service, `passthrough` for unknown
+addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and `backend` are empty if no server was
+tried; if none could be reached, they are those of the last attempt. An attribute without a value is empty or missing. `code`
+is for `parse_code`.
 
-So a request without flags is counted once, in its latency, and each other one in `mesh.flagged`; the latency of one that has
-flags and a whole response is in the histogram too (`Code.is_flagged` says which). A second series for each request would cost
-a proxy 6 % of its processor time (docs/performance.md).
+Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
+`mesh.latency` too if their response is complete (see `Code.is_flagged`). A second series for each request
+would cost a proxy 6 % of its CPU time (docs/performance.md).
 
-Copies of requests (D22) are counted for each endpoint of a mirror's cluster: those that succeed and those that are dropped
-by Envoy itself, those that fail by a logger of the router (`failed_copies`), which passes over all else by its filter.
+Copies of requests (D22) are counted per endpoint of a mirror cluster. Envoy itself counts the copies that succeed and those
+that it drops. A logger of the router counts those that fail (`failed_copies`).
 
-mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies that were answered below 500
-mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   those that were not: 500 and above, or no answer
-mesh.copies_dropped envoy.cluster_name                            copies beyond the limits of a mirror's cluster
+mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies with a response below 500
+mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   copies with a response of 500 or above, or without one
+mesh.copies_dropped envoy.cluster_name                            copies beyond the limits of the mirror cluster
 
-Their cluster is a mirror's, and the hostname is like `pod`.
+The cluster is the mirror cluster, and the hostname has the format of `pod`.
 
-All of them are in one scope, which the bootstrap holds (`scope_anchor`): by itself it would end with the last listener that
-counts in it, and with it every value. So they go on through all changes of listeners, routes, clusters and endpoints.
+All series are in one scope, which the bootstrap keeps alive (`scope_anchor`). Otherwise the scope and all its values would
+end with the last listener that uses it. So values survive changes of listeners, routes, clusters and endpoints.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,50 +58,51 @@ CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received
 DENIED = "denied"
 COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
 COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
-"""Attributes of copies, in Envoy's own words for its own counters."""
-PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's own counter of requests beyond a cluster's limits
+"""Attributes of the counters of copies, with the names that Envoy gives them."""
+PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # of one proxy; beyond that requests are not counted, which is counted (`server.stats_overflow`)
+MAX_COUNTERS = 20_000  # per proxy; `server.stats_overflow` counts what is beyond
 MAX_HISTOGRAMS = 10_000
-LOGGER = "count"  # Envoy finds an extension by the type of its configuration; each listener repeats the name
+LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
-"""Attributes that say between whom, with their values: text, and Envoy's commands."""
+"""The names of attributes, and their values: text with Envoy's command operators."""
 
 _TLS = "%UPSTREAM_TLS_VERSION%"
-_HOSTNAME = "%UPSTREAM_HOST_NAME%"  # Envoy says the address of an endpoint without one
+_HOSTNAME = "%UPSTREAM_HOST_NAME%"  # the address, if the endpoint has no hostname
 _POD = ("pod", f"{_HOSTNAME}{_TLS}")
 _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA_KEY}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
 SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
-"""The endpoint that a request went to."""
+"""The endpoint of a request."""
 UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
-"""What a request came to."""
-_DENIED = f"%RESP({DENIED_HEADER}):1%"  # a server without a sidecar may send any text: one character bounds the series
+"""The cluster and endpoint of a request."""
+_DENIED = f"%RESP({DENIED_HEADER}):1%"  # one character, as servers without a sidecar may send any text
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
-_TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy names them as its client's side does
+_TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy's view: received from the client, sent to it
 _IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
 _NOT_ALLOWED = "SAN matcher"
-"""In Envoy's words for a handshake that failed because of the client's identity; its certificate was verified before."""
+"""Part of Envoy's failure reason if the identity of a client with a valid certificate is not allowed."""
 _UNREACHED_FLAGS = ("UH", "URX", "UO", "NC")
-"""Why a connection reached no server. UF alone is not the end: another try may have succeeded, and it stays."""
-_FIRST_RESPONSE = 200  # below is none, or an upgrade, whose end says how long it was used
+"""Response flags of a connection that reached no server. UF is not among them: it stays after a successful
+retry."""
+_FIRST_RESPONSE = 200  # below: no response, or an upgrade, whose duration is not a latency
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-_DENIED_MARK = "t"  # how the value of the header begins
+_DENIED_MARK = "t"  # the first character of the header's value
 
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
-"""Flags of a response that has not come to its end, and not because its client went away (`DC`)."""
+"""Response flags of an incomplete response, unless the client disconnected (`DC`)."""
 
 
 class Code(NamedTuple):
-    """What became of a request. `status` is 0 without a response; `flags` are Envoy's words for what went wrong.
+    """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags.
 
-    `marked`: the response says that access rules refused the request.
+    `marked`: the response has the header of a denial by access rules.
     """
 
     status: int
@@ -110,28 +111,28 @@ class Code(NamedTuple):
 
     @property
     def is_flagged(self) -> bool:
-        """Whether `mesh.flagged` counts the request, not its latency."""
+        """Whether the request counts in `mesh.flagged`, not in `mesh.latency`."""
         return bool(self.flags) or self.status < _FIRST_RESPONSE
 
     def is_denied(self, grpc: str = "") -> bool:
-        """Return whether access rules refused the request: the mark counts only with the status of a refusal."""
+        """Return whether access rules denied the request: the mark counts only with the status of a denial."""
         return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
 
     @property
     def complete_status(self) -> int:
-        """The status of a response that came as a whole; 0 without one, and of one that broke off.
+        """The status of a complete response; 0 without a response and for an incomplete one.
 
-        The status of an answer from 500 on stays: it is a failure already, and proxies answer so in full why they had no
-        other. That of an upgrade stays too: it is used until it ends, in whatever way.
+        A status of 500 or above stays: it is a failure already, and proxies send such responses in full. That of an
+        upgrade stays too, because an upgraded connection may end in any way.
         """
         is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
         return 0 if is_answer and self.flags & INCOMPLETE_FLAGS else self.status
 
 
 def parse_code(text: str) -> Code:
-    """Read the attribute `code`: the status, and behind it Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
+    """Parse the attribute `code`: the status, then Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
 
-    The mark of a refusal stands at the end, as in `403-t`. A server without a sidecar may write any other character there.
+    The mark of a denial is at the end, as in `403-t`. A server without a sidecar may send any other character there.
     """
     rest = text.lstrip("0123456789")
     status = int(text.removesuffix(rest) or 0)
@@ -142,7 +143,7 @@ def parse_code(text: str) -> Code:
 
 
 class PodPort(NamedTuple):
-    """A server: a pod (`namespace/name`) and its port, and whether it was called by mutual TLS."""
+    """A server: its pod (`namespace/name`) and port, and whether it was called by mTLS."""
 
     pod: str
     port: int
@@ -153,9 +154,9 @@ NO_POD = PodPort("", 0, secured=False)
 
 
 def parse_pod(text: str) -> PodPort:
-    """Read the attribute `pod`: `namespace/name:port`, and behind a blank the version of TLS. All may be missing.
+    """Parse the attribute `pod`: `namespace/name:port`, a blank and the version of TLS; each may be missing.
 
-    In place of a pod, an endpoint that is none has its address, or its name in DNS.
+    Endpoints that are not pods (an address or a DNS name) give `NO_POD`.
     """
     address, _, version = text.partition(" ")
     pod, _, port = address.partition(":")
@@ -163,15 +164,15 @@ def parse_pod(text: str) -> PodPort:
 
 
 def parse_cluster(text: str) -> PortRef | None:
-    """Read the attribute `cluster`: the Service port that was called, if one was."""
+    """Parse the attribute `cluster`: return the Service port that was called; None if there was none."""
     try:
         return names.parse(text)
-    except ValueError:  # no name of ours
+    except ValueError:  # not a name of headgate's resources
         return None
 
 
 def parse_backend(attributes: Mapping[str, str]) -> str:
-    """Return the backend that the attributes of a series name: the Service of the cluster, unless they say another one."""
+    """Return the backend in the attributes of a series; by default, the Service of the cluster."""
     said = attributes.get("backend", "")
     if said or not attributes.get("pod"):
         return said
@@ -180,14 +181,14 @@ def parse_backend(attributes: Mapping[str, str]) -> str:
 
 
 def route_name_without_cluster(parent: str) -> str:
-    """Return the name of a route that may find no cluster, so that its requests are counted by the `parent` of its routes.
+    """Return the name of a route that may find no cluster, so that its requests are counted for `parent`.
 
-    It comes before the cluster's name where there is one.
+    Loggers write it before the name of the cluster.
     """
     return f"{parent}/"
 
 
-# --- a client's side
+# --- the client's side
 
 
 def requests() -> list[pb.AccessLog]:
@@ -196,9 +197,9 @@ def requests() -> list[pb.AccessLog]:
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
-    """Return the loggers of one that takes CONNECT too; it must log when a tunnel is there, not only when it ends.
+    """Return the loggers of a connection manager that accepts CONNECT; tunnels count as connections.
 
-    What is in a tunnel is a connection.
+    It must flush its log when a tunnel is established, not only when it ends.
     """
     tunnel, kinds = _method_is_connect(), pb.AccessLogType
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
@@ -214,7 +215,7 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
 
 
 def failed_copies() -> pb.AccessLog:
-    """Return the logger of a router for copies of requests that fail, named as Envoy names those that succeed."""
+    """Return the router's logger of failed copies, with the attribute names of Envoy's counters of copies."""
     answered = (
         _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
         _status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE),
@@ -225,56 +226,56 @@ def failed_copies() -> pb.AccessLog:
 
 
 def connections(name: str) -> list[pb.AccessLog]:
-    """Return the loggers of a listener that passes connections on (`log_connections`)."""
+    """Return the loggers of a TCP listener (`log_connections`)."""
     return _connections((_CLUSTER, *SERVER_ATTRIBUTES), failed=(("cluster", name), *SERVER_ATTRIBUTES))
 
 
 def passthrough_connections(name: str) -> list[pb.AccessLog]:
-    """Return those of the listener that passes connections on to whatever address they were meant for: that is no attribute."""
+    """Return the loggers of the listener for unknown addresses; the address is no attribute."""
     return _connections((("cluster", name),))
 
 
 def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
-    """Return those of a listener for one server, whose cluster knows an address and nothing else about it.
+    """Return the loggers of a listener for one endpoint, whose cluster does not name it.
 
-    `pod` is as in `clusters.pod_and_port`.
+    `pod` has the format of `clusters.pod_and_port`.
     """
     known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
-    attributes = tuple((tag, text) for tag, text in known if text)  # Envoy refuses an empty text
+    attributes = tuple((tag, text) for tag, text in known if text)  # Envoy rejects an empty value
     return _connections(attributes)
 
 
 def log_connections(proxy: pb.TcpProxy, loggers: Iterable[pb.AccessLog]) -> None:
-    """Let connections be counted: when they have reached a server, and when they end."""
+    """Add the loggers to a TCP proxy; they run when a connection reaches a server, and when it ends."""
     proxy.access_log.extend(loggers)
     if proxy.access_log:
         options = pb.TcpProxy.TcpAccessLogOptions(flush_access_log_on_connected=True)
         proxy.access_log_options.CopyFrom(options)
 
 
-# --- a server's side
+# --- the server's side
 
 
 def plaintext_requests(port: str) -> list[pb.AccessLog]:
-    """Return the loggers for requests that no proxy has counted: whoever has one comes by mutual TLS."""
+    """Return the loggers of plaintext requests. mTLS requests are counted by the caller's proxy."""
     return _requests(_plaintext_source(port))
 
 
 def plaintext_connections(port: str) -> list[pb.AccessLog]:
-    """Return the same for connections."""
+    """Return the loggers of plaintext connections."""
     return _connections(_plaintext_source(port))
 
 
 def denied_connections(port: str) -> list[pb.AccessLog]:
-    """Return the loggers of a chain whose connections are all refused: access rules allow no client that comes to it."""
+    """Return the loggers of a filter chain that denies all connections."""
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
     return [_logger([_counter(DENIED, (*_plaintext_source(port), _IDENTITY))], ended)]
 
 
 def denied_handshakes() -> pb.AccessLog:
-    """Return the logger of a listener for clients whose verified identity its access rules do not allow.
+    """Return the logger of handshakes that failed because access rules do not allow the client's identity.
 
-    The handshake fails then, so no filter of a chain sees the connection.
+    It belongs to the listener, because no filter chain sees such a connection.
     """
     attributes = (*_plaintext_source("%DOWNSTREAM_LOCAL_PORT%"), _IDENTITY)
     refused = cel_filter(f'connection.transport_failure_reason.contains("{_NOT_ALLOWED}")')
@@ -282,7 +283,7 @@ def denied_handshakes() -> pb.AccessLog:
 
 
 def _plaintext_source(port: str) -> Attributes:
-    # The address of the connection: headers may say anything.
+    # The address of the connection, as clients can forge headers.
     return ("port", port), ("source", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%")
 
 
@@ -290,7 +291,7 @@ def _plaintext_source(port: str) -> Attributes:
 
 
 def scope_anchor() -> pb.AccessLog:
-    """Return a logger that never logs and always is there, so that the scope is."""
+    """Return a logger that never logs; its only purpose is to keep the scope alive."""
     return _logger([], _of_kind(pb.AccessLogType.UdpSessionEnd))
 
 
@@ -305,22 +306,22 @@ def _requests(attributes: Attributes, *filters: pb.AccessLogFilter) -> list[pb.A
         value_format=_WHOLE,
     )
     answered = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
-    others = (
+    flagged_filters = (
         _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
         pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter()),
     )
-    flagged = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=others))
+    flagged = pb.AccessLogFilter(or_filter=pb.OrFilter(filters=flagged_filters))
     return [_logger([latency], *filters, answered), _logger([_counter(FLAGGED, attributes)], *filters, flagged)]
 
 
 def _connections(attributes: Attributes, failed: Attributes = ()) -> list[pb.AccessLog]:
     connected = _of_kind(pb.AccessLogType.TcpUpstreamConnected)
     ended = _of_kind(pb.AccessLogType.TcpConnectionEnd)
-    nowhere = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNREACHED_FLAGS))
+    unreached = pb.AccessLogFilter(response_flag_filter=pb.ResponseFlagFilter(flags=_UNREACHED_FLAGS))
     return [
         _logger([_counter(CONNECTIONS, attributes)], connected),
         _logger(_bytes(attributes), ended),
-        _logger([_counter(FAILED, failed or attributes)], ended, nowhere),
+        _logger([_counter(FAILED, failed or attributes)], ended, unreached),
     ]
 
 
@@ -365,7 +366,7 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
 
 
 def cel_filter(expression: str) -> pb.AccessLogFilter:
-    """Return a filter by an expression of the Common Expression Language over Envoy's attributes."""
+    """Return an access log filter by a CEL expression over Envoy's attributes."""
     name = "cel"
     config = pb.pack(pb.ExpressionFilter(expression=expression))
     return pb.AccessLogFilter(extension_filter=pb.ExtensionFilter(name=name, typed_config=config))

@@ -1,8 +1,8 @@
-"""Between proxies. Mutual TLS towards endpoints (R74, R76): who must answer, and how a cluster tells its endpoints apart.
+"""Upstream mTLS between proxies (R74, R76): which identity an endpoint must prove.
 
-An endpoint or its locality names its peer in metadata, and its cluster has a transport socket for each. Whatever it names
-that its cluster doesn't know is called by TLS as well, as the first of the peers: an update that is half there may fail a call
-and never sends it in plaintext. Plaintext is only for endpoints that say so.
+An endpoint or its locality names its peer in metadata, and its cluster has a transport socket for each peer. If the
+cluster does not know a peer, it uses the TLS of its first peer. So a partial update may fail a request, but never
+sends it in plaintext. Plaintext is used only for endpoints whose metadata asks for it.
 """
 
 from collections.abc import Iterator
@@ -11,20 +11,24 @@ from headgate.envoy import names, pb
 from headgate.envoy.config_source import ads
 from headgate.resources.meta import Value
 
-MATCH_METADATA = "envoy.transport_socket_match"  # Envoy's own key of an endpoint's metadata
+MATCH_METADATA = "envoy.transport_socket_match"  # the key of endpoint metadata that Envoy reads
 PEER_FIELD = "headgate"
 PLAINTEXT = "plaintext"
-MESH_ALPN = "headgate"  # by which a port that is not HTTP knows the mesh's TLS from its application's
+MESH_ALPN = "headgate"  # distinguishes mTLS from the application's own TLS on ports that are not HTTP
 UNREACHED_HEADER = "x-headgate-unreached"
-"""A response header of a server's proxy: the application has certainly not seen the request, so the caller's proxy may
-try another pod."""
+"""A response header of the server's proxy: the application has not received the request, so the caller's proxy
+may retry."""
 DENIED_HEADER = "x-headgate-denied"
-"""A response header of a server's proxy: access rules refused the request. The caller's proxy counts it apart."""
-_TLS, _RAW = "tls", "raw"  # Envoy finds both by the type of their configuration; each cluster repeats the names
+"""A response header of the server's proxy: access rules denied the request. The caller's proxy counts it
+separately."""
+_TLS, _RAW = "tls", "raw"  # short, as each cluster repeats them; Envoy identifies both by their type
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True):
-    """Who must answer (SPIFFE ID), and the server name by which the Service port is meant. `opaque`: it is not HTTP."""
+    """The identity (SPIFFE ID) that an endpoint must prove, and the SNI that names the Service port.
+
+    `opaque`: the port is not HTTP.
+    """
 
     identity: str
     server_name: str
@@ -32,20 +36,20 @@ class Peer(Value, frozen=True, kw_only=True, order=True):
 
     @property
     def key(self) -> str:
-        """Name it within a cluster."""
+        """The key of the peer in endpoint metadata."""
         return f"{self.server_name} {self.identity}"
 
 
 def peer_metadata(peer: Peer | None) -> pb.Struct:
-    """Return what an endpoint says about its transport, in a cluster that has peers."""
+    """Return the metadata that selects the transport socket of a peer; plaintext for None."""
     return pb.Struct(fields={PEER_FIELD: pb.Value(string_value=peer.key if peer else PLAINTEXT)})
 
 
 def add_transport_sockets(cluster: pb.Cluster, peers: tuple[Peer, ...]) -> None:
-    """Give a cluster a transport socket for each peer, and one for endpoints in plaintext.
+    """Add a transport socket for each peer to a cluster, and one for endpoints in plaintext.
 
-    The first peer's is what the cluster has for all that match nothing, which serves the peer itself too: each TLS socket
-    costs a proxy 16 KiB.
+    The socket of the first peer is the cluster's default. It needs no match of its own, which saves 16 KiB per
+    cluster.
     """
     cluster.transport_socket_matches.extend(_matches(peers))
     cluster.transport_socket.CopyFrom(transport_socket(peers[0]))
@@ -61,7 +65,7 @@ def _matches(peers: tuple[Peer, ...]) -> Iterator[pb.Cluster.TransportSocketMatc
 
 
 def transport_socket(peer: Peer) -> pb.TransportSocket:
-    """Return mutual TLS with a peer: TLS 1.3, with the proxy's own certificate, and with exactly that SPIFFE ID."""
+    """Return mTLS with a peer: TLS 1.3, the proxy's own certificate, and exactly the peer's SPIFFE ID."""
     newest = pb.TlsParameters.TlsProtocol.TLSv1_3
     exactly = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=peer.identity)
@@ -72,9 +76,11 @@ def transport_socket(peer: Peer) -> pb.TransportSocket:
     )
     context = pb.UpstreamTlsContext(
         sni=peer.server_name,
-        max_session_keys=pb.UInt32Value(value=0),  # resumed, a session tells the server no more who calls
+        max_session_keys=pb.UInt32Value(
+            value=0
+        ),  # in a resumed session the server would not see the client's certificate
         common_tls_context=pb.CommonTlsContext(
-            # Envoy's clients stop at TLS 1.2 by themselves: the maximum must be said too.
+            # Envoy's clients default to at most TLS 1.2, so the maximum is needed too.
             tls_params=pb.TlsParameters(tls_minimum_protocol_version=newest, tls_maximum_protocol_version=newest),
             tls_certificate_sds_secret_configs=[pb.SdsSecretConfig(name=names.IDENTITY, sds_config=ads())],
             combined_validation_context=combined,

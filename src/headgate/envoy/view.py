@@ -1,7 +1,4 @@
-"""What one proxy sees of the mesh.
-
-`MeshView` is what all proxies of one kind see, Service by Service, with the indexes that this takes. `View` is one proxy.
-"""
+"""What proxies see of the mesh: `MeshView` for all proxies of one kind, `View` for one proxy."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -28,18 +25,18 @@ from headgate.model.routing import (
 from headgate.resources.meta import Value
 
 AllowedSources = frozenset[str] | None
-"""The identities that may call a Service; none are all."""
-SIDECAR = "sidecar"  # begins the ids of sidecars: sidecar/<namespace>/<pod>
-OUTBOUND_PORT = 15001  # where a sidecar takes what its application sends: redirected, or as an HTTP proxy
-INBOUND_PORT = 15006  # where a transparent sidecar takes what is redirected from other pods
-TRANSPARENT_UID = 1337  # the user of a transparent sidecar, by which the redirection knows it
+"""The identities that may call a Service; None if all may."""
+SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
+OUTBOUND_PORT = 15001  # of a sidecar: redirected outbound connections, or the HTTP proxy
+INBOUND_PORT = 15006  # of a transparent sidecar: redirected inbound connections
+TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
 
 
 class Node(Value, frozen=True, kw_only=True):
-    """A proxy. A gateway listens on every Service address and is an HTTP proxy besides; a sidecar is for one `workload`.
+    """A proxy. A gateway listens on all Service addresses and is an HTTP proxy too; a sidecar serves one `workload`.
 
-    `proxy_address` and `proxy_port` are where it is that proxy; `try_socket` is the path of the unix socket for `headgate try`,
-    empty where it has none.
+    `proxy_address` and `proxy_port` are the address of the HTTP proxy. `try_socket` is the path of the unix socket
+    for `headgate try`, empty if there is none.
     """
 
     id: str
@@ -51,7 +48,7 @@ class Node(Value, frozen=True, kw_only=True):
 
 
 class ProxyKind(NamedTuple):
-    """What decides which resources proxies have in common: `proxy` for an HTTP proxy, `secured` with a certificate."""
+    """Which resources proxies share: those of an HTTP proxy (`http_proxy`), and those with a certificate."""
 
     role: Literal["gateway", "sidecar"]
     http_proxy: bool
@@ -59,14 +56,14 @@ class ProxyKind(NamedTuple):
 
     @property
     def is_redirected(self) -> bool:
-        """Whether connections are redirected to the proxy, whatever their address: so it is for a transparent sidecar."""
+        """Whether the proxy gets redirected connections, as transparent sidecars do."""
         return self.role == SIDECAR and not self.http_proxy
 
 
 class ServiceSettings(NamedTuple):
-    """What the resources of every Service depend on.
+    """The settings that the resources of every Service depend on.
 
-    `tls_domain` is the domain of server names where endpoints with an identity are called by mutual TLS; else empty.
+    `tls_domain` is the domain in SNI if endpoints with an identity are called by mTLS, else empty.
     """
 
     kind: ProxyKind
@@ -76,7 +73,7 @@ class ServiceSettings(NamedTuple):
 
 
 class MeshSettings(NamedTuple):
-    """What of a mesh the own resources of every proxy depend on.
+    """The settings of a mesh that each proxy's own resources depend on.
 
     `has_ipv6` says whether a Service has an IPv6 address.
     """
@@ -91,7 +88,8 @@ class MeshSettings(NamedTuple):
 class Backend(NamedTuple):
     """A Service port that routes lead to.
 
-    `protocol` is what its own port says, `spoken` how its pods are called: by that, or by what they take from a root.
+    `protocol` is that of its own port. Its pods are called with `pod_protocol`, which differs if they serve a split's
+    root with another protocol.
     """
 
     ref: PortRef
@@ -101,7 +99,7 @@ class Backend(NamedTuple):
 
 
 class Backends:
-    """The backends of some routes, as the planner looks them up."""
+    """Indexes of backends by Service port, for the planner."""
 
     def __init__(self, backends: Iterable[Backend]) -> None:
         found = tuple(backends)
@@ -112,10 +110,10 @@ class Backends:
 
 
 class PortView(NamedTuple):
-    """A Service port with everything that its resources are made of.
+    """A Service port and everything that its resources depend on.
 
-    `address` is where the proxy listens for it, empty where it does not. `proxied` are the pods that clients of the HTTP
-    proxy may call by their own addresses, `pods` those that clients without a proxy do.
+    `address` is where the proxy listens for it, empty if it does not. `proxy_pods` are the pods that clients of the
+    HTTP proxy may call by their own addresses, `direct_pods` those for clients with redirected connections.
     """
 
     table: RouteTable
@@ -126,7 +124,7 @@ class PortView(NamedTuple):
 
 
 class ServiceView(NamedTuple):
-    """A Service with everything that its resources are made of."""
+    """A Service and everything that its resources depend on."""
 
     front: Frontend
     ports: tuple[PortView, ...]
@@ -134,7 +132,7 @@ class ServiceView(NamedTuple):
 
 
 class GatewayView(NamedTuple):
-    """A port of a Gateway with everything that its resources are made of."""
+    """A port of a Gateway and everything that its resources depend on."""
 
     port: GatewayPort
     backends: tuple[Backend, ...]
@@ -152,7 +150,7 @@ class MeshView:
         )
 
     def services(self) -> Iterator[ServiceView]:
-        """Yield every Service."""
+        """Yield all Services."""
         fronts = {front.service: front for front in self.mesh.frontends}
         tables: dict[str, list[RouteTable]] = defaultdict(list)
         for table in self.mesh.tables:
@@ -161,17 +159,17 @@ class MeshView:
             yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
     def gateways(self) -> Iterator[GatewayView]:
-        """Yield the ports of Gateways: the gateway alone serves them."""
+        """Yield the ports of Gateways; none for sidecars."""
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
             routes = [route for host in port.hosts for route in host.routes]
             yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.settings)
 
     @cached_property
     def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
-        """Who sees each Service (D21); nothing where every proxy of this kind sees all of them.
+        """The identities that see each Service (D21); None if all proxies of this kind see all Services.
 
-        A transparent sidecar that passes on unknown addresses would call a Service that it does not see in plaintext, past
-        the proxies, instead of being refused by them.
+        A transparent sidecar that forwards unknown addresses sees all of them. Otherwise it would call a Service that
+        it does not see in plaintext, past the proxies, instead of being denied.
         """
         passes_on = self.kind.is_redirected and self.mesh.passthrough
         return allowed_sources(self.mesh) if self.mesh.scoped and self.kind.role == SIDECAR and not passes_on else None
@@ -218,9 +216,9 @@ class MeshView:
 
     @cached_property
     def _addresses(self) -> Mapping[PortRef, str]:
-        """Where the proxy listens for each Service port; not those that it can't bind or that have no address.
+        """The address on which the proxy listens for each Service port; missing if it listens nowhere.
 
-        A sidecar that is an HTTP proxy listens on none of them: they are the gateway's.
+        An explicit sidecar listens on none of them: they are the gateway's.
         """
         redirected = self.kind.is_redirected
         if self.kind.role == SIDECAR and not redirected:
@@ -234,9 +232,9 @@ class MeshView:
 
     @cached_property
     def _direct_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-        """The endpoints that clients connect to themselves: those of Services without an address, each of them once.
+        """The endpoints that clients call by their addresses: those of Services without an address, each once.
 
-        Of two Services with one endpoint the first counts.
+        If two Services have the same endpoint, the first one gets it.
         """
         taken = {(address, ref.port) for ref, address in self._addresses.items()}
         found: dict[PortRef, tuple[Endpoint, ...]] = {}
@@ -249,9 +247,9 @@ class MeshView:
 
 
 class View(NamedTuple):
-    """One proxy. `workload` is the pod whose sidecar it is; none for a gateway, and when the pod is gone.
+    """One proxy. `workload` is the sidecar's pod; None for a gateway and if the pod is gone.
 
-    `credential` is what it proves its identity with; without one it calls every endpoint in plaintext.
+    `credential` is its certificate; without one it calls every endpoint in plaintext.
     """
 
     node: Node
@@ -261,7 +259,7 @@ class View(NamedTuple):
 
     @property
     def kind(self) -> ProxyKind:
-        """With which other proxies it has resources in common."""
+        """The kind of the proxy: it shares resources with proxies of the same kind."""
         return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
 
     @property
@@ -276,13 +274,13 @@ class View(NamedTuple):
 
 
 def mesh_settings(mesh: Mesh) -> MeshSettings:
-    """Return what of a mesh the own resources of every proxy depend on."""
+    """Return the settings of a mesh that each proxy's own resources depend on."""
     has_ipv6 = any(":" in front.address for front in mesh.frontends)
     return MeshSettings(mesh.domain, mesh.trust_domain, mesh.passthrough, mesh.scoped, has_ipv6)
 
 
 def sidecar(workload: Workload) -> Node:
-    """Return the proxy of a workload."""
+    """Return the sidecar of a workload."""
     explicit = workload.capture == "explicit"
     return Node(
         id=f"{SIDECAR}/{workload.name}",
@@ -299,19 +297,19 @@ def client_namespace(node: Node) -> str:
 
 
 def pod_of(node_id: str) -> str:
-    """Return the pod (`namespace/name`) whose sidecar a proxy is; empty for a gateway."""
+    """Return the pod (`namespace/name`) of a sidecar; empty for a gateway."""
     kind, _, pod = node_id.partition("/")
     return pod if kind == SIDECAR else ""
 
 
 def namespaced_name(node_id: str) -> tuple[str, str]:
-    """Return the namespace and name by which users know a proxy: its pod's; a gateway is in `headgate-system`."""
+    """Return the namespace and name that users know: those of a sidecar's pod; a gateway is in `headgate-system`."""
     namespace, _, name = pod_of(node_id).partition("/")
     return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id)
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:
-    """Return what a proxy sees of the mesh; a gateway sees all of it."""
+    """Return the view of a proxy; a gateway sees the whole mesh."""
     found = None
     if node.role == SIDECAR:
         known = mesh.workloads  # sorted by name
@@ -325,10 +323,10 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
 
 
 def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
-    """Return the identities that may call each Service (`namespace/name`) for one request or connection at least.
+    """Return the identities that may call each Service (`namespace/name`) with at least one request or connection.
 
-    A split may be called by the callers of any of its backends. A Service without endpoints may be called by all, so that
-    callers see the 503.
+    A split may be called by the allowed sources of any backend. A Service without endpoints may be called by all, so
+    that callers get 503.
     """
     closed = dict(_closed(mesh.workloads))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
@@ -341,7 +339,7 @@ def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
 
 
 def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield the identities that a port of a closed workload lets in, by the workload's name and by its address."""
+    """Yield the allowed identities of each port of closed workloads, by the workload's name and by its address."""
     for item in workloads:
         if item.access.closed:
             known = frozenset(source for grant in item.access.grants for source in grant.sources)
@@ -349,7 +347,7 @@ def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], fr
 
 
 def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Iterator[list[Endpoint]]:
-    """Yield the endpoints that each route leads to; without routes there are none."""
+    """Yield the endpoints of each route; one empty list if there are no routes."""
     if not table.routes:
         yield []
     for route in table.routes:

@@ -1,1 +1,1 @@
-"""How a pod's network hands its TCP connections to the pod's own proxy, without the application's knowledge."""
+"""Redirect a pod's TCP connections to its transparent sidecar, without changes to the application."""

@@ -1,4 +1,4 @@
-"""What the redirection leaves alone, read from the text of options."""
+"""Parse the options that exclude connections from redirection."""
 
 from collections.abc import Callable
 from ipaddress import ip_network
@@ -10,7 +10,7 @@ from headgate.resources.meta import Value
 
 T = TypeVar("T")
 LARGEST_PORT = 65_535
-LARGEST_USER = 2**32 - 2  # the last number means nobody
+LARGEST_USER = 2**32 - 2  # the kernel reserves 2**32 - 1 as invalid
 INBOUND_PORTS = "excluded-inbound-ports"
 OUTBOUND_PORTS = "excluded-outbound-ports"
 ADDRESSES = "excluded-addresses"
@@ -18,9 +18,9 @@ USERS = "excluded-users"
 
 
 class Exclusions(Value, frozen=True, kw_only=True):
-    """What is not redirected besides what never is; `excluded_addresses` are CIDRs of either family.
+    """Ports, addresses and users whose connections are not redirected; `excluded_addresses` are IPv4 and IPv6 CIDRs.
 
-    Inbound ports are the pod's own, outbound ports those of whom it calls; users are numbers (uid).
+    Inbound ports are the pod's own, outbound ports those of destinations. Users are numeric (uid).
     """
 
     excluded_inbound_ports: tuple[int, ...] = ()
@@ -32,11 +32,11 @@ class Exclusions(Value, frozen=True, kw_only=True):
 def parse_exclusions(
     *, inbound_ports: str = "", outbound_ports: str = "", addresses: str = "", users: str = ""
 ) -> Exclusions:
-    """Read lists that are separated by commas; an empty text is an empty list. Raises DecodeError with every mistake."""
+    """Parse comma-separated lists; an empty text is an empty list. Raises DecodeError with every mistake."""
     causes: list[Cause] = []
 
     def take(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-        found: dict[T, None] = {}  # each once, in the order of the text
+        found: dict[T, None] = {}  # without duplicates, in the order of the text
         for item in filter(None, map(str.strip, text.split(","))):
             try:
                 found[parse(item)] = None
@@ -64,8 +64,8 @@ def _port(text: str) -> int:
 def _inbound_port(text: str) -> int:
     port = _port(text)
     if port in {INBOUND_PORT, OUTBOUND_PORT}:
-        # Who reached them directly would be a client of the proxy's outbound side, or choose where the inbound side calls.
-        raise ValueError(f"{port} is the sidecar's own port, and is closed to other pods: leave it out")
+        # A client that reached them directly could use the sidecar's outbound side, or choose its inbound destination.
+        raise ValueError(f"{port} is the sidecar's own port, which stays closed to other pods; remove it from the list")
     return port
 
 

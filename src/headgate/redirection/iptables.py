@@ -1,7 +1,7 @@
-"""Brings the rules into the kernel's tables of the network namespace that it runs in, and takes them out again.
+"""Apply the redirection rules to the kernel's tables of the current network namespace, and remove them.
 
-Each family is one transaction, so a pod never has half of its rules. A namespace without IPv6 has no rules for it; one
-with IPv6 gets them or the command fails, for what is not redirected would go past mutual TLS.
+Each IP family is one transaction, so a pod never has half of its rules. A namespace without IPv6 gets no IPv6 rules.
+With IPv6, the command fails if it cannot add them, as connections that are not redirected would bypass mTLS.
 """
 
 import errno
@@ -26,7 +26,7 @@ from headgate.redirection.rules import (
     update_transaction,
 )
 
-VARIANTS = ("", "-nft", "-legacy")  # first what the system is set up for
+VARIANTS = ("", "-nft", "-legacy")  # the system's default first
 TIMEOUT_S = 20
 SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
@@ -40,7 +40,7 @@ class RedirectionError(HeadgateError):
 
 
 class Table(NamedTuple):
-    """A family's nat table as one of the programs sees it: `program` is a path, `saved` what iptables-save prints."""
+    """The nat table of one IP family: the path of the program that reads it, and its iptables-save output."""
 
     family: str
     program: str
@@ -48,7 +48,7 @@ class Table(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was done for a family, and by which program."""
+    """Whether the rules of one IP family were changed, and by which program."""
 
     family: str
     program: str
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 def apply(wanted: Rules) -> tuple[Outcome, ...]:
-    """Put the rules in force, in place of those of an earlier time, and read them back. Raises RedirectionError."""
+    """Apply the rules, replace those of an earlier run, and verify them. Raises RedirectionError."""
     _reject_host_network()
     tables = _tables()
     if len(tables) > 1:
@@ -65,7 +65,7 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
 
 
 def clean() -> tuple[Outcome, ...]:
-    """Take away what `apply` added, by whichever program it was, and nothing else. Raises RedirectionError."""
+    """Remove the rules that `apply` added, with all programs that can read them. Raises RedirectionError."""
     _reject_host_network()
     bases = _bases()
     outcomes = tuple(_clean(table) for base in bases for table in _readable_tables(base))
@@ -75,10 +75,11 @@ def clean() -> tuple[Outcome, ...]:
 
 
 def _change_loopback(request: int, *, but: int) -> None:
-    """Give `lo` the address from which the proxy's inbound side calls the application over IPv6, or take it away.
+    """Add or remove the `lo` address from which the proxy's inbound side calls the application over IPv6.
 
-    IPv4's loopback has 16 million addresses (127.0.0.6 is used). IPv6's has a single one, which says nothing about who
-    calls; no other machine can reach an address that is added to `lo`. `but` is the error that means: so already.
+    IPv4's loopback has 16 million addresses (127.0.0.6 is used). IPv6's has one, which does not identify the proxy.
+    Other machines cannot reach an address that is added to `lo`. `but` is the error number if there is nothing to
+    change.
     """
     address, _, length = INBOUND_SOURCE[6].partition("/")
     try:
@@ -90,8 +91,8 @@ def _change_loopback(request: int, *, but: int) -> None:
     except OSError as error:
         if error.errno != but:
             raise RedirectionError(
-                f"the address {address} of the device lo can't be changed: {error.strerror}. It is where the sidecar calls"
-                " the application from, and takes the capability NET_ADMIN"
+                f"the address {address} of the device lo can't be changed: {error.strerror}. The sidecar calls the application"
+                " from this address. Run the command with the capability NET_ADMIN"
             ) from error
 
 
@@ -106,25 +107,25 @@ def _clean(table: Table) -> Outcome:
     if steps:
         _run(f"{table.program}-restore", "--noflush", stdin=steps)
         if left := own_rules(_save(table.program)):
-            raise RedirectionError(f"{table.program} still has {left[0]!r} after it was removed; run it again")
+            raise RedirectionError(f"{table.program} still has {left[0]!r} after the removal; run the command again")
     return Outcome(table.family, Path(table.program).name, changed=bool(steps))
 
 
 def _verify(table: Table, text: str) -> None:
-    """Ask the kernel for each rule: some take a rule and leave out what they don't know."""
+    """Check each rule in the kernel: some kernels accept a rule and ignore the parts that they do not support."""
     wanted = rule_lines(text)
     for line in wanted:
         _run(table.program, "-t", "nat", "-C", *line.split()[1:])
     found = own_rules(_save(table.program))
     if len(found) != len(wanted):
         raise RedirectionError(
-            f"{table.program} has {len(found)} rules of headgate's instead of {len(wanted)}: something else changes"
-            f" {' and '.join(CHAINS)} at the same time"
+            f"{table.program} has {len(found)} of {len(wanted)} rules: another program changes"
+            f" {' and '.join(CHAINS)} at the same time. Stop it, and run the command again"
         )
 
 
 def _tables() -> tuple[Table, ...]:
-    """Return the table of each family that is here. Where rules of an earlier time are is where new ones go."""
+    """Return the table of each IP family. If several programs can read it, prefer the table with headgate's rules."""
     found = []
     for base in _bases():
         tables = _readable_tables(base)
@@ -137,12 +138,15 @@ def _bases() -> tuple[str, ...]:
 
 
 def has_ipv6(interfaces: str) -> bool:
-    """Say whether a namespace has an IPv6 address that others reach; a link's own counts. Takes /proc/net/if_inet6."""
+    """Return whether a namespace has an IPv6 address other than loopback; link-local ones count.
+
+    Takes the content of /proc/net/if_inet6.
+    """
     return any(line.split()[-1] != "lo" for line in interfaces.splitlines() if line.strip())
 
 
 def _readable_tables(base: str) -> list[Table]:
-    """Return the tables of every program that can read them, the system's own choice first."""
+    """Return the tables of all programs that can read them, the system's default first. Raises RedirectionError."""
     family = "IPv6" if base.startswith("ip6") else "IPv4"
     found: list[Table] = []
     failures: list[str] = []
@@ -157,7 +161,7 @@ def _readable_tables(base: str) -> list[Table]:
 
 
 def _programs(base: str) -> list[str]:
-    """Return the paths of the programs of a family that are installed, each with its -save and -restore."""
+    """Return the paths of the installed programs of a family that have a -save program too."""
     path = f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}"
     found: dict[str, str] = {}
     for variant in VARIANTS:
@@ -165,17 +169,17 @@ def _programs(base: str) -> list[str]:
         save = shutil.which(f"{base}{variant}-save", path=path)
         if program and save:
             version = _run(program, "--version").strip()
-            found.setdefault(version, program)  # `iptables` is one of the others under a second name
+            found.setdefault(version, program)  # `iptables` is an alias of one of the variants
     return list(found.values())
 
 
 def _unusable(base: str, failures: Sequence[str]) -> str:
     if not failures:
-        return f"there is no {base} here: install the package iptables, in the image that runs this command"
+        return f"{base} is not installed: install the package iptables in the image that runs this command"
     remedy = "run it as root with the capabilities NET_ADMIN and NET_RAW (an init container may have them)"
     if base == "ip6tables":
         remedy += ", load ip6table_nat on the node, or give the pod no IPv6 (net.ipv6.conf.all.disable_ipv6=1)"
-    return f"{base} can't be used: {'; '.join(failures)}. To mend it, {remedy}"
+    return f"{base} can't be used: {'; '.join(failures)}. To fix this, {remedy}"
 
 
 def _save(program: str) -> str:
@@ -196,20 +200,20 @@ def _run(*command: str, stdin: str = "") -> str:
 
 
 def _reject_host_network() -> None:
-    """Keep the machine's own connections: the rules are for a pod's network namespace."""
+    """Reject the machine's own network namespace: the rules are for pods."""
     if is_host(_link("/proc/self/ns/pid"), _inode("/proc/self/net/dev"), _inode("/proc/1/net/dev")):
         raise RedirectionError(
-            "this is the machine's own network, not a pod's: all its TCP connections would go to a proxy that is not"
-            " there. Run it in the pod's network namespace (ip netns exec, or an init container without hostNetwork)"
+            "this is the machine's own network namespace: all its TCP connections would go to a proxy that does not"
+            " exist. Run the command in the pod's network namespace (ip netns exec, or an init container without hostNetwork)"
         )
 
 
 def is_host(pid: str, net: int, first: int) -> bool:
-    """Say whether a process is in the machine's own network namespace: that of the first process of the machine.
+    """Return whether a process is in the network namespace of the machine's first process.
 
-    Takes the link /proc/self/ns/pid and the inodes of /proc/self/net/dev and /proc/1/net/dev, 0 for what is hidden. Each
-    network namespace has its own, and other than /proc/1/ns/net everybody may see them. Within a container the first
-    process is the pod's own, and tells nothing.
+    Takes the link /proc/self/ns/pid and the inodes of /proc/self/net/dev and /proc/1/net/dev, 0 if hidden. Each
+    network namespace has its own inode, and unlike /proc/1/ns/net all users may read it. In a container the first
+    process is the pod's own, so the answer is False.
     """
     return pid == FIRST_PID_NAMESPACE and bool(first) and net == first
 
