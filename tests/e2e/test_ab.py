@@ -1,4 +1,4 @@
-"""A/B tests: requests that fit a group go to a split's backends, all others to the root itself (R11 to R16, D4 to D8)."""
+"""A/B tests: matching requests go to the split's backends, the rest to the root Service (R11 to R16, D4 to D8)."""
 
 import json
 from collections import Counter
@@ -17,14 +17,14 @@ CURL = {"user-agent": "curl/8.5.0"}
 
 
 def group(name: str, *matches: Mapping[str, Any], version: str = "v1alpha4", shape: str = "spec") -> str:
-    """An HTTPRouteGroup; in the shape `top` the matches stand at top level."""
+    """Return an HTTPRouteGroup; with the shape `top` its matches are at top level, not in `spec`."""
     content = {"spec": {"matches": matches}} if shape == "spec" else {"matches": matches}
     head = {"apiVersion": f"specs.smi-spec.io/{version}", "kind": "HTTPRouteGroup", "metadata": {"name": name}}
     return json.dumps(head | content)
 
 
 def matching(manifest: str, *groups: str) -> str:
-    """Let a split be for the requests of groups only."""
+    """Restrict a split to the requests that HTTPRouteGroups match."""
     obj = json.loads(manifest)
     obj["spec"]["matches"] = [{"kind": "HTTPRouteGroup", "name": name} for name in groups]
     return json.dumps(obj)
@@ -36,9 +36,9 @@ def ab_split(*groups: str, weights: Mapping[str, int] | None = None, name: str =
 
 @pytest.fixture
 def website(world: World, namespace: str) -> str:
-    """A root with an endpoint of its own and two versions; returns the namespace."""
+    """Create a root Service with an endpoint and two versions; return the namespace."""
     parts = (("website", "root"), ("website-v1", "v1"), ("website-v2", "v2"))
-    world.apply(*(external(name, world.backend(who)) for name, who in parts), namespace=namespace)
+    world.apply(*(external(name, world.backend(backend)) for name, backend in parts), namespace=namespace)
     return namespace
 
 
@@ -46,8 +46,8 @@ def sent(world: World, namespace: str, count: int = 20, **request: Any) -> Count
     return world.send(count, world.request("website", 8080, namespace=namespace, **request))
 
 
-def test_firefox_users_get_the_new_version_and_all_others_the_root(world: World, website: str) -> None:
-    """R11, R12, R14, R15: the example of 001, as it is written there."""
+def test_firefox_users_get_the_new_version_and_other_users_the_root(world: World, website: str) -> None:
+    """R11, R12, R14, R15: the example of specification 001, verbatim."""
     firefox = group("firefox-users", {"name": "firefox", "headers": [{"user-agent": ".*Firefox.*"}]}, shape="top")
     world.apply(firefox, ab_split("firefox-users"), namespace=website)
     assert sent(world, website, 100, headers=FIREFOX) == {"v2": 100}
@@ -57,8 +57,8 @@ def test_firefox_users_get_the_new_version_and_all_others_the_root(world: World,
     assert sent(world, website, headers={"USER-AGENT": "Firefox"}, via="proxy") == {"v2": 20}
 
 
-def test_insiders_share_two_versions_by_weight_and_exactly(world: World, website: str) -> None:
-    """R7, R11: an insider's cookie, 3 to 1."""
+def test_requests_with_the_insider_cookie_are_split_exactly_by_weight(world: World, website: str) -> None:
+    """R7, R11: 3 to 1."""
     insiders = group("insiders", {"name": "cookie", "headers": {"cookie": "(.*;)?\\s*insider=yes(;.*)?"}})
     world.apply(insiders, ab_split("insiders", weights={"website-v1": 3, "website-v2": 1}), namespace=website)
     assert sent(world, website, 100, headers={"cookie": "lang=en; insider=yes; a=b"}) == {"v1": 75, "v2": 25}
@@ -70,10 +70,10 @@ def test_insiders_share_two_versions_by_weight_and_exactly(world: World, website
 @pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"])
 @pytest.mark.parametrize("shape", ["spec", "top"])
 @pytest.mark.parametrize("headers", [{"x-a": "1", "x-b": "2"}, [{"x-a": "1"}, {"x-b": "2"}]], ids=["map", "list"])
-def test_every_shape_means_the_same_and_is_read_in_every_version(
+def test_a_group_of_every_shape_is_readable_in_every_api_version(
     world: World, namespace: str, version: str, shape: str, headers: Any
 ) -> None:
-    """R14, D4."""
+    """R14, D4: headers as a map or as a list, matches in `spec` or at top level."""
     written = group("g", {"name": "both", "headers": headers}, version=version, shape=shape)
     world.apply(written, namespace=namespace)
     whole = {"x-a": "1", "x-b": "2"}
@@ -87,7 +87,7 @@ def test_every_shape_means_the_same_and_is_read_in_every_version(
         assert ("spec" in obj) == (read in {"v1alpha3", "v1alpha4"})
 
 
-def test_kubectl_shows_and_describes_groups(world: World, namespace: str) -> None:
+def test_kubectl_gets_and_describes_an_http_route_group(world: World, namespace: str) -> None:
     written = group("g", {"name": "m", "pathRegex": "/a", "methods": ["GET"]})
     world.kubectl("apply", "-n", namespace, "-f", "-", stdin=written)
     assert "g " in world.kubectl("get", "htr", "-n", namespace)
@@ -98,7 +98,7 @@ def test_kubectl_shows_and_describes_groups(world: World, namespace: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "who"),
+    ("path", "backend"),
     [
         ("/metrics", "v2"),
         ("/metrics/x", "v2"),
@@ -108,20 +108,22 @@ def test_kubectl_shows_and_describes_groups(world: World, namespace: str) -> Non
         ("/?/metrics", "root"),
     ],
 )
-def test_a_path_is_anchored_at_its_start_only(world: World, website: str, path: str, who: str) -> None:
-    """D5."""
+def test_a_path_expression_matches_at_the_start_of_the_path(
+    world: World, website: str, path: str, backend: str
+) -> None:
+    """D5: the expression is anchored at the start, and open at the end."""
     world.apply(group("g", {"name": "m", "pathRegex": "/metrics"}), ab_split("g"), namespace=website)
-    assert sent(world, website, 3, target=path) == {who: 3}
+    assert sent(world, website, 3, target=path) == {backend: 3}
 
 
-def test_an_expression_that_ends_with_a_dollar_means_the_end_of_the_path(world: World, website: str) -> None:
+def test_a_dollar_in_a_path_expression_matches_the_end_of_the_path(world: World, website: str) -> None:
     world.apply(group("g", {"name": "m", "pathRegex": "^/a|/b$"}), ab_split("g"), namespace=website)
-    for path, who in {"/ac": "v2", "/b": "v2", "/bc": "root", "/b?c": "v2"}.items():
-        assert sent(world, website, 2, target=path) == {who: 2}
+    for path, backend in {"/ac": "v2", "/b": "v2", "/bc": "root", "/b?c": "v2"}.items():
+        assert sent(world, website, 2, target=path) == {backend: 2}
 
 
-def test_all_parts_of_a_match_must_fit_and_one_match_of_any_group_is_enough(world: World, website: str) -> None:
-    """R13: several groups are merged into one."""
+def test_a_request_must_fit_all_parts_of_one_match_in_any_group(world: World, website: str) -> None:
+    """R13: the matches of several groups are alternatives."""
     world.apply(
         group("g1", {"name": "both", "headers": {"x-a": "1", "X-B": "2.*"}, "pathRegex": "/x", "methods": ["GET"]}),
         group("g2", {"name": "put", "methods": ["PUT"]}, {"name": "y", "pathRegex": "/y", "methods": ["*"]}),
@@ -136,8 +138,8 @@ def test_all_parts_of_a_match_must_fit_and_one_match_of_any_group_is_enough(worl
     assert sent(world, website, 3, target="/y") == {"v2": 3}
 
 
-def test_a_missing_group_is_named_and_matches_nothing(world: World, website: str) -> None:
-    """R16, D6: the others count; with all of them missing everything stays with the root."""
+def test_the_status_names_a_missing_group_which_matches_no_request(world: World, website: str) -> None:
+    """R16, D6: existing groups still match; without any existing group all requests go to the root."""
     world.apply(group("known", {"name": "m", "pathRegex": "/x"}), ab_split("gone", "known"), namespace=website)
     assert sent(world, website, 3, target="/x") == {"v2": 3}
     assert sent(world, website, 3) == {"root": 3}
@@ -152,8 +154,8 @@ def test_a_missing_group_is_named_and_matches_nothing(world: World, website: str
     assert sent(world, website, 3, target="/x") == {"v2": 3}
 
 
-def test_an_invalid_expression_is_refused_by_name(world: World, website: str) -> None:
-    """D5: at the API, with the field; the last good group stays."""
+def test_the_api_rejects_an_invalid_expression_and_names_its_field(world: World, website: str) -> None:
+    """D5: the last valid group stays in force."""
     world.apply(group("g", {"name": "m", "pathRegex": "/x"}), ab_split("g"), namespace=website)
     done = world.try_kubectl(
         "apply", "-n", website, "-f", "-", stdin=group("g", {"name": "m", "headers": {"a": "(?!x)"}})
@@ -165,17 +167,17 @@ def test_an_invalid_expression_is_refused_by_name(world: World, website: str) ->
 
 
 def test_a_large_expression_reaches_the_proxy(world: World, website: str) -> None:
-    """Envoy by itself refuses what compiles to more than 100 steps."""
+    """Envoy's default limit is a program size of 100 for an expression."""
     world.apply(group("g", {"name": "m", "headers": {"x-id": "[0-9a-f]{600}"}}), ab_split("g"), namespace=website)
     assert sent(world, website, 3, headers={"x-id": "a" * 600}) == {"v2": 3}
     assert sent(world, website, 3, headers={"x-id": "a" * 599}) == {"root": 3}
 
 
-def test_in_files_an_invalid_group_is_named_and_stops_nothing_else(new_world: Any) -> None:
-    """D6: its split goes on with its other groups."""
+def test_up_reports_an_invalid_group_in_a_file_and_applies_the_rest(new_world: Any) -> None:
+    """D6: the split keeps its valid groups."""
     world = new_world()
     parts = (("website", "root"), ("website-v1", "v1"), ("website-v2", "v2"))
-    world.write("services.yaml", as_list([external(name, world.backend(who)) for name, who in parts]))
+    world.write("services.yaml", as_list([external(name, world.backend(backend)) for name, backend in parts]))
     good = group("good", {"name": "m", "headers": [{"x-user": "a.*"}]}, shape="top", version="v1alpha2")
     bad = group("bad", {"name": "m", "pathRegex": "/x("})
     world.write("ab.yaml", as_list([good, ab_split("good", "bad")]))
@@ -192,7 +194,7 @@ def as_list(manifests: Sequence[str]) -> str:
     return "\n---\n".join(manifests)
 
 
-def test_splits_with_matches_come_before_those_without_and_the_older_first(world: World, website: str) -> None:
+def test_a_split_with_matches_precedes_one_without_and_an_older_one_a_younger_one(world: World, website: str) -> None:
     """D8."""
     everything = split("all", "website", {"website-v1": 1, "website-v2": 1})
     world.apply(everything, group("x", {"name": "x", "pathRegex": "/x"}), namespace=website)
@@ -207,8 +209,8 @@ def test_splits_with_matches_come_before_those_without_and_the_older_first(world
     assert sent(world, website, 20, target="/x") == {"v1": 20}
 
 
-def test_a_group_that_matches_everything_is_still_the_splits_own(world: World, website: str) -> None:
-    """R13: beside a split without matches, each has its own weights."""
+def test_a_split_with_a_match_for_all_requests_precedes_a_split_without_matches(world: World, website: str) -> None:
+    """R13: each split keeps its own weights."""
     world.apply(
         group("all", {"name": "all", "methods": ["*"]}),
         ab_split("all", weights={"website-v1": 1}),
@@ -221,7 +223,7 @@ def test_a_group_that_matches_everything_is_still_the_splits_own(world: World, w
     assert sent(world, website) == {"v2": 20}
 
 
-def test_the_status_of_a_split_with_matches_says_what_each_backend_gets(world: World, website: str) -> None:
+def test_the_status_of_a_split_with_matches_has_the_weight_of_each_backend(world: World, website: str) -> None:
     world.apply(
         group("g", {"name": "m", "pathRegex": "/x"}),
         ab_split("g", weights={"website-v1": 3, "website-v2": 1}),
@@ -236,8 +238,8 @@ def test_the_status_of_a_split_with_matches_says_what_each_backend_gets(world: W
     assert [entry["weight"] for entry in port["backends"]] == [3, 1]
 
 
-def test_matches_and_stickiness_together(world: World, website: str) -> None:
-    """Insiders keep their side; everybody else is not touched and gets no cookie."""
+def test_a_sticky_split_with_matches_sets_cookies_only_for_matching_requests(world: World, website: str) -> None:
+    """Insiders keep their side; other users get the root and no cookie."""
     insiders = group("insiders", {"name": "m", "headers": {"x-insider": "yes"}})
     sticky = annotated(ab_split("insiders", weights={"website-v1": 1, "website-v2": 1}), sticky="cookie:side")
     world.apply(insiders, sticky, namespace=website)
@@ -255,8 +257,8 @@ def test_matches_and_stickiness_together(world: World, website: str) -> None:
     assert "set-cookie" not in outsider.headers
 
 
-def test_the_example_does_what_its_files_say(new_world: Any) -> None:
-    """examples/ab-test: Firefox gets v2, others v1, and an insider always the same."""
+def test_the_ab_test_example_splits_users_as_its_files_say(new_world: Any) -> None:
+    """examples/ab-test: Firefox users get v2, other users v1, and an insider always the same version."""
     world = new_world(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")})
 
     def versions(count: int, headers: Mapping[str, str]) -> set[str]:

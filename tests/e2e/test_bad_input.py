@@ -1,4 +1,4 @@
-"""What users get wrong: each mistake is named where it is made, and everything else goes on (R6, R18, D1, D12)."""
+"""Invalid input: `check`, `up` and kubectl report each mistake with its position, and apply the rest (R6, R18, D1, D12)."""
 
 import json
 from collections.abc import Callable
@@ -24,12 +24,12 @@ spec:
 
 
 class Mistake(NamedTuple):
-    """A file, and what must be said of it: the place, and a part of the message."""
+    """A file with a mistake, and the expected report: line, field, and a part of the message."""
 
     text: bytes
     line: int
     field: str
-    says: str
+    message: str
 
 
 def changed(old: str, new: str) -> bytes:
@@ -37,7 +37,7 @@ def changed(old: str, new: str) -> bytes:
     return SPLIT.replace(old, new).encode()
 
 
-OBJECTS = {  # whole objects, which kubectl can send
+OBJECTS = {  # complete objects, which kubectl can send
     "negative": Mistake(changed("weight: 1", "weight: -1"), 9, "spec.backends[0].weight", "must be 0 or more, not -1"),
     "fraction": Mistake(
         changed("weight: 1", "weight: 10.5"), 9, "spec.backends[0].weight", "must be a whole number, not 10.5"
@@ -57,7 +57,7 @@ OBJECTS = {  # whole objects, which kubectl can send
     ),
     "self": Mistake(changed("other-v1", "other"), 8, "spec.backends[0].service", "both the root and a backend"),
 }
-FILES = {  # what is no object at all
+FILES = {  # files that do not hold a valid object
     "version": Mistake(
         changed("v1alpha4", "v9"), 1, "apiVersion", "'split.smi-spec.io/v9' is not a version of TrafficSplit"
     ),
@@ -71,7 +71,7 @@ EVERYTHING = OBJECTS | FILES
 
 
 class Site:
-    """A world of its own, whose directory holds a split that works."""
+    """A new world whose directory holds a valid split."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -84,7 +84,7 @@ class Site:
         return self.world.request("web", 8080)
 
     def problem(self, name: str) -> dict[str, Any]:
-        """Return the problem that the newest list of them has in a file."""
+        """Return the only problem of a file in headgate's last list of problems."""
         lists = [line["problems"] for line in self.world.lines if "problems" in line]
         found = [item for item in lists[-1] if Path(item["file"]).name == name]
         assert len(found) == 1, lists[-1]
@@ -97,12 +97,12 @@ def site(new_world: Callable[..., World]) -> Site:
 
 
 def check(*paths: Path) -> tuple[int, list[dict[str, Any]]]:
-    """Run `headgate check`; return exit code and findings."""
+    """Run `headgate check`; return the exit code and the findings."""
     done = headgate("check", "-o", "json", *map(str, paths))
     return done.returncode, json.loads(done.stdout)["findings"]
 
 
-def test_check_names_every_mistake_with_its_place(tmp_path: Path) -> None:
+def test_check_reports_every_mistake_with_its_line_and_field(tmp_path: Path) -> None:
     (tmp_path / "services.yaml").write_text("\n---\n".join([external("other"), external("other-v1")]))
     for name, mistake in EVERYTHING.items():
         path = tmp_path / f"{name}.yaml"
@@ -112,29 +112,29 @@ def test_check_names_every_mistake_with_its_place(tmp_path: Path) -> None:
         assert code == 1, name
         assert len(errors) == 1, (name, errors)
         assert (errors[0]["line"], errors[0]["field"]) == (mistake.line, mistake.field), errors
-        assert mistake.says in errors[0]["message"]
+        assert mistake.message in errors[0]["message"]
         assert errors[0]["file"] == str(path)
         path.unlink()
 
 
-def test_check_finds_a_self_reference_without_the_services(tmp_path: Path) -> None:
-    """D1: kubectl and `up` refuse it whether the Service exists or not, so `check` has to say so."""
+def test_check_reports_a_self_reference_when_the_service_is_missing(tmp_path: Path) -> None:
+    """D1: kubectl and `up` reject it without the Service too, so `check` must report it."""
     (tmp_path / "split.yaml").write_bytes(OBJECTS["self"].text)
     code, findings = check(tmp_path)
     assert (code, [item["reason"] for item in findings]) == (1, ["SelfReference"])
 
 
-def test_kubectl_names_every_mistake_in_an_object(world: World, namespace: str) -> None:
+def test_the_api_rejects_every_invalid_object_and_names_the_field(world: World, namespace: str) -> None:
     for name, mistake in OBJECTS.items():
         refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=mistake.text.decode())
         assert refused.returncode == 1, name
-        said = " ".join(refused.stderr.split())
-        assert mistake.field in said, (name, said)
+        errors = " ".join(refused.stderr.split())
+        assert mistake.field in errors, (name, errors)
     assert world.get("trafficsplits", namespace)["items"] == []
 
 
-def test_a_split_without_a_version_works_from_a_file_with_a_warning_and_kubectl_refuses_it(site: Site) -> None:
-    """D27: as 001 writes it."""
+def test_up_reads_a_split_without_apiversion_with_a_warning_and_kubectl_rejects_it(site: Site) -> None:
+    """D27: specification 001 writes it so."""
     bare = SPLIT.removeprefix("apiVersion: split.smi-spec.io/v1alpha4\n")
     world, mark = site.world, len(site.world.lines)
     world.write("bare.yaml", bare)
@@ -150,22 +150,22 @@ def test_a_split_without_a_version_works_from_a_file_with_a_warning_and_kubectl_
     assert "bare.yaml:1:1: apiVersion: is missing; the TrafficSplit is read as" in compiled.stderr
 
 
-def test_up_names_every_mistake_and_goes_on(site: Site) -> None:
-    """A file that can't be used changes nothing, and other edits still apply."""
+def test_up_reports_every_mistake_and_applies_other_edits(site: Site) -> None:
+    """A file with a mistake changes nothing."""
     world = site.world
     with world.load(site.request) as load:
         for name, mistake in EVERYTHING.items():
             world.write(f"{name}.yaml", mistake.text)
             problem = site.problem(f"{name}.yaml")
             assert (problem["line"], problem["field"]) == (mistake.line, mistake.field), problem
-            assert mistake.says in problem["message"]
+            assert mistake.message in problem["message"]
             world.write("labels.yaml", external(f"new-{name}"))
             assert world.address(f"new-{name}", 8080)
             assert world.remove(f"{name}.yaml") == {"problems": []}
     assert load.counts == {"v1": load.sent}
 
 
-def test_breaking_a_file_changes_nothing_and_removing_it_prunes(site: Site) -> None:
+def test_a_broken_file_keeps_its_objects_and_a_removed_file_deletes_them(site: Site) -> None:
     world = site.world
     whole = (world.directory / "split.yaml").read_text()
     assert world.send(10, site.request) == {"v1": 10}
@@ -173,16 +173,16 @@ def test_breaking_a_file_changes_nothing_and_removing_it_prunes(site: Site) -> N
         world.write("split.yaml", broken)
         assert world.send(10, site.request) == {"v1": 10}
         assert site.problem("split.yaml")["message"]
-    said = world.write("split.yaml", whole.replace("web-v1", "other"))
-    assert said["applied"]["changed"] == ["TrafficSplit default/web"]
+    line = world.write("split.yaml", whole.replace("web-v1", "other"))
+    assert line["applied"]["changed"] == ["TrafficSplit default/web"]
     assert world.send(10, site.request) == {"root": 10}
-    said = world.remove("split.yaml")
-    assert said["applied"]["removed"] == ["TrafficSplit default/web"]
+    line = world.remove("split.yaml")
+    assert line["applied"]["removed"] == ["TrafficSplit default/web"]
     assert world.get("trafficsplits")["items"] == []
-    assert world.send(10, site.request) == {"503": 10}  # plain behaviour: web has no endpoints of its own
+    assert world.send(10, site.request) == {"503": 10}  # without the split, web itself has no endpoints
 
 
-def test_an_unreadable_file_is_a_problem_of_that_file(site: Site) -> None:
+def test_up_reports_a_symlink_out_of_the_directory_as_a_problem(site: Site) -> None:
     world = site.world
     mark = len(world.lines)
     (world.directory / "out.yaml").symlink_to("/etc/hostname")
@@ -191,8 +191,10 @@ def test_an_unreadable_file_is_a_problem_of_that_file(site: Site) -> None:
     assert world.send(10, site.request) == {"v1": 10}
 
 
-def test_a_reference_without_grant_is_told_everywhere(world: World, namespace: str, tmp_path: Path) -> None:
-    """D12: at check, at kubectl, in the condition and as an Event; the object is accepted (R22)."""
+def test_check_kubectl_and_the_status_report_a_reference_without_grant(
+    world: World, namespace: str, tmp_path: Path
+) -> None:
+    """D12, R22: the object is accepted; `check`, kubectl, a condition and an Event report the missing grant."""
     written = split("web", "web", {"web-v1.elsewhere": 1})
     hint = "create a ReferenceGrant in the namespace elsewhere"
     services = external("web", world.backend("root"))
@@ -208,7 +210,7 @@ def test_a_reference_without_grant_is_told_everywhere(world: World, namespace: s
     assert "Warning: spec.backends[0].service" in applied.stderr
     assert hint in applied.stderr
     assert hint in world.conditions("web", namespace, ResolvedRefs="RefNotPermitted")["ResolvedRefs"][2]
-    told = until(lambda: [item for item in world.events("web", namespace) if item[0] == "Warning"])
-    assert [(item[1], hint in item[2]) for item in told] == [("RefNotPermitted", True)]
+    warnings = until(lambda: [item for item in world.events("web", namespace) if item[0] == "Warning"])
+    assert [(item[1], hint in item[2]) for item in warnings] == [("RefNotPermitted", True)]
     world.settle()
     assert world.send(10, world.request("web", 8080, namespace=namespace)) == {"root": 10}

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector of the user's own: every proxy reports there too, and headgate misses nothing by that."""
+"""A user's OpenTelemetry collector: every proxy reports to it too, and headgate still gets all counts."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from headgate.telemetry.reports.otlp import METHOD, Report, Series, read_report
 
 
 class Collector(grpc.GenericRpcHandler):
-    """Takes reports as any collector does; `values` are the last of each proxy."""
+    """An OTLP receiver; `values` holds the last values of each proxy."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[Series, int]] = {}
@@ -24,9 +24,9 @@ class Collector(grpc.GenericRpcHandler):
         self._lock = threading.Lock()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        return grpc.unary_unary_rpc_method_handler(self._take) if handler_call_details.method == METHOD else None
+        return grpc.unary_unary_rpc_method_handler(self._receive) if handler_call_details.method == METHOD else None
 
-    def _take(self, data: bytes, _: grpc.ServicerContext) -> bytes:
+    def _receive(self, data: bytes, _: grpc.ServicerContext) -> bytes:
         report: Report = read_report(data)
         with self._lock:
             for part in pb.ExportMetricsServiceRequest.FromString(data).resource_metrics:
@@ -38,7 +38,7 @@ class Collector(grpc.GenericRpcHandler):
         return b""
 
     def requests(self) -> Mapping[str, int]:
-        """Return the requests that each proxy has counted."""
+        """Return the number of requests that each proxy has reported."""
         with self._lock:
             return {
                 node: sum(value for series, value in found.items() if counts_requests(series.name, series.pairs()))
@@ -56,8 +56,8 @@ def collector() -> Iterator[tuple[str, Collector]]:
     server.stop(grace=None).wait()
 
 
-def test_a_collector_has_what_headgate_has(tmp_path: Path, collector: tuple[str, Collector]) -> None:
-    """R97: cumulative values, of each process, from the proxies themselves."""
+def test_a_collector_gets_the_same_counts_as_headgate(tmp_path: Path, collector: tuple[str, Collector]) -> None:
+    """R97: cumulative values from each proxy."""
     address, found = collector
     with shop_in(tmp_path, "--otlp-collector", address) as shop:
         shop.send(PLAN)
@@ -68,16 +68,16 @@ def test_a_collector_has_what_headgate_has(tmp_path: Path, collector: tuple[str,
         assert found.services == {"headgate-proxy"}
 
 
-def test_a_collector_that_is_away_stops_nothing(tmp_path: Path) -> None:
+def test_headgate_counts_requests_while_the_collector_is_unreachable(tmp_path: Path) -> None:
     with shop_in(tmp_path, "--otlp-collector", "127.0.0.1:9") as shop:
         shop.send(PLAN)
         shop.wait_for_agreement()
 
 
-@pytest.mark.parametrize("place", ["x", "http://127.0.0.1:4317", "127.0.0.1:0", ":4317"])
-def test_what_is_no_address_is_refused(place: str) -> None:
+@pytest.mark.parametrize("address", ["x", "http://127.0.0.1:4317", "127.0.0.1:0", ":4317"])
+def test_up_rejects_an_invalid_collector_address(address: str) -> None:
     with (
         pytest.raises(AssertionError, match="write HOST:PORT without http://, such as"),
-        world_in_a_new_directory("--otlp-collector", place),
+        world_in_a_new_directory("--otlp-collector", address),
     ):
         pass

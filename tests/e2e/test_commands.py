@@ -1,4 +1,4 @@
-"""`headgate wait`, `try`, `logs` and `version` against a headgate that runs."""
+"""`headgate wait`, `try`, `logs` and `version` against a running headgate."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from tests.e2e.world import HEADGATE, World, until
 
 
 def headgate(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command on the world, from its state directory."""
+    """Run a command of headgate with the world's state directory."""
     return subprocess.run(
         [HEADGATE, *words, "--state", str(world.state)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -32,24 +32,24 @@ def test_wait_returns_when_the_new_weights_are_in_force(world: World, namespace:
         assert world.send(6, request) == {"v1": 6 // (1 + step), **({"v2": 6 - 6 // (1 + step)} if step else {})}
 
 
-def test_wait_says_what_it_waited_for(world: World, namespace: str) -> None:
-    waited = headgate(world, "wait", "trafficsplit/nobody", "-n", namespace, "--timeout", "300ms")
+def test_wait_names_the_missing_object_when_it_times_out(world: World, namespace: str) -> None:
+    waited = headgate(world, "wait", "trafficsplit/missing", "-n", namespace, "--timeout", "300ms")
     assert waited.returncode == 124
-    assert "nobody" in waited.stderr
+    assert "missing" in waited.stderr
 
 
-def test_kubectl_waits_for_conditions(world: World, namespace: str) -> None:
+def test_kubectl_wait_returns_when_a_split_is_programmed(world: World, namespace: str) -> None:
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),
         split("web", "web", {"web-v1": 1}),
         namespace=namespace,
     )
-    said = world.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=20s")
-    assert "condition met" in said
+    output = world.kubectl("wait", "trafficsplit/web", "-n", namespace, "--for=condition=Programmed", "--timeout=20s")
+    assert "condition met" in output
 
 
-def test_try_counts_and_judges(world: World, namespace: str) -> None:
+def test_try_counts_the_answers_of_each_backend(world: World, namespace: str) -> None:
     v1, v2 = world.backend("v1"), world.backend("v2")
     world.apply(
         external("web"),
@@ -65,30 +65,30 @@ def test_try_counts_and_judges(world: World, namespace: str) -> None:
     assert counted == {f"{namespace}/web-v1": 150, f"{namespace}/web-v2": 50}
 
 
-def test_try_fails_when_requests_do(world: World, namespace: str) -> None:
+def test_try_fails_when_a_request_fails(world: World, namespace: str) -> None:
     world.apply(external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
     tried = headgate(world, "try", f"http://web.{namespace}:8080/", "-n", "20")
     assert tried.returncode == 1
     assert "503" in tried.stdout + tried.stderr
 
 
-def test_logs_shows_what_a_pod_prints(world: World, namespace: str, tmp_path: Path) -> None:
+def test_logs_prints_the_output_of_a_pod(world: World, namespace: str, tmp_path: Path) -> None:
     labels = {"app": "talker"}
     written = deployment("talker", tmp_path / "count", labels=labels, ports={"http": 8080})
-    spoken = written.replace('["', '["sh", "-c", "echo hello from $POD_NAME; exec \\"$0\\" \\"$@\\"", "', 1)
-    world.apply(spoken, service("talker", {"http": 8080}, selector=labels), namespace=namespace)
+    greeting = written.replace('["', '["sh", "-c", "echo hello from $POD_NAME; exec \\"$0\\" \\"$@\\"", "', 1)
+    world.apply(greeting, service("talker", {"http": 8080}, selector=labels), namespace=namespace)
     pods = until(lambda: world.get("pods", namespace)["items"])
     name = pods[0]["metadata"]["name"]
     until(lambda: headgate(world, "logs", name, "-n", namespace).stdout == f"hello from {name}\n")
 
 
-def test_version_names_what_runs(world: World) -> None:
-    told = json.loads(headgate(world, "version", "-o", "json").stdout)
-    assert told["envoy"]
-    assert told["headgate"]
+def test_version_names_the_versions_of_headgate_and_envoy(world: World) -> None:
+    versions = json.loads(headgate(world, "version", "-o", "json").stdout)
+    assert versions["envoy"]
+    assert versions["headgate"]
 
 
-def test_a_shell_that_sources_the_environment_finds_kubectl_its_plugin_and_headgate(world: World) -> None:
+def test_sourcing_the_env_file_makes_kubectl_the_plugin_and_headgate_work(world: World) -> None:
     script = "source $0 && kubectl get namespaces && kubectl traffic --help && headgate version"
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(world.root)}
     words = ["bash", "-c", script, str(world.state / "env")]

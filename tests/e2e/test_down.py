@@ -1,4 +1,4 @@
-"""`headgate down` after a headgate was killed: nothing of it runs any more, and its objects stay."""
+"""`headgate down` after headgate was killed: it ends all processes and keeps the objects."""
 
 import os
 import subprocess
@@ -10,7 +10,9 @@ from tests.e2e.world import HEADGATE, World, until
 from tests.processes import runs
 
 
-def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_down_ends_and_names_the_processes_of_a_killed_headgate(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
@@ -30,8 +32,8 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     )
     assert done.returncode == 0, done.stderr
     pod = next(iter(world.state.glob("pods/*"))).name.split("_")[1]
-    for what in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):
-        assert f"stopped {what} (process " in done.stdout
+    for process in (f"container app of pod default/{pod}", f"the sidecar of pod default/{pod}", "the gateway"):
+        assert f"stopped {process} (process " in done.stdout
     assert not any(runs(pid) for pid in left)
     assert f"removed {sockets}" in done.stdout
     assert not sockets.exists()
@@ -42,7 +44,7 @@ def test_what_a_killed_headgate_left_is_ended_and_named(new_world: Callable[...,
     assert found[0]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_a_directory_that_does_not_exist_is_named(new_world: Callable[..., World]) -> None:
+def test_down_names_a_state_directory_that_does_not_exist(new_world: Callable[..., World]) -> None:
     world = new_world()
     world.state = world.root / "typo"
     done = world.headgate("down")

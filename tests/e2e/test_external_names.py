@@ -1,6 +1,6 @@
-"""ExternalName Services get traffic: shares, Hosts, copies and connections, compiled from objects, in a real Envoy (R5).
+"""ExternalName Services in splits, routes, mirrors and TCP, compiled from objects and pushed to a real Envoy (R5).
 
-The names are replaced by `localhost` after the compiler: it refuses that name, and tests reach nothing but loopback.
+The tests replace the external names by `localhost` after compilation: the compiler rejects that name in a Service.
 """
 
 import json
@@ -69,16 +69,17 @@ def mesh(*objects: dict[str, Any]) -> Mesh:
     found = compiled(*objects)
     assert [item for item in found.report.findings if item.about.kind != "Gateway"] == []
 
-    def local(place: Endpoint) -> Endpoint:
-        return structs.replace(place, address="localhost") if place.resolved else place
+    def local(endpoint: Endpoint) -> Endpoint:
+        return structs.replace(endpoint, address="localhost") if endpoint.resolved else endpoint
 
     entries = tuple(
-        structs.replace(entry, ready=tuple(local(place) for place in entry.ready)) for entry in found.mesh.endpoints
+        structs.replace(entry, ready=tuple(local(endpoint) for endpoint in entry.ready))
+        for entry in found.mesh.endpoints
     )
     return structs.replace(found.mesh, endpoints=entries)
 
 
-def world(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict[str, Any], ...]:
+def objects(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict[str, Any], ...]:
     """Return the Services `root`, `inside` and `outside`, all on the port of the backend `outside` (R35)."""
     port = rig.echoes["outside"].port
     return (
@@ -90,7 +91,7 @@ def world(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict
     )
 
 
-def who(rig: Rig, address: Address, count: int = 40) -> Counter[str]:
+def answers(rig: Rig, address: Address, count: int = 40) -> Counter[str]:
     return Counter(rig.ask(address=address, host="root").answered_by for _ in range(count))
 
 
@@ -98,33 +99,33 @@ def hosts(rig: Rig, name: str) -> set[str]:
     return {seen.headers["host"] for seen in rig.take_requests(name)}
 
 
-def test_a_share_of_a_split_goes_to_a_name_with_its_host(rig: Rig) -> None:
+def test_a_split_sends_a_share_to_an_external_name_with_its_host(rig: Rig) -> None:
     address = Address(ROOT, rig.echoes["outside"].port)
     weights = parsed(split("canary", "root", {"inside": 0, "outside": 1}))
-    rig.push(mesh(*world(rig, weights)))
+    rig.push(mesh(*objects(rig, weights)))
     rig.ask_when_listening(address=address, host="root")
-    assert who(rig, address) == {"outside": 40}
+    assert answers(rig, address) == {"outside": 40}
     assert hosts(rig, "outside") == {f"api.example.com:{address.port}"}
     weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
-    rig.push(mesh(*world(rig, weights)))
-    assert set(who(rig, address)) == {"inside", "outside"}
+    rig.push(mesh(*objects(rig, weights)))
+    assert set(answers(rig, address)) == {"inside", "outside"}
     assert hosts(rig, "outside") == {f"api.example.com:{address.port}"}
     assert hosts(rig, "inside") == {"root"}
 
 
-def test_connections_are_shared_with_a_name(rig: Rig) -> None:
+def test_a_tcp_split_sends_connections_to_an_external_name(rig: Rig) -> None:
     address = Address(ROOT, rig.echoes["outside"].port)
     weights = parsed(split("canary", "root", {"inside": 1, "outside": 1}))
-    rig.push(mesh(*world(rig, weights, protocol="tcp")))
+    rig.push(mesh(*objects(rig, weights, protocol="tcp")))
     rig.ask_when_listening(address=address, host="root")
-    assert set(who(rig, address)) == {"inside", "outside"}
-    assert hosts(rig, "outside") == {"root"}  # nobody reads what is in a connection
+    assert set(answers(rig, address)) == {"inside", "outside"}
+    assert hosts(rig, "outside") == {"root"}  # a TCP proxy does not change the Host header
 
 
-def test_the_name_itself_is_called_through_the_http_proxy(rig: Rig) -> None:
+def test_clients_call_an_external_name_service_through_the_http_proxy(rig: Rig) -> None:
     proxy = rig.free()
     address = Address(ROOT, rig.echoes["outside"].port)
-    found = mesh(*world(rig))
+    found = mesh(*objects(rig))
     rig.push(found, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
     host = f"Outside.default.svc.cluster.local.:{address.port}"
     assert rig.ask_when_listening(address=proxy, host=host).answered_by == "outside"
@@ -133,8 +134,8 @@ def test_the_name_itself_is_called_through_the_http_proxy(rig: Rig) -> None:
     assert portion.ref == PortRef("default/outside", address.port)
 
 
-def test_routes_and_mirrors_lead_to_a_name(rig: Rig) -> None:
-    """A filter of the route that sets the host wins over the name."""
+def test_routes_and_mirrors_send_requests_to_an_external_name(rig: Rig) -> None:
+    """A filter that rewrites the host takes precedence over the external name."""
     entrance, backend = rig.free(), rig.echoes["outside"].port
     manifest = f"""
 apiVersion: gateway.networking.k8s.io/v1
@@ -158,7 +159,7 @@ spec:
     - backendRefs: [{{name: outside, port: {backend}}}]
 """
     address = Address(EDGE, entrance.port)
-    rig.push(mesh(*world(rig, *yaml.safe_load_all(manifest))))
+    rig.push(mesh(*objects(rig, *yaml.safe_load_all(manifest))))
     assert rig.ask_when_listening(address=address).answered_by == "outside"
     assert hosts(rig, "outside") == {f"api.example.com:{backend}"}
     assert rig.ask("/rewritten", address=address).answered_by == "outside"
@@ -170,7 +171,7 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("localhost", "is this machine itself"),
         ("a.localhost", "is this machine itself"),
@@ -181,17 +182,17 @@ spec:
         ("a_b", "is no DNS name"),
     ],
 )
-def test_what_is_not_resolved_says_so_and_gets_nothing(rig: Rig, name: str, words: str) -> None:
+def test_a_service_with_an_invalid_external_name_has_a_finding_and_gets_503(rig: Rig, name: str, message: str) -> None:
     found = compiled(service("outside", 8080, type="ExternalName", externalName=name))
     (finding,) = found.report.findings
     assert (finding.reason.value, finding.field) == ("NameNotResolved", "spec.externalName")
-    assert words in finding.message
+    assert message in finding.message
     proxy = rig.free()
     rig.push(found.mesh, Node(id=NODE.id, proxy_address=proxy.host, proxy_port=proxy.port))
     assert rig.ask_when_listening(address=proxy, host="outside:8080").status == 503
 
 
-def test_a_service_that_lists_no_ports_has_those_of_the_web() -> None:
+def test_an_external_name_service_without_ports_has_ports_80_and_443() -> None:
     found = compiled(obj("v1", "Service", "outside", spec={"type": "ExternalName", "externalName": "api.example.com"}))
     assert [table.protocol.value for table in found.mesh.tables] == ["http", "tls"]
     assert [(item.address, item.port) for entry in found.mesh.endpoints for item in entry.ready] == [

@@ -1,4 +1,4 @@
-"""Gateways and routes through kubectl: what is wrong is refused by field, what is right gets an address and a status."""
+"""Gateways and routes through kubectl: the API rejects mistakes by field, and valid objects get addresses and statuses."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def conditions(entry: Any) -> dict[str, tuple[str, str]]:
 HTTP = {"name": "http", "port": 18080, "protocol": "HTTP"}
 
 
-def test_the_class_of_headgate_is_there_and_accepted(world: World) -> None:
+def test_the_gateway_class_of_headgate_is_accepted(world: World) -> None:
     def accepted() -> bool:
         return conditions(world.get("gatewayclass/headgate")["status"]) == {"Accepted": ("True", "Accepted")}
 
@@ -39,7 +39,7 @@ def test_the_class_of_headgate_is_there_and_accepted(world: World) -> None:
     assert "headgate.dev/gateway-controller" in world.kubectl("get", "gatewayclass")
 
 
-def test_a_gateway_and_its_route_are_programmed_and_say_so(world: World, namespace: str) -> None:
+def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed(world: World, namespace: str) -> None:
     parents = {"name": "edge"}, {"name": "edge", "sectionName": "none"}, {"name": "web", "kind": "Service", "group": ""}
     world.apply(
         external("web", world.backend("web")),
@@ -84,22 +84,22 @@ def test_a_gateway_and_its_route_are_programmed_and_say_so(world: World, namespa
     assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
 
 
-def test_addresses_that_a_gateway_asks_for(world: World, namespace: str) -> None:
-    """The released API's UnsupportedAddress and AddressNotUsable, one after the other, as its conformance tests have it."""
+def test_a_gateway_reports_unsupported_and_unusable_addresses(world: World, namespace: str) -> None:
+    """UnsupportedAddress and AddressNotUsable, in the order of the Gateway API's conformance tests."""
     world.apply(gateway(HTTP), namespace=namespace)
 
-    def given() -> Any:
+    def first_address() -> Any:
         return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
 
-    own = until(given, "the gateway's address")
+    own = until(first_address, "the gateway's address")
     unknown, usable = {"type": "example.com/strange", "value": "a"}, {"type": "IPAddress", "value": own}
     unusable = {"type": "IPAddress", "value": "192.0.2.1"}
 
-    def ask(*addresses: dict[str, str]) -> None:
+    def request_addresses(*addresses: dict[str, str]) -> None:
         patch = json.dumps({"spec": {"addresses": addresses}})
         world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", patch)
 
-    def comes_to(accepted: tuple[str, str], programmed: tuple[str, str]) -> None:
+    def wait_for_conditions(accepted: tuple[str, str], programmed: tuple[str, str]) -> None:
         def same() -> bool:
             found = world.get("gateway/edge", namespace)
             current = all(
@@ -110,18 +110,20 @@ def test_addresses_that_a_gateway_asks_for(world: World, namespace: str) -> None
 
         until(same, f"{accepted} and {programmed}")
 
-    ask(unknown, unusable, usable)
-    comes_to(("False", "UnsupportedAddress"), ("False", "Invalid"))
-    ask(unusable, usable)
-    comes_to(("True", "Accepted"), ("False", "AddressNotUsable"))
-    assert given() == own
-    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # served at the address that it has
-    ask(usable)
-    comes_to(("True", "Accepted"), ("True", "Programmed"))
+    request_addresses(unknown, unusable, usable)
+    wait_for_conditions(("False", "UnsupportedAddress"), ("False", "Invalid"))
+    request_addresses(unusable, usable)
+    wait_for_conditions(("True", "Accepted"), ("False", "AddressNotUsable"))
+    assert first_address() == own
+    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # it still listens on its address
+    request_addresses(usable)
+    wait_for_conditions(("True", "Accepted"), ("True", "Programmed"))
     assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]
 
 
-def test_parameters_are_refused_as_long_as_they_are_named(world: World, namespace: str) -> None:
+def test_a_gateway_with_a_parameters_reference_is_not_accepted_until_it_is_removed(
+    world: World, namespace: str
+) -> None:
     def patch(reference: object) -> None:
         spec = json.dumps({"spec": {"infrastructure": {"parametersRef": reference}}})
         world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", spec)
@@ -131,12 +133,12 @@ def test_parameters_are_refused_as_long_as_they_are_named(world: World, namespac
 
     world.apply(gateway(HTTP), namespace=namespace)
     patch({"group": "example.com", "kind": "Settings", "name": "none"})
-    until(lambda: accepted() == ("False", "InvalidParameters"), "the refusal")
+    until(lambda: accepted() == ("False", "InvalidParameters"), "InvalidParameters")
     patch(None)
-    until(lambda: accepted() == ("True", "Accepted"), "the acceptance")
+    until(lambda: accepted() == ("True", "Accepted"), "Accepted")
 
 
-def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> None:
+def test_the_api_rejects_a_gateway_and_names_every_invalid_field(world: World, namespace: str) -> None:
     wrong = gateway({**HTTP, "hostname": "1.2.3.4"}, HTTP)
     refused = world.try_kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
     assert refused.returncode == 1
@@ -147,24 +149,24 @@ def test_mistakes_are_refused_with_every_field(world: World, namespace: str) -> 
     assert 'unknown field "spec.parentRef"' in refused.stderr
 
 
-def test_kubectl_explains_the_fields(world: World) -> None:
+def test_kubectl_explain_describes_the_fields_of_routes(world: World) -> None:
     assert "requests that should be mirrored" in world.kubectl("explain", "httproute.spec.rules.filters.requestMirror")
     assert "expression" in world.kubectl("explain", "httproutegroup.spec.matches.pathRegex")
 
 
-def test_the_example_of_the_page_serves_requests(world: World, namespace: str) -> None:
+def test_the_gateway_of_the_example_serves_requests(world: World, namespace: str) -> None:
     """docs/gateway-api.md."""
     world.apply(external("foobar", world.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
 
     def address() -> Any:
         return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
 
-    place = Address(until(address, "the gateway's address"), 8000)
+    entrance = Address(until(address, "the gateway's address"), 8000)
     world.settle()
 
-    def who(target: str, host: str) -> str:
-        return world.ask(Request(place, target, host)).answered_by
+    def answer(target: str, host: str) -> str:
+        return world.ask(Request(entrance, target, host)).answered_by
 
-    assert who("/", "foobar.example.com") == "v1"
-    assert who("/old/page", "foobar.example.com") == "301"
-    assert who("/", "other.example.com") == "404"
+    assert answer("/", "foobar.example.com") == "v1"
+    assert answer("/old/page", "foobar.example.com") == "301"
+    assert answer("/", "other.example.com") == "404"

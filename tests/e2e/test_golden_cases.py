@@ -1,4 +1,4 @@
-"""The real Envoy takes what every golden case becomes: what is printed there is also what works."""
+"""The real Envoy accepts the configuration of every golden case."""
 
 import os
 import tempfile
@@ -26,13 +26,13 @@ def rig() -> Iterator[Rig]:
 
 
 def loopback(address: str) -> str:
-    """Return an address of this machine instead of one of a cluster: no headgate's, and no other run's of these tests."""
+    """Return a loopback address for a cluster's: outside headgate's ranges, and different in parallel test runs."""
     _, second, *rest = address.split(".") if address else ("", "0")
     return ".".join(["127", str(LAST_RANGE + 1 + (os.getpid() + int(second)) % 128), *rest]) if address else ""
 
 
-def here(mesh: Mesh) -> Mesh:
-    """Return the mesh with addresses and ports that any user of this machine may listen on, and real certificates."""
+def on_this_machine(mesh: Mesh) -> Mesh:
+    """Return the mesh with addresses and ports that an unprivileged user may listen on, and with real certificates."""
     fronts = tuple(
         structs.replace(
             front,
@@ -58,5 +58,8 @@ def here(mesh: Mesh) -> Mesh:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_envoy_takes_the_case(rig, name):
-    rig.push(here(compiled(HERE / name).mesh), Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.address.port))
+def test_envoy_accepts_the_configuration_of_a_golden_case(rig, name):
+    rig.push(
+        on_this_machine(compiled(HERE / name).mesh),
+        Node(id=rig.node.id, proxy_address=ADDRESS, proxy_port=rig.address.port),
+    )

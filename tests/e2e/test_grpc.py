@@ -1,4 +1,4 @@
-"""gRPC end to end: calls, streams, trailers and deadlines through the proxy (R65)."""
+"""gRPC through the proxy: calls, streams, trailers and deadlines (R65)."""
 
 import threading
 from collections import Counter
@@ -18,7 +18,7 @@ LIMIT_S = 20.0
 
 
 class Greeter:
-    """A gRPC server of bytes; it counts its calls, and says its name in trailers."""
+    """A gRPC server whose messages are bytes; it counts its calls and sends its name in a trailer."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,12 +71,12 @@ def greeters() -> Iterator[tuple[Greeter, Greeter]]:
 
 @pytest.fixture
 def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> Address:
-    """A Service that is split 3 to 1; return its address."""
+    """Create a Service that is split 3 to 1; return its address."""
     v1, v2 = greeters
     world.apply(
         protocol_service("greeter", app="grpc", port=PORT),
         protocol_service("greeter-v1", v1, app="grpc", port=PORT),
-        protocol_service("greeter-v2", v2, port=PORT),  # says nothing, so it is called as its root says
+        protocol_service("greeter-v2", v2, port=PORT),  # without appProtocol it has that of the root
         split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
         namespace=namespace,
     )
@@ -89,7 +89,7 @@ def channel(address: Address, **options: Any) -> grpc.Channel:
 
 
 def hello(calls: grpc.Channel, times: int) -> Counter[str]:
-    """Say hello; return who answered how often, by the trailers."""
+    """Call Hello; return the number of answers by server, according to the trailers."""
     method = calls.unary_unary("/Greeter/Hello")
     answers = [method.with_call(b"I am ", timeout=LIMIT_S) for _ in range(times)]
     names = [dict(call.trailing_metadata())["served-by"] for _, call in answers]
@@ -97,14 +97,16 @@ def hello(calls: grpc.Channel, times: int) -> Counter[str]:
     return Counter(names)
 
 
-def test_each_call_is_split(split_greeters: Address, greeters: tuple[Greeter, Greeter]) -> None:
-    """R7 over one client connection: requests are counted, not connections; trailers arrive."""
+def test_the_proxy_splits_calls_of_one_client_connection_by_weight(
+    split_greeters: Address, greeters: tuple[Greeter, Greeter]
+) -> None:
+    """R7: weights apply to calls, not to connections."""
     with channel(split_greeters) as calls:
         assert hello(calls, 40) == {"v1": 30, "v2": 10}
     assert [greeter.calls for greeter in greeters] == [30, 10]
 
 
-def test_streams_pass_in_both_directions(split_greeters: Address) -> None:
+def test_streams_pass_the_proxy_in_both_directions(split_greeters: Address) -> None:
     with channel(split_greeters) as calls:
         counted = calls.unary_stream("/Greeter/Count")(b"500", timeout=LIMIT_S)
         assert [int(item) for item in counted] == list(range(500))
@@ -112,32 +114,34 @@ def test_streams_pass_in_both_directions(split_greeters: Address) -> None:
         assert list(calls.stream_stream("/Greeter/Echo")(iter(sent), timeout=LIMIT_S)) == sent
 
 
-def test_the_status_of_the_application_arrives(split_greeters: Address) -> None:
+def test_the_client_gets_the_grpc_status_of_the_server(split_greeters: Address) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Refuse")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert raised.value.details() == "not today"
 
 
-def test_the_deadline_arrives_and_ends_the_call(split_greeters: Address, greeters: tuple[Greeter, Greeter]) -> None:
+def test_the_server_gets_the_clients_deadline_which_ends_the_call(
+    split_greeters: Address, greeters: tuple[Greeter, Greeter]
+) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
-        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # a busy machine needs a second to bring it there
+        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # seconds; on a busy machine the call needs one to arrive
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     (left,) = [left for greeter in greeters for left in greeter.left]
     assert 0 < left <= 3
 
 
-def test_without_an_endpoint_a_call_is_unavailable(world: World, namespace: str) -> None:
+def test_a_call_without_an_endpoint_is_unavailable(world: World, namespace: str) -> None:
     world.apply(protocol_service("greeter", app="grpc", port=PORT), namespace=namespace)
     with channel(world.address("greeter", PORT, namespace)) as calls, pytest.raises(grpc.RpcError) as raised:
         calls.unary_unary("/Greeter/Hello")(b"", timeout=LIMIT_S)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_client_of_the_proxy_is_split_by_call(
+def test_the_proxy_splits_calls_inside_a_connect_tunnel_by_weight(
     world: World, namespace: str, split_greeters: Address, greeters: tuple[Greeter, Greeter]
 ) -> None:
-    """gRPC clients use an HTTP proxy by CONNECT; what is in the tunnel is seen call by call all the same."""
+    """gRPC clients use an HTTP proxy by CONNECT."""
     target = Address(f"greeter.{namespace}", PORT)
     with channel(target, enable_http_proxy=1, http_proxy=f"http://{world.proxy}") as calls:
         assert hello(calls, 40) == {"v1": 30, "v2": 10}

@@ -1,4 +1,4 @@
-"""GRPCRoutes with real calls: methods decide, errors are gRPC's own (R65, D11)."""
+"""GRPCRoutes with real calls: methods and metadata select backends, and errors are gRPC statuses (R65, D11)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,9 @@ def rule(backend: str, method: str = "", **headers: str) -> Any:
     return {"matches": matches, "backendRefs": [{"name": backend, "port": GRPC}]}
 
 
-def test_methods_find_their_backends(world: World, namespace: str, greeters: tuple[Greeter, Greeter]) -> None:
+def test_a_grpc_route_selects_backends_by_method_and_metadata(
+    world: World, namespace: str, greeters: tuple[Greeter, Greeter]
+) -> None:
     v1, v2 = greeters
     spec = {
         "parentRefs": [{"name": "edge"}],
@@ -42,8 +44,8 @@ def test_methods_find_their_backends(world: World, namespace: str, greeters: tup
         written("GRPCRoute", "greeter", spec),
         namespace=namespace,
     )
-    place = entry(world, namespace)
-    with grpc.insecure_channel(f"{place.host}:{place.port}") as channel:
+    address = entry(world, namespace)
+    with grpc.insecure_channel(f"{address.host}:{address.port}") as channel:
         hello = channel.unary_unary("/Greeter/Hello")
         assert hello(b"I am ", timeout=LIMIT_S) == b"I am v1"
         assert hello(b"I am ", timeout=LIMIT_S, metadata=(("beta", "1"),)) == b"I am v2"

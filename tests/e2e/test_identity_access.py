@@ -1,4 +1,4 @@
-"""What is allowed and what is taken away counts for connections that are open already (R69, R70, D21)."""
+"""Changes of TrafficTargets take effect on open connections (R69, R70, D21)."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ ROUTES = (
 
 @contextmanager
 def open_connections(world: World) -> Iterator[tuple[TunnelClient, TunnelClient]]:
-    """Clients in a pod, which call through its sidecar: one sends requests, the other bytes."""
+    """Yield two clients in a pod that call through its sidecar: one by HTTP, the other by TCP."""
     request = rig.request_through_sidecar(rig.pod(world, CALLER))
     web, raw = TunnelClient(request.address, request=request), TunnelClient(*rig.raw_port_targets(world)[1])
     try:
@@ -38,8 +38,10 @@ def ask(world: World, client: TunnelClient) -> Answer:
     return world.network.run(client.ask())
 
 
-def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """A request on an open connection is refused as soon as the target is in force; a connection ends within seconds."""
+def test_a_changed_traffic_target_denies_requests_on_open_connections(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """The proxy denies the next request on an open connection, and closes TCP connections within seconds."""
     world = new_world(manifests=rig.site(tmp_path))
     with open_connections(world) as (web, raw):
         assert ask(world, web).answered_by == ask(world, raw).answered_by == SERVER
@@ -50,10 +52,10 @@ def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[.
             assert "1 of 1" in rig.headgate_wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).answered_by == SERVER
         assert web.opened == 1  # allowed before and after
-        world.network.run(rig.close(raw))  # its chain is another one now, so it ends within seconds
+        world.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes it within seconds
         assert ask(world, raw).answered_by == SERVER
 
-        denied = rig.target("somebody-else", rule=WEB), rig.target("somebody-else", rule=RAW)
+        denied = rig.target("another-account", rule=WEB), rig.target("another-account", rule=RAW)
         world.submit(*denied)
         for name in ("web", "raw"):
             rig.headgate_wait(world, f"traffictarget/{name}-callers")
@@ -69,16 +71,16 @@ def test_what_is_taken_away_is_taken_from_live_connections(new_world: Callable[.
         for name in ("web", "raw"):
             rig.headgate_wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).answered_by == SERVER
-        assert web.opened == 1  # the very connection that was refused
+        assert web.opened == 1  # the connection that had the denied request
         world.network.run(rig.close(raw))
         assert ask(world, raw).answered_by == SERVER
     assert world.stderr == ""
 
 
-def test_allowed_callers_notice_nothing_when_targets_come_and_go(
+def test_an_allowed_caller_loses_no_request_when_targets_come_and_go(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The first target closes the server to everybody else; those whom it names go on, under load."""
+    """The first target denies all callers that it does not name."""
     world = new_world(manifests=rig.site(tmp_path))
     target = rig.target(CALLER, rule=WEB)
     with world.load(*[rig.request_through_sidecar(rig.pod(world, CALLER))] * 3) as load:

@@ -1,4 +1,4 @@
-"""What goes wrong with certificates and their authority: what goes on meanwhile, and who says what to do (R74, R76)."""
+"""Faults of certificates and the certificate authority: what still works, and what messages advise (R74, R76)."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SHORT = ("--certificate-lifetime", "10s", "--mtls", "strict")
 
 
 def fails(world: World) -> str:
-    """Start headgate, which must fail; return what it says about it."""
+    """Start headgate and assert that it fails; return its error message."""
     before = len(world.stderr)
     world.launch()
     assert world.process
@@ -31,7 +31,7 @@ def fails(world: World) -> str:
 
 
 def ends(world: World) -> float:
-    """Return when the first certificate of a proxy ends that it uses for connections of its own or of others."""
+    """Return when the first certificate of any proxy expires (seconds since the epoch)."""
     moments = []
     for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
@@ -40,23 +40,23 @@ def ends(world: World) -> float:
     return min(moments)
 
 
-# --- the control plane is away
+# --- the control plane is down
 
 
-def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_is_back(
+def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_restart(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """More than half of a certificate's life costs nothing; then everything is refused, and nothing falls back."""
+    """Expired certificates end all calls: no proxy falls back to plaintext."""
     world = new_world(*SHORT, manifests=rig.site(tmp_path))
     server = rig.pod_address(rig.pod(world, SERVER))
-    until(lambda: ends(world) - time.time() > 7)  # all are just renewed
+    until(lambda: ends(world) - time.time() > 7)  # all certificates are new
     with world.load(*rig.caller_requests(world)) as load:
         world.kill()
         last = ends(world)
         until(lambda: time.time() > last - 3)
         assert set(load.counts) == {SERVER}
         until(lambda: load.counts["503"] > 20)
-        assert time.time() >= last  # none was refused before that
+        assert time.time() >= last  # no call failed before
         assert set(load.counts) == {SERVER, "503"}
         assert rig.plaintext_answer(server) == b""
         world.start()
@@ -66,11 +66,11 @@ def test_calls_go_on_without_headgate_until_certificates_end_and_again_when_it_i
     assert world.stderr == ""
 
 
-# --- the authority's own key
+# --- the authority's private key
 
 
-def test_a_key_that_cannot_be_used_is_told_at_the_start(new_world: Callable[..., World]) -> None:
-    """Missing, or readable by others: the message names the file and what to do; mended, all is as before."""
+def test_up_fails_when_the_key_is_missing_or_readable_by_other_users(new_world: Callable[..., World]) -> None:
+    """The message names the file and the remedy; with the key restored, headgate starts with the same root."""
     world = new_world()
     roots = world.headgate("ca", "roots").stdout
     world.stop()
@@ -80,15 +80,15 @@ def test_a_key_that_cannot_be_used_is_told_at_the_start(new_world: Callable[...,
     key.chmod(0o600)
     content = key.read_bytes()
     key.unlink()
-    told = fails(world)
-    assert f"{key.parent} has tls.crt but no tls.key; restore it from a copy" in told
-    assert "Traceback" not in told
+    message = fails(world)
+    assert f"{key.parent} has tls.crt but no tls.key; restore it from a copy" in message
+    assert "Traceback" not in message
     write_private(key, content)
     world.start()
     assert world.headgate("ca", "roots").stdout == roots
 
 
-def test_a_key_of_another_user_is_told_at_the_start(new_world: Callable[..., World]) -> None:
+def test_up_fails_when_the_key_belongs_to_another_user(new_world: Callable[..., World]) -> None:
     world = unprivileged(new_world)
     world.stop()
     key = world.state / "authority" / "current" / "tls.key"
@@ -99,8 +99,10 @@ def test_a_key_of_another_user_is_told_at_the_start(new_world: Callable[..., Wor
     assert f"{key} can't be read: Permission denied; give it back to the user who runs headgate" in fails(world)
 
 
-def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """It has its certificates; the pods say what is wrong, and what is mended is found by itself."""
+def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """The proxies still have certificates. Events on the pods name the fault, and headgate notices when the key is usable."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     key = world.state / "authority" / "current" / "tls.key"
     with rig.load_without_loss(world, tmp_path) as load:
@@ -108,28 +110,26 @@ def test_an_adopted_mesh_goes_on_while_the_key_cannot_be_used(new_world: Callabl
         key.chmod(0o644)
         world.start()
         rig.wait_for_requests(load)
-        words = f"run: chmod 600 {key}"
-        assert [item["reason"] for item in world.ready["findings"] if words in item["message"]]
-        assert f"error: {key} is open to other users (mode 0644); {words}" in world.headgate("ca").stdout
+        advice = f"run: chmod 600 {key}"
+        assert [item["reason"] for item in world.ready["findings"] if advice in item["message"]]
+        assert f"error: {key} is open to other users (mode 0644); {advice}" in world.headgate("ca").stdout
         name = rig.pod(world, CALLER)["metadata"]["name"]
         until(
             lambda: [
-                text for _, reason, text in world.events(name) if reason == "IdentityUnavailable" and words in text
+                text for _, reason, text in world.events(name) if reason == "IdentityUnavailable" and advice in text
             ]
         )
         mark = len(world.lines)
         key.chmod(0o600)
-        world.line(lambda line: [item for item in line.get("resolved", ()) if words in item["message"]], mark)
+        world.line(lambda line: [item for item in line.get("resolved", ()) if advice in item["message"]], mark)
         until(lambda: "certificates: 3 proxies have a certificate" in world.headgate("ca").stdout)
     assert "fault" not in world.headgate("ca").stdout
 
 
-# --- dates, and an authority of the user's
+# --- dates, and a user's own authority
 
 
-def test_an_expired_root_of_headgates_own_is_replaced_by_the_next_start(
-    new_world: Callable[..., World], tmp_path: Path
-) -> None:
+def test_the_next_start_replaces_an_expired_root_of_headgate(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     world.stop()
     old = new_root(DOMAIN, time.time() - 400 * DAY)
@@ -138,47 +138,49 @@ def test_an_expired_root_of_headgates_own_is_replaced_by_the_next_start(
         write_private(current / name, text.encode())
     world.start()
 
-    def new() -> bool:  # what is told of the authority outlives a headgate, so the old root may be in it at first
+    def replaced() -> bool:  # the status in the store may still name the old root
         shown = world.headgate("ca").stdout
         return shown.count("root CN=") == 1 and "expired" not in shown and "no rotation is in progress" in shown
 
-    until(new)
+    until(replaced)
     until(lambda: world.send(5, world.request(SERVER, 8080)) == {SERVER: 5})
 
 
 class Given:
-    """An authority in the user's files."""
+    """A user's certificate authority in files."""
 
     def __init__(self, directory: Path) -> None:
         self.certificate, self.key = directory / "ca.crt", directory / "ca.key"
 
-    def write(self, signing: Authority, *others: Authority) -> None:
-        """Write the pair, with other roots behind it that are believed too."""
+    def write(self, signing: Authority, *trusted: Authority) -> None:
+        """Write the certificate and key that sign, and the certificates of other trusted roots after them."""
         write_private(self.key, signing.key.reveal().encode())
-        write_private(self.certificate, "".join(item.certificate for item in (signing, *others)).encode())
+        write_private(self.certificate, "".join(item.certificate for item in (signing, *trusted)).encode())
 
     @property
     def options(self) -> tuple[str, ...]:
         return ("--ca-cert", str(self.certificate), "--ca-key", str(self.key))
 
 
-def test_an_authority_with_wrong_dates_is_told_at_the_start(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     given = Given(tmp_path)
     given.write(new_root(DOMAIN, time.time()))
     world = new_world(*given.options)
     world.stop()
     given.write(new_root(DOMAIN, time.time() + DAY))
-    told = fails(world)
-    assert f"in {given.certificate} and {given.key} is not valid before " in told
-    assert "correct this machine's clock, or that of the machine that made it" in told
+    message = fails(world)
+    assert f"in {given.certificate} and {given.key} is not valid before " in message
+    assert "correct this machine's clock, or that of the machine that made it" in message
     given.write(new_root(DOMAIN, time.time() - 400 * DAY))
     assert f"in {given.certificate} and {given.key} expired at " in fails(world)
 
 
-def test_a_root_that_ends_while_it_is_in_use_is_told_and_mended_without_a_restart(
+def test_headgate_reports_a_root_that_expires_and_takes_a_new_one_without_a_restart(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """After its end calls are refused; `headgate ca` and the pod's Events say so until another one is given."""
+    """Calls fail after the root has expired; `headgate ca` and Events on the pods report it."""
     given = Given(tmp_path)
     first, brief, last = (new_root(DOMAIN, time.time() + 60 * number) for number in range(3))
     given.write(first)

@@ -1,4 +1,4 @@
-"""Workloads go from plaintext to mutual TLS and back while everybody calls them (R74, R77)."""
+"""Workloads under load migrate from plaintext to mutual TLS and back (R74, R77)."""
 
 import socket
 import ssl
@@ -14,7 +14,7 @@ SERVED = b"HTTP/1.1 200 OK"
 
 
 def speaks_tls(address: Address) -> bool:
-    """Say whether a server answers a handshake; who we are is asked for later, if at all."""
+    """Return whether a server completes a TLS 1.3 handshake; it asks for a client certificate only afterwards."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     try:
@@ -25,8 +25,10 @@ def speaks_tls(address: Address) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["off", "permissive"])
-def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World], tmp_path: Path, mode: str) -> None:
-    """Nothing fails, whoever calls; its status says when plaintext is refused, and without it all is as before."""
+def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
+    new_world: Callable[..., World], tmp_path: Path, mode: str
+) -> None:
+    """The TLSConfig's status says when the server rejects plaintext; after its deletion the server accepts plaintext."""
     world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
     server = rig.pod(world, rig.SERVER)
     address = rig.pod_address(server)
@@ -47,24 +49,24 @@ def test_a_tls_config_comes_and_goes_under_load(new_world: Callable[..., World],
     assert world.stderr == ""
 
 
-def test_a_killed_headgate_that_comes_back_with_another_mode_loses_nothing(
+def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
     """The next start goes on from the stages that proxies are in: from plaintext to strict, and back (R74, R77)."""
     world = new_world("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
     servers = rig.pods(world, rig.SERVER)
-    places = [rig.pod_address(server) for server in servers]
-    assert not any(map(speaks_tls, places))
+    addresses = [rig.pod_address(server) for server in servers]
+    assert not any(map(speaks_tls, addresses))
     with rig.load_without_loss(world, tmp_path) as load:
         world.kill()
         world.options = ("--mtls", "strict")
         world.start()
-        until(lambda: not any(map(rig.plaintext_answer, places)))
+        until(lambda: not any(map(rig.plaintext_answer, addresses)))
         rig.wait_for_requests(load)
         world.kill()
         world.options = ("--mtls", "off")
         world.start()
-        until(lambda: not any(map(speaks_tls, places)))
+        until(lambda: not any(map(speaks_tls, addresses)))
         rig.wait_for_requests(load)
     assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
         pod["metadata"]["uid"] for pod in servers

@@ -1,4 +1,4 @@
-"""A proxy gets what is its own when it proves who it is; whoever else can open the socket gets nothing (R70)."""
+"""The control plane authenticates xDS streams by token; a client without a valid token gets no configuration (R70)."""
 
 import time
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from headgate.xds.authentication import SECRET_BYTES, LocalTokens
 REFUSED, UNKNOWN = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND
 
 
-class Stranger:
-    """Somebody who can open the xDS socket of a world, and says that he is a proxy."""
+class Impostor:
+    """A client of the xDS socket that claims the node ID of a proxy."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._address = f"unix:{Path(world.instance['admin']).parent / 'xds.sock'}"
 
-    def refused(self, node: str, token: str = "") -> tuple[Any, str]:
-        """Ask for everything, and get nothing; return the status and its message."""
+    def rejection(self, node: str, token: str = "") -> tuple[Any, str]:
+        """Subscribe to all types; return the gRPC status and message that end the stream."""
 
         async def ask() -> tuple[Any, str]:
             async with Proxy(self._address, node, token) as proxy:
@@ -34,8 +34,8 @@ class Stranger:
 
         return self._world.network.run(ask())
 
-    def served(self, node: str, token: str) -> int:
-        """Ask for everything, and get it; return how many clusters there are."""
+    def resources(self, node: str, token: str) -> int:
+        """Subscribe to all types; return the number of resources in the first response."""
 
         async def ask() -> int:
             async with Proxy(self._address, node, token) as proxy:
@@ -55,10 +55,12 @@ def token_of(world: World, pod: Any) -> str:
     return (world.state / "pods" / directory / "_sidecar" / "token").read_text()
 
 
-def test_who_does_not_prove_who_he_is_gets_nothing(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """No token, a made up one, one of another headgate, an expired one, another pod's: each refusal says which it is."""
+def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """No token, a malformed one, one of another headgate, an expired one, and another pod's."""
     world = new_world(manifests=rig.site(tmp_path))
-    stranger, pod = Stranger(world), rig.pod(world, CALLER)
+    impostor, pod = Impostor(world), rig.pod(world, CALLER)
     node, other = node_of(pod), rig.pod(world, SERVER)
     past = LocalTokens((world.state / "token-secret").read_bytes(), clock=lambda: time.time() - 7200)
     tokens = {
@@ -71,25 +73,23 @@ def test_who_does_not_prove_who_he_is_gets_nothing(new_world: Callable[..., Worl
         token_of(world, other): f"the token belongs to {node_of(other)}, not to {node}",
     }
     for token, message in tokens.items():
-        code, told = stranger.refused(node, token)
+        code, text = impostor.rejection(node, token)
         assert code is REFUSED
-        assert told.startswith(message)
-        assert f"stream of proxy {node} rejected: {told}" in world.stderr
+        assert text.startswith(message)
+        assert f"stream of proxy {node} rejected: {text}" in world.stderr
         assert not token or token not in world.stderr
-    assert stranger.refused("gateway", token_of(world, pod))[0] is REFUSED
-    assert stranger.served(node, token_of(world, pod)) > 0
-    until(
-        lambda: world.send(1, rig.request_through_sidecar(pod)) == {SERVER: 1}
-    )  # its own proxy has come back by itself
+    assert impostor.rejection("gateway", token_of(world, pod))[0] is REFUSED
+    assert impostor.resources(node, token_of(world, pod)) > 0
+    until(lambda: world.send(1, rig.request_through_sidecar(pod)) == {SERVER: 1})  # the pod's own proxy has reconnected
 
 
-def test_the_token_of_a_pod_that_is_gone_opens_nothing(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_the_token_of_a_deleted_pod_is_rejected(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=rig.site(tmp_path))
     pod = rig.pod(world, CALLER)
     token = token_of(world, pod)
     world.kubectl("scale", "deployment", CALLER, "--replicas", "0")
     until(lambda: not rig.pods(world, CALLER))
     world.settle()
-    code, told = Stranger(world).refused(node_of(pod), token)
+    code, text = Impostor(world).rejection(node_of(pod), token)
     assert code is UNKNOWN
-    assert told == f"proxy {node_of(pod)} is unknown: no pod with a sidecar and no gateway has this node ID"
+    assert text == f"proxy {node_of(pod)} is unknown: no pod with a sidecar and no gateway has this node ID"

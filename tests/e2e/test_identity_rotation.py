@@ -1,4 +1,4 @@
-"""Certificates and the authority behind them are replaced while everybody calls (R74, R76)."""
+"""Certificates and the root certificate are rotated under load (R74, R76)."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
 
 
 def serials(world: World) -> Mapping[str, str]:
-    """Return the serial number of each proxy's own certificate, as its Envoy tells it, by admin socket."""
+    """Return the serial number of each proxy's certificate, read from its Envoy, by admin socket."""
     found = {}
     for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
         own = {item["cert_chain"][0]["serial_number"] for item in shown if item.get("cert_chain")}
-        if len(own) == 1:  # while it is replaced, listeners and clusters may have another one each
+        if len(own) == 1:  # during a rotation listeners and clusters may have different certificates
             (found[path],) = own
     return found
 
 
-def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """Several times, each with new connections; nothing fails, and every proxy has a new certificate each time."""
+def test_no_request_fails_when_certificates_are_renewed(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """Every proxy gets several new certificates, and opens new connections with them."""
     world = new_world("--certificate-lifetime", "10s", "--mtls", "strict", manifests=rig.site(tmp_path))
     seen: dict[str, set[str]] = {path: set() for path in rig.admin_sockets(world)}
     assert len(seen) == 3
@@ -43,9 +43,7 @@ def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tm
     with rig.load_without_loss(world, tmp_path):
         before = rig.sidecar_counter(world, server, "ssl.handshake")
         until(renewed)
-    assert (
-        rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS
-    )  # new connections, with new certificates
+    assert rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS  # handshakes with new certificates
     assert world.stderr == ""
 
 
@@ -53,14 +51,14 @@ def test_certificates_are_renewed_under_load(new_world: Callable[..., World], tm
     ("lifetime", "message"),
     [("5s", "5s is not between 10 s and 720 h"), ("31d", "'31d' is not a duration"), ("1000h", "not between")],
 )
-def test_a_lifetime_that_cannot_be_kept_is_refused(tmp_path: Path, lifetime: str, message: str) -> None:
+def test_up_rejects_an_invalid_certificate_lifetime(tmp_path: Path, lifetime: str, message: str) -> None:
     done = headgate("up", str(tmp_path), "--state", str(tmp_path / "state"), "--certificate-lifetime", lifetime)
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
 
 
 def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
-    """Return what a proxy holds now, by its configuration dump: its `identity`, and the only root that it believes."""
+    """Return the certificate of a proxy and its only trusted root, from its config dump."""
     dump = json.loads(rig.ask_admin(world, path, "/config_dump?resource=dynamic_active_secrets"))
     active = {item["name"]: item["secret"] for item in dump["configs"]}
     chain = active["identity"]["tls_certificate"]["certificate_chain"]["inline_string"]
@@ -72,7 +70,7 @@ def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
 
 @contextmanager
 def phases(world: World) -> Iterator[list[str]]:
-    """Follow the notice of the authority; the phases that it tells of, in their order, are in the list at the end."""
+    """Watch the authority's ConfigMap; the list has the observed phases of the rotation in order when the body has ended."""
     seen: list[str] = []
     words = [
         "get",
@@ -92,13 +90,13 @@ def phases(world: World) -> Iterator[list[str]]:
 
 
 def are_in_order(seen: Sequence[str]) -> bool:
-    """Say whether phases follow one another as they should; one that took less than a second may not have been told."""
+    """Return whether the phases are in the order of a rotation; phases shorter than a second may be missing."""
     steps = iter(PHASES)
     return all(phase in steps for phase, _ in groupby(seen))
 
 
-def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """Step by step; a proxy that does not answer is waited for by name, and nobody holds the old root at the end."""
+def test_no_request_fails_when_the_root_is_rotated(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """The status names a proxy that the rotation waits for; at the end no proxy holds the old root."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
     silent = rig.pod(world, rig.CALLER)
@@ -119,4 +117,4 @@ def test_the_root_is_replaced_under_load(new_world: Callable[..., World], tmp_pa
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])
     late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered a response for 5 s"
-    assert set(world.stderr.splitlines()) <= {late}  # as it was stopped for as long as that took
+    assert set(world.stderr.splitlines()) <= {late}  # because the test stopped it
