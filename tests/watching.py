@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from headgate.objects.ports import Change, Listed, Reader, follow_all
+from headgate.objects.ports import Change, Reader, Relist, follow_all
 from headgate.resources.registry import KINDS
 from headgate.standalone.store.memory import MemoryStore
 
@@ -30,7 +30,7 @@ async def _available(watch: AsyncIterator[Change]) -> list[Change]:
         found.append(step.result())
 
 
-def every_step(reader: Reader) -> AsyncGenerator[Listed | Change]:
+def every_step(reader: Reader) -> AsyncGenerator[Relist | Change]:
     """Follow all kinds."""
     return follow_all(reader, ((kind.group, kind.kind) for kind in KINDS))
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.kinds import GATEWAY
-from headgate.resources.definitions.catalogue import definition_name
-from headgate.resources.definitions.parts import REF, kind
+from headgate.resources.definitions.catalog import definition_name
+from headgate.resources.definitions.schema_builders import REF, kind
 from headgate.resources.registry import KINDS
 
 TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"

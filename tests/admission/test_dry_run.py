@@ -11,7 +11,7 @@ from tests.embedded_api import TOKEN, Answer, Client
 from tests.identity.world import Signs, Time
 from tests.sound_objects import path, sound
 
-from headgate.admission.admission import admission, sound_check
+from headgate.admission.chain import admission_chain, object_check
 from headgate.envoy.view import Node
 from headgate.identity.credentials import Credentials
 from headgate.plane.feed import Feed
@@ -52,8 +52,8 @@ class World(NamedTuple):
 async def world() -> AsyncIterator[World]:
     addresses = AddressPool(77)
     store = MemoryStore(
-        check=sound_check(Settings()),
-        admit=admission("all", {("v1", "Service"): admit_services(addresses)}),
+        check=object_check(Settings()),
+        admit=admission_chain("all", {("v1", "Service"): admit_services(addresses)}),
         kept=follow_services(addresses),
     )
     feed, fleet = Feed(store), Fleet()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.admission.injection import Mode, admit_sidecars
+from headgate.admission.injection import InjectionMode, inject_sidecars
 from headgate.errors import Invalid
 from headgate.resources.meta import Object
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
@@ -37,7 +37,7 @@ def admitted(
     new: Object,
     old: Object | None = None,
     *,
-    mode: Mode = "all",
+    mode: InjectionMode = "all",
     around: Mapping[str, str] = {},
     configs: Sequence[Object] = (),
 ) -> Object:
@@ -45,7 +45,7 @@ def admitted(
     stored = ObjectIndex()
     for obj in (namespace(around), *configs):
         stored.put(key_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": str(key_of(obj))}})
-    return admit_sidecars(mode)(new, old, stored)
+    return inject_sidecars(mode)(new, old, stored)
 
 
 def said(obj: Object, name: str = SIDECAR) -> str | None:

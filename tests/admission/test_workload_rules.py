@@ -1,7 +1,7 @@
 import pytest
 from tests.standalone.conftest import make_deployment
 
-from headgate.admission.workloads import admit_workloads
+from headgate.admission.workloads import check_workload
 from headgate.errors import Invalid
 
 
@@ -15,7 +15,7 @@ def test_what_can_run_is_let_in():
         pod(containers=[{"name": "a"}]),
         {"apiVersion": "v1", "kind": "Secret", "metadata": {}},
     ):
-        assert admit_workloads(obj, None) is obj
+        assert check_workload(obj, None) is obj
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_can_run_is_let_in():
 )
 def test_a_deployment_that_can_not_work_is_refused(spec, cause):
     with pytest.raises(Invalid) as caught:
-        admit_workloads(make_deployment(**spec), None)
+        check_workload(make_deployment(**spec), None)
     assert str(caught.value).startswith(cause)
 
 
@@ -37,7 +37,7 @@ def test_the_template_is_checked_with_its_place():
     wrong = make_deployment()
     wrong["spec"]["template"]["spec"] = {"containers": [{"name": "a", "command": "python3 x.py"}]}
     with pytest.raises(Invalid, match=r"spec.template.spec.containers\[.*\].command: must be a list"):
-        admit_workloads(wrong, None)
+        check_workload(wrong, None)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_the_template_is_checked_with_its_place():
 )
 def test_names_of_containers_are_names(spec, field):
     with pytest.raises(Invalid, match=f"^{field}: "):
-        admit_workloads(pod(**spec), None)
+        check_workload(pod(**spec), None)

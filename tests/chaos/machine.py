@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import adopt
 
 PATIENCE_S = 120.0
@@ -188,7 +188,7 @@ class Up:
 
 async def _end_recorded(record: Path) -> None:
     """Kill a process on record, unless another one has its number by now."""
-    identity = msgspec.convert(json.loads(record.read_bytes())["identity"], Identity)
+    identity = msgspec.convert(json.loads(record.read_bytes())["identity"], ProcessIdentity)
     if process := adopt(identity):
         await process.end(0)
 

@@ -83,7 +83,7 @@ def test_an_api_that_can_not_be_reached_ends_with_3(
     run: Callable[..., Any], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not exist, nothing listens there, or it takes the connection and stays silent."""
-    monkeypatch.setattr("headgate.kubernetes.exchange.ANSWER_S", 0.2)
+    monkeypatch.setattr("headgate.kubernetes.transport.ANSWER_S", 0.2)
     missing = run(*command, "--kubeconfig", "missing")
     assert missing.code == 3
     assert "the kubeconfig missing does not exist" in missing.err

@@ -8,7 +8,7 @@ import pytest
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 from headgate.standalone.apiserver.app import create_app
 from headgate.standalone.store.memory import MemoryStore
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.conftest import ADMIN, HEADGATE, NO_PEER, Cluster
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
-from headgate.kubernetes.client import Client, Refused, path_of
+from headgate.kubernetes.client import AccessDenied, Client, path_of
 from headgate.kubernetes.credentials import InCluster, Kubeconfig
 from headgate.resources.registry import KINDS
 
@@ -61,7 +61,7 @@ def configs(tmp_path: Path, cluster: Cluster) -> Configs:
 
 async def taken_for(client: Client) -> str:
     """Return whom the server takes the client for: it says so when it refuses."""
-    with pytest.raises(Refused, match="the API refuses") as raised:
+    with pytest.raises(AccessDenied, match="the API refuses") as raised:
         await client.get("/api/v1/nodes")
     return str(raised.value).partition('User "')[2].partition('"')[0]
 

@@ -17,7 +17,7 @@ from headgate.identity.authority import Authority, sign, signer_of
 from headgate.identity.certificates import moment, to_pem
 from headgate.identity.issuers import IssueError
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer, IssuerRef
-from headgate.objects.rules import namespace
+from headgate.objects.lifecycle import namespace
 from headgate.resources import registry
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of

@@ -88,7 +88,7 @@ async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
 
 async def test_a_token_of_an_identity_provider_is_used_until_it_ends(tmp_path: Path, provider: Provider) -> None:
     token = jwt("me", time.time() + 3600)
-    found = await Kubeconfig([write(tmp_path / "config", provider.user(token))]).login()
+    found = await Kubeconfig([write(tmp_path / "config", provider.user(token))]).connect()
     assert found.headers() == [("authorization", f"Bearer {token}")]
     assert provider.asked == []
 
@@ -96,14 +96,14 @@ async def test_a_token_of_an_identity_provider_is_used_until_it_ends(tmp_path: P
 async def test_an_old_one_is_renewed_and_written_back(tmp_path: Path, provider: Provider) -> None:
     path = write(tmp_path / "config", provider.user(jwt("me", time.time() - 1)), **{"certificate-authority": "ca.crt"})
     (tmp_path / "ca.crt").write_bytes(Authority().pem)
-    ((_, token),) = (await Kubeconfig([path]).login()).headers()
+    ((_, token),) = (await Kubeconfig([path]).connect()).headers()
     assert provider.asked == [{"grant_type": "refresh_token", "refresh_token": "refresh-1"}]
     content = yaml.safe_load(path.read_text())
     config = content["users"][0]["user"]["auth-provider"]["config"]
     assert (f"Bearer {config['id-token']}", config["refresh-token"]) == (token, "refresh-2")
     assert content["clusters"][0]["cluster"]["certificate-authority"] == "ca.crt"  # nothing else has changed
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    await Kubeconfig([path]).login()
+    await Kubeconfig([path]).connect()
     assert len(provider.asked) == 1
 
 
@@ -119,7 +119,7 @@ async def test_no_provider_gets_a_secret_that_does_not_prove_who_it_is(
     with pytest.raises(
         HeadgateError, match=rf"the kubeconfig {path} can't be used: .*CERTIFICATE_VERIFY_FAILED"
     ) as raised:
-        await Kubeconfig([path]).login()
+        await Kubeconfig([path]).connect()
     assert provider.asked == []
     assert SECRET not in str(raised.value)
 
@@ -143,7 +143,7 @@ async def test_no_provider_gets_a_secret_that_does_not_prove_who_it_is(
 async def test_a_user_that_can_not_be_used_is_named_without_its_secrets(tmp_path: Path, user: Any, told: str) -> None:
     path = write(tmp_path / "config", user)
     with pytest.raises(HeadgateError, match=rf"the kubeconfig {path} can't be used: ") as raised:
-        await Kubeconfig([path]).login()
+        await Kubeconfig([path]).connect()
     assert told in str(raised.value)
     assert SECRET not in str(raised.value)
 
@@ -189,7 +189,7 @@ async def test_a_token_that_can_not_be_written_back_is_an_error(tmp_path: Path, 
     path.unlink()
     path.mkdir()  # where even root can't write a file
     with pytest.raises(HeadgateError, match=rf"the kubeconfig {path} can't be used: .*Is a directory"):
-        await config.login()
+        await config.connect()
 
 
 def test_a_missing_file_is_unavailable(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ async def test_a_pod_finds_its_api_server_by_its_environment(tmp_path: Path) -> 
     (tmp_path / "ca.crt").write_bytes(Authority().pem)
     (tmp_path / "token").write_text("a-token\n")
     environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    found = await InCluster(environment, tmp_path).login()
+    found = await InCluster(environment, tmp_path).connect()
     assert found.host == "https://[fd00::1]:6443"
     assert found.headers() == [("authorization", "Bearer a-token")]
     with pytest.raises(ProxyError, match="this is no pod with a ServiceAccount: Service host/port is not set"):
-        await InCluster({}, tmp_path).login()
+        await InCluster({}, tmp_path).connect()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.manifests.documents import Place, parse
+from headgate.manifests.documents import Position, parse
 
 
 def test_yaml_is_read_as_kubernetes_reads_it():
@@ -20,20 +20,20 @@ def test_every_field_has_its_place():
     text = "\n---\nkind: A\nspec:\n  backends:\n  - service: x\n    weight: 1\n  - {service: y, weight: 2}\n---\n\nkind: B\n"
     (first, second), flaws = parse(text)
     assert not flaws
-    assert (first.place.line, second.place.line) == (3, 11)
-    assert first.locate("spec.backends[0].weight") == Place(7, 5)
-    assert first.locate("spec.backends[1].weight") == Place(8, 18)
-    assert first.locate("spec.backends[1]") == Place(8, 5)
-    assert first.locate("spec.backends[0].port.name") == Place(6, 5)
-    assert first.locate("metadata.name") == first.place
+    assert (first.position.line, second.position.line) == (3, 11)
+    assert first.locate("spec.backends[0].weight") == Position(7, 5)
+    assert first.locate("spec.backends[1].weight") == Position(8, 18)
+    assert first.locate("spec.backends[1]") == Position(8, 5)
+    assert first.locate("spec.backends[0].port.name") == Position(6, 5)
+    assert first.locate("metadata.name") == first.position
 
 
 def test_documents_of_a_list_are_taken_apart():
     text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n  spec:\n    x: 1\n- kind: List\n  items: [{kind: B}]\n- 5\n"
     documents, flaws = parse(text)
     assert [document.object["kind"] for document in documents] == ["A", "B"]
-    assert documents[0].locate("spec.x") == Place(6, 5)
-    assert [(flaw.place.line, flaw.message) for flaw in flaws] == [
+    assert documents[0].locate("spec.x") == Position(6, 5)
+    assert [(flaw.position.line, flaw.message) for flaw in flaws] == [
         (9, "is not an object; write apiVersion, kind and metadata")
     ]
 
@@ -42,7 +42,7 @@ def test_a_bare_name_is_the_early_form_of_metadata():  # R72
     documents, _ = parse("apiVersion: v1beta1\nkind: TLSConfig\nname: tls\nspec: {}\n")
     assert documents[0].object["metadata"] == {"name": "tls"}
     assert "name" not in documents[0].object
-    assert documents[0].locate("metadata.name") == Place(3, 1)
+    assert documents[0].locate("metadata.name") == Position(3, 1)
 
 
 def test_anchors_and_merges_are_written_out():
@@ -60,7 +60,7 @@ def bomb(link):
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "message"),
+    ("text", "position", "message"),
     [
         ("a: 1\nb: 2\na: 3\n", (3, 1), "key 'a' is written twice, first on line 1"),
         ("a:\n\tb: 1\n", (2, 1), "is not YAML: a tab indents this line"),
@@ -83,11 +83,11 @@ def bomb(link):
         (bomb(lambda alias: f"{{<<: [{', '.join([alias] * 9)}]}}"), None, "stand for more than 10000 values"),
     ],
 )
-def test_yaml_that_can_not_be_used_says_where_and_why(text, place, message):
+def test_yaml_that_can_not_be_used_says_where_and_why(text, position, message):
     documents, flaws = parse(text)
     assert not documents
     assert message in flaws[0].message
-    assert place is None or flaws[0].place == place
+    assert position is None or flaws[0].position == position
 
 
 def test_what_stands_before_the_mistake_is_kept():
@@ -100,7 +100,7 @@ def test_json_has_places_too():
     documents, flaws = parse('{\n\t"kind": "A",\n\t"spec": {"x": "\\ud83d\\ude00"}\n}', is_json=True)
     assert not flaws
     assert documents[0].object == {"kind": "A", "spec": {"x": "😀"}}
-    assert parse('{\n "kind": "A",\n "spec": {"x": 1}}', is_json=True)[0][0].locate("spec.x") == Place(3, 11)
+    assert parse('{\n "kind": "A",\n "spec": {"x": 1}}', is_json=True)[0][0].locate("spec.x") == Position(3, 11)
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_json_has_places_too():
 def test_json_that_can_not_be_used_says_where_and_why(text, line, message):
     documents, flaws = parse(text, is_json=True)
     assert not documents
-    assert flaws[0].place.line == line
+    assert flaws[0].position.line == line
     assert message in flaws[0].message

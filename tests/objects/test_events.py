@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.objects.events import LIFE, EventRecorder
+from headgate.objects.events import TTL_SECONDS, EventRecorder
 from headgate.resources.meta import Key, Object
 from headgate.standalone.store.memory import MemoryStore
 
@@ -82,6 +82,6 @@ async def test_nothing_is_written_into_a_namespace_that_is_gone(store, recorder)
 async def test_old_events_go(store, recorder, clock):
     birds = await service(store)
     await recorder.record(birds, type="Normal", reason="A", message="old")
-    clock.now += LIFE + 1
+    clock.now += TTL_SECONDS + 1
     await recorder.record(birds, type="Normal", reason="A", message="new")
     assert [event["message"] for event in await events(store)] == ["new"]

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.resources.meta import Metadata, OwnerReference
-from headgate.resources.pod_owners import Owners, Ref, controller, deployment_of, owners, workload
+from headgate.resources.pod_owners import Ownership, Ref, controller, deployment_of, owners, workload
 
 POD = Ref("Pod", "shop", "web-5b6d4-bcdfg")
 REPLICASET = Ref("ReplicaSet", "shop", "web-5b6d4")
@@ -13,13 +13,13 @@ REPLICASET = Ref("ReplicaSet", "shop", "web-5b6d4")
     ("known", "chain"),
     [
         (
-            {POD: Owners(REPLICASET), REPLICASET: Owners(Ref("Rollout", "shop", "r"))},
+            {POD: Ownership(REPLICASET), REPLICASET: Ownership(Ref("Rollout", "shop", "r"))},
             [REPLICASET, Ref("Rollout", "shop", "r")],
         ),
-        ({POD: Owners(REPLICASET, "5b6d4")}, [REPLICASET, Ref("Deployment", "shop", "web")]),
-        ({POD: Owners(REPLICASET, "other")}, [REPLICASET]),
-        ({REPLICASET: Owners(Ref("Deployment", "shop", "web"))}, [REPLICASET, Ref("Deployment", "shop", "web")]),
-        ({POD: Owners()}, []),
+        ({POD: Ownership(REPLICASET, "5b6d4")}, [REPLICASET, Ref("Deployment", "shop", "web")]),
+        ({POD: Ownership(REPLICASET, "other")}, [REPLICASET]),
+        ({REPLICASET: Ownership(Ref("Deployment", "shop", "web"))}, [REPLICASET, Ref("Deployment", "shop", "web")]),
+        ({POD: Ownership()}, []),
         ({}, []),
     ],
 )
@@ -28,7 +28,7 @@ def test_owners_are_the_chain_of_controllers(known, chain):
 
 
 def test_a_pod_without_an_owner_is_its_own_workload():
-    assert workload(POD, {POD: Owners()}.get) == POD.name
+    assert workload(POD, {POD: Ownership()}.get) == POD.name
 
 
 def test_a_pod_that_is_gone_is_named_after_its_deployment():

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
 
 # Another headgate: it starts a program, says which, and waits to be killed.
@@ -46,7 +46,7 @@ async def test_a_signal_is_an_exit_code_as_in_shells(tmp_path):
 async def test_a_process_survives_the_kill_of_headgate_and_is_taken_over(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", HEADGATE, str(tmp_path / "log")], stdout=subprocess.PIPE)
     assert parent.stdout
-    identity = msgspec.json.decode(await asyncio.to_thread(parent.stdout.readline), type=Identity)
+    identity = msgspec.json.decode(await asyncio.to_thread(parent.stdout.readline), type=ProcessIdentity)
     parent.kill()
     await asyncio.to_thread(parent.wait)
     parent.stdout.close()

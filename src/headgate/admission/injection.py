@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
-from headgate.objects.ports import Admit, View
+from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.pods import (
@@ -21,26 +21,26 @@ from headgate.resources.pods import (
     PROCESS,
     PROCESS_ID,
     SIDECAR,
-    read_identity,
+    parse_process_identity,
 )
 from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 
-Mode = Literal["all", "labelled", "none"]
+InjectionMode = Literal["all", "labelled", "none"]
 """Which pods get a sidecar: those that don't opt out, those that opt in, or none."""
 EXPLICIT = "explicit"
 _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
 
 
-class Surroundings(NamedTuple):
+class PodNamespace(NamedTuple):
     """What decides on a pod's sidecar besides the pod: the labels of its namespace, and the TLSConfigs there."""
 
     labels: Mapping[str, str]
     configs: Iterable[Object]
 
 
-def admit_sidecars(mode: Mode) -> Admit:
+def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
     """Return a hook for the store.
 
     It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
@@ -57,7 +57,7 @@ def admit_sidecars(mode: Mode) -> Admit:
     return admit
 
 
-def wants_sidecar(pod: Object, mode: Mode, around: Surroundings) -> bool:
+def wants_sidecar(pod: Object, mode: InjectionMode, around: PodNamespace) -> bool:
     """Whether a pod that is created now gets a sidecar."""
     labels: Mapping[str, str] = part(pod["metadata"], "labels")
     annotations: Mapping[str, str] = part(pod["metadata"], "annotations")
@@ -79,7 +79,7 @@ def _selects(config: Object, labels: Mapping[str, str]) -> bool:
     return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
 
 
-def _created(pod: Object, mode: Mode, around: Surroundings) -> Object:
+def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
     _check(pod, mode, around, where="")
     annotations = {
         name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN_HERE
@@ -100,7 +100,7 @@ def _kept(new: Object, old: Object) -> Object:
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
 
 
-def _check(pod: Object, mode: Mode, around: Surroundings, *, where: str) -> None:
+def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:
     """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
     if wants_sidecar(pod, mode, around):
         _refuse(_sidecar_causes(pod), where)
@@ -132,7 +132,7 @@ def _process_causes(metadata: Metadata) -> Iterator[Cause]:
     process = metadata.annotations.get(PROCESS)
     if process not in {None, EXTERNAL}:
         yield Cause(_field(PROCESS), f"{process!r} is not known; write {EXTERNAL}, or leave it out")
-    elif process and read_identity(metadata) is None:
+    elif process and parse_process_identity(metadata) is None:
         yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
 
 
@@ -149,11 +149,11 @@ def _pod_of(obj: Object) -> Object:
     return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
-def _around(view: View, obj: Object) -> Surroundings:
+def _around(view: View, obj: Object) -> PodNamespace:
     namespace = obj["metadata"].get("namespace", "")
     found = view.get(Key("", "Namespace", "", namespace))
     configs = view.select(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
-    return Surroundings(labels=part(found["metadata"], "labels") if found else {}, configs=configs)
+    return PodNamespace(labels=part(found["metadata"], "labels") if found else {}, configs=configs)
 
 
 def _field(annotation: str) -> str:

@@ -64,7 +64,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-COMPLETED: Mapping[tuple[str, str], Callable[[Object], Object]] = {
+DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("v1", "Secret"): _secret,
     ("v1", "Pod"): _spec(_pod_spec),
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
@@ -73,8 +73,8 @@ COMPLETED: Mapping[tuple[str, str], Callable[[Object], Object]] = {
 """What fills in the optional values of an object, by its apiVersion and kind."""
 
 
-def admit_workloads(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let a workload into the store when it can be run at all (type `objects.ports.Admit`). Raises Invalid."""
+def check_workload(new: Object, _old: Object | None, _view: object = None) -> Object:
+    """Let a workload into the store when it can be run at all (type `objects.ports.AdmissionStep`). Raises Invalid."""
     causes = tuple(workload_causes(new))
     if causes:
         raise Invalid(*causes)

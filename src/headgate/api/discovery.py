@@ -21,7 +21,7 @@ from headgate.api.metrics.groups import (
 from headgate.api.self_subject_reviews import REVIEWS
 from headgate.api.status import ApiError, no_such_path
 from headgate.resources.metrics import TRAFFIC_METRICS
-from headgate.resources.registry import GROUPS, Served, api_version
+from headgate.resources.registry import GROUPS, ServedKind, api_version
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
@@ -141,7 +141,7 @@ def _row(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singul
     return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
 
 
-def _rows(served: Served) -> list[dict[str, Any]]:
+def _rows(served: ServedKind) -> list[dict[str, Any]]:
     kind = served.kind
     row = _row(served.plural, kind.kind, served.verbs, namespaced=kind.namespaced, singular=_singular(served))
     row |= {"shortNames": list(served.short)} if served.short else {}
@@ -149,12 +149,12 @@ def _rows(served: Served) -> list[dict[str, Any]]:
     return [row, *(_subresource(served, name) for name in served.subresources)]
 
 
-def _singular(served: Served) -> str:
+def _singular(served: ServedKind) -> str:
     lowered = served.kind.kind.lower()
     return lowered if served.group == served.kind.group else f"bare{lowered}"
 
 
-def _subresource(served: Served, name: str) -> dict[str, Any]:
+def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
     row = _row(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}

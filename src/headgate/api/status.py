@@ -15,8 +15,8 @@ from headgate.errors import (
     StoreError,
     Unavailable,
 )
-from headgate.merge.applying import ApplyConflicts
-from headgate.resources.registry import Served
+from headgate.merge.server_side_apply import ApplyConflicts
+from headgate.resources.registry import ServedKind
 
 _REASONS = {
     400: "BadRequest",
@@ -71,7 +71,7 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
     return ApiError(404, f'{plural}.{group} "{name}" not found', details={"name": name, "group": group, "kind": plural})
 
 
-def invalid(served: Served, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(served: ServedKind, name: str, causes: Sequence[Cause]) -> ApiError:
     """Answer for an object that breaks rules: 422 with the path of each field."""
     who = f"{served.kind.kind}.{served.group}" if served.group else served.kind.kind
     listed = ", ".join(map(str, causes))
@@ -107,7 +107,7 @@ def apply_conflict(error: ApplyConflicts) -> ApiError:
     return ApiError(409, text, details={"causes": causes})
 
 
-def from_error(error: StoreError | DecodeError, served: Served, name: str) -> ApiError:
+def from_error(error: StoreError | DecodeError, served: ServedKind, name: str) -> ApiError:
     """Translate what the store or a decoder says about an object."""
     if isinstance(error, Invalid | DecodeError):
         return invalid(served, name, error.causes)
@@ -117,6 +117,6 @@ def from_error(error: StoreError | DecodeError, served: Served, name: str) -> Ap
     return ApiError(code, str(error), reason=reason, details=details)
 
 
-def _details(served: Served, name: str, *, kind: str) -> dict[str, Any]:
+def _details(served: ServedKind, name: str, *, kind: str) -> dict[str, Any]:
     details = {"name": name, "group": served.group, "kind": kind}
     return {key: value for key, value in details.items() if value}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.errors import Unavailable
-from headgate.kubernetes.client import Client, Hints
+from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
-_HINTS = Hints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
+_HINTS = ErrorHints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
 
 
 def default_state() -> Path:

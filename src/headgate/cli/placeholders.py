@@ -8,7 +8,7 @@ have none. The result is the same on every machine.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from headgate.admission.injection import EXPLICIT, Mode, Surroundings, wants_sidecar
+from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, wants_sidecar
 from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
 from headgate.resources.core import Service
@@ -26,7 +26,7 @@ SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
 FIRST_NUMBER, NUMBERS = 20_000, 10_000  # ports on which the processes behind sidecars would listen
 TEMPLATED = ("Deployment", "ReplicaSet")
-_SIDECARS: Mode = "all"
+_SIDECARS: InjectionMode = "all"
 
 
 def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, Object]:
@@ -76,14 +76,14 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}
 
 
-def _surroundings(objects: Mapping[Key, Object], namespace: str) -> Surroundings:
+def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace:
     found = objects.get(Key("", "Namespace", "", namespace))
     wanted = (TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
     configs = [obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted]
-    return Surroundings(labels=_texts(found, "labels") if found else {}, configs=configs)
+    return PodNamespace(labels=_texts(found, "labels") if found else {}, configs=configs)
 
 
-def _injected(pod: Object, surroundings: Surroundings) -> Object:
+def _injected(pod: Object, surroundings: PodNamespace) -> Object:
     """Return the pod as injection changes it at its creation. A pod with an address exists already and is not changed."""
     annotations = _texts(pod, "annotations")
     if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, surroundings):

@@ -13,7 +13,7 @@ from headgate.cli.messages import Messages
 from headgate.cli.output import note, stdout
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Finding
-from headgate.manifests.applied import Applied
+from headgate.manifests.apply import ApplyResult
 from headgate.manifests.files import Problem
 from headgate.model import routing
 from headgate.plane.status.conditions import few
@@ -74,7 +74,7 @@ class TextReporter:
         for text in differences:
             note(text)
 
-    def applied(self, applied: Applied) -> None:
+    def applied(self, applied: ApplyResult) -> None:
         """Print a line for each object that an edit of the files changed."""
         for keys, word in ((applied.created, "created"), (applied.changed, "changed"), (applied.removed, "removed")):
             for key in keys:
@@ -152,7 +152,7 @@ class JsonReporter:
         """Print where files and the API differ at the start."""
         _write_line({"drift": differences})
 
-    def applied(self, applied: Applied) -> None:
+    def applied(self, applied: ApplyResult) -> None:
         """Print the names of the objects that an edit of the files changed."""
         changed = {
             "created": [str(key) for key in applied.created],

@@ -19,7 +19,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, write_identity
+from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, format_process_identity
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports
@@ -87,7 +87,7 @@ def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports
             "generateName": "run-",
             "namespace": namespace,
             "labels": dict(map(_label, labels)),
-            "annotations": {PROCESS: EXTERNAL, PROCESS_ID: write_identity(own_identity())},
+            "annotations": {PROCESS: EXTERNAL, PROCESS_ID: format_process_identity(own_identity())},
         },
         "spec": {
             "serviceAccountName": account,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headgate.admission.injection import Mode
+from headgate.admission.injection import InjectionMode
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
 from headgate.cli.messages import Messages
@@ -40,7 +40,7 @@ LAST_PORT = 65535
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 Sidecars = Annotated[
-    Mode, typer.Option(help="Which pods get a sidecar; labelled: pods and namespaces with a label for it.")
+    InjectionMode, typer.Option(help="Which pods get a sidecar; labelled: pods and namespaces with a label for it.")
 ]
 Mtls = Annotated[
     Literal["off", "permissive", "strict"],

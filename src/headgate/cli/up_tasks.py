@@ -9,7 +9,7 @@ from typing import Any
 from headgate.cli.reporter import Reporter
 from headgate.compiler.report import Compiled, Finding
 from headgate.latest import Latest, until
-from headgate.manifests.applied import apply
+from headgate.manifests.apply import apply
 from headgate.manifests.drift import drift
 from headgate.manifests.files import Manifests, Problem, read, watch
 from headgate.plane.status.recoveries import recovered

@@ -20,7 +20,7 @@ from headgate.identity.keys import ensure_namespace
 from headgate.identity.rotation import Rotation
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.objects.ports import Listed, Store, follow
+from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.meta import Input, Key, Object, timestamp
 from headgate.resources.registry import key_of
 
@@ -127,7 +127,7 @@ class Board:
     async def _follow(self) -> None:
         """Read the annotation, and every change of it."""
         async for step in follow(self._store, CONFIG_MAP.group, CONFIG_MAP.kind, CONFIG_MAP.namespace):
-            if isinstance(step, Listed):  # without the ConfigMap it is about to be written
+            if isinstance(step, Relist):  # without the ConfigMap it is about to be written
                 for obj in step.items:
                     if key_of(obj) == CONFIG_MAP:
                         self._read(obj)

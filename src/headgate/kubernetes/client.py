@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from headgate.errors import Gone, HeadgateError, NotFound, ProxyError, Unavailable
-from headgate.kubernetes.login import Access, Login
+from headgate.kubernetes.connection import Connection, CredentialSource
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 
@@ -21,7 +21,7 @@ _CREATES = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-
 _READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system"
 
 
-class Refused(HeadgateError):
+class AccessDenied(HeadgateError):
     """The API server does not let the caller do it: 401 or 403."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -29,14 +29,14 @@ class Refused(HeadgateError):
         self.status = status
 
 
-class Hints(NamedTuple):
+class ErrorHints(NamedTuple):
     """What an error adds: how to reach an API server that does not answer, and what to do when it refuses."""
 
     unreachable: str = ""
     refused: str = ""
 
 
-class Step(NamedTuple):
+class WatchEvent(NamedTuple):
     """One event of a watch."""
 
     type: str
@@ -46,14 +46,14 @@ class Step(NamedTuple):
 class Client:
     """An API server. Every call raises Unavailable when it can't be reached, HeadgateError when it refuses."""
 
-    def __init__(self, access: Access, hints: Hints = Hints()) -> None:  # noqa: B008 - it is immutable
-        from headgate.kubernetes.exchange import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
+    def __init__(self, credentials: CredentialSource, hints: ErrorHints = ErrorHints()) -> None:  # noqa: B008 - it is immutable
+        from headgate.kubernetes.transport import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
 
-        self.namespace = access.namespace
+        self.namespace = credentials.namespace
         self._exchange = exchange
-        self._access = access
+        self._credentials = credentials
         self._hints = hints
-        self._login: Login | None = None
+        self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
@@ -85,7 +85,7 @@ class Client:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
         await self._object("DELETE", path, {}, options)
 
-    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[Step]:
+    async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[WatchEvent]:
         """Yield changes until the server ends the watch; close it with `aclosing`. Raises Gone when the resourceVersion is too old."""
         rest = b""
         async with contextlib.aclosing(self.stream(path_of(kind, namespace), **{**query, "watch": "true"})) as parts:
@@ -93,7 +93,7 @@ class Client:
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     if line.strip():
-                        yield _step(line)
+                        yield _watch_event(line)
 
     async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
         """Yield a body as it comes, without end when the server goes on; close it with `aclosing`. Raises NotFound."""
@@ -112,21 +112,21 @@ class Client:
         self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
     ) -> AsyncIterator["ClientResponse"]:
         """Ask, and give the answer when it is a good one. Credentials that have expired are read again."""
-        kept = self._login is not None
+        kept = self._connection is not None
         async with self._turn:  # several requests at once run one credentials program
-            login = self._login = self._login or await self._access.login()
+            connection = self._connection = self._connection or await self._credentials.connect()
         target = path + (f"?{urlencode(query, doseq=True)}" if query else "")
         try:
-            async with self._exchange(login, method, target, body) as response:
+            async with self._exchange(connection, method, target, body) as response:
                 if response.status < 300:
                     yield response
                     return
                 content = await response.read()
         except Unavailable as error:
-            self._login = None
+            self._connection = None
             raise Unavailable(": ".join(filter(None, (str(error), self._hints.unreachable)))) from error
         if response.status == 401 and kept:
-            self._login = None
+            self._connection = None
             async with self._answer(method, path, query, body) as response:
                 yield response
             return
@@ -139,7 +139,7 @@ class Client:
         except (msgspec.DecodeError, KeyError, TypeError):
             message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
         if status in (401, 403):
-            return Refused(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
+            return AccessDenied(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
         kinds = {404: NotFound, 410: Gone, 503: Unavailable}
         return kinds.get(status, HeadgateError)(message)
 
@@ -163,7 +163,9 @@ async def _as_proxy_error(answer: Awaitable[Object], need: str) -> Object:
     try:
         return await answer
     except HeadgateError as error:
-        raise ProxyError(f"{error} ({error.status}): {need}" if isinstance(error, Refused) else str(error)) from error
+        raise ProxyError(
+            f"{error} ({error.status}): {need}" if isinstance(error, AccessDenied) else str(error)
+        ) from error
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
@@ -183,10 +185,10 @@ def _decoded(content: bytes) -> Object:
         raise HeadgateError(f"the API's answer is not JSON: {error}") from error
 
 
-def _step(line: bytes) -> Step:
+def _watch_event(line: bytes) -> WatchEvent:
     event = _decoded(line)
     content = event.get("object") or {}
     if event.get("type") == "ERROR":
         message = str(content.get("message", "the watch failed"))
         raise Gone(message) if content.get("code") == 410 else HeadgateError(message)
-    return Step(str(event.get("type", "")), content)
+    return WatchEvent(str(event.get("type", "")), content)

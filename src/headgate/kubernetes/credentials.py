@@ -17,7 +17,7 @@ import yaml
 
 from headgate.atomic_file import write_private
 from headgate.errors import HeadgateError, ProxyError, Unavailable
-from headgate.kubernetes.login import Login
+from headgate.kubernetes.connection import Connection
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LIBRARY = "kubernetes_asyncio"
@@ -47,9 +47,9 @@ class Kubeconfig:
             raise HeadgateError(f"{self._name} names a proxy-url that is not http or https")
         self._library = _library()
 
-    async def login(self) -> Login:
+    async def connect(self) -> Connection:
         """Run the credentials program, refresh the token, read the files: what the context's user has."""
-        library, found, before = self._library, Login(), copy.deepcopy(self._files)
+        library, found, before = self._library, Connection(), copy.deepcopy(self._files)
         only = {
             "current-context": "current",
             "contexts": [{"name": "current", "context": self._names}],
@@ -91,9 +91,9 @@ class InCluster(NamedTuple):
     account: Path = ACCOUNT
     namespace: str = "default"
 
-    async def login(self) -> Login:
+    async def connect(self) -> Connection:
         """Read where the API server is. Raises ProxyError outside of a cluster."""
-        found = Login()
+        found = Connection()
         try:
             loader = _library().InClusterConfigLoader(
                 token_filename=str(self.account / "token"),
@@ -172,14 +172,14 @@ def _library() -> Any:
                 raise ImportError(f"{_LIBRARY}{part} is not installed")
             sys.modules[spec.name] = module_from_spec(spec)
         client: Any = sys.modules[f"{_LIBRARY}.client"]
-        client.ApiClient = client.Configuration = Login
+        client.ApiClient = client.Configuration = Connection
         found: Any = import_module(f"{_LIBRARY}.config.kube_config")
         found.InClusterConfigLoader = import_module(f"{_LIBRARY}.config.incluster_config").InClusterConfigLoader
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] == _LIBRARY]:
             del sys.modules[name]
         sys.modules |= kept
-    from headgate.kubernetes.exchange import FAILURES, provider_session  # noqa: PLC0415 - aiohttp takes 0.2 s
+    from headgate.kubernetes.transport import FAILURES, provider_session  # noqa: PLC0415 - aiohttp takes 0.2 s
 
     found.logger.disabled = True  # it logs what it raises
     found.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - its own takes any certificate

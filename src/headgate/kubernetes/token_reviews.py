@@ -20,7 +20,7 @@ from headgate.xds.authentication import InvalidToken, check_expiry, printable, w
 
 AUDIENCE = "headgate"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-AT_ONCE = 4  # reviews that are asked for at the same time, whoever knocks
+MAX_CONCURRENT_REVIEWS = 4  # reviews that are asked for at the same time, whoever knocks
 END_OF_TIME = 253_402_300_799  # the last second that has a date
 _USER = "system:serviceaccount:"
 _POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -69,7 +69,7 @@ class TokenReview:
     def __init__(self, api: ApiServer, *, clock: Callable[[], float] = time.time) -> None:
         self._api = api
         self._clock = clock
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     async def verify(self, node_id: str, token: str) -> float:
         """Return when a pod's token ends. Raises InvalidToken, or ProxyError when the API server can't be asked."""

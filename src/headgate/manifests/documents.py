@@ -24,103 +24,103 @@ _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "
 _WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|[0-9][0-9_]{0,99})")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where something stands in a file, counted from 1."""
 
     line: int
     column: int
 
 
-class Flaw(NamedTuple):
+class ParseProblem(NamedTuple):
     """Why a text can't be used, and where."""
 
-    place: Place
+    position: Position
     message: str
 
 
 class Document(NamedTuple):
-    """One object; `places` maps the path of each field (`spec.backends[0].weight`) to where it stands.
+    """One object; `positions` maps the path of each field (`spec.backends[0].weight`) to where it stands.
 
     `assumed` is the apiVersion that it is read as when the file has none (D27).
     """
 
     object: Any
-    place: Place
-    places: Mapping[str, Place]
+    position: Position
+    positions: Mapping[str, Position]
     assumed: str = ""
 
-    def locate(self, field: str) -> Place:
+    def locate(self, field: str) -> Position:
         """Return where a field stands, or where the nearest field around it does."""
-        while field and field not in self.places:
+        while field and field not in self.positions:
             field = field[: max(field.rfind("."), field.rfind("["), 0)]
-        return self.places.get(field, self.place)
+        return self.positions.get(field, self.position)
 
 
 class _Scalar(NamedTuple):
-    place: Place
+    position: Position
     tag: str
     text: str
 
 
 class _Sequence(NamedTuple):
-    place: Place
+    position: Position
     items: "list[_Node]"
 
 
 class _Mapping(NamedTuple):
-    place: Place
+    position: Position
     pairs: "list[tuple[_Node, _Node]]"
 
 
 _Node: TypeAlias = _Scalar | _Sequence | _Mapping
 
 
-class _FlawError(Exception):
-    def __init__(self, place: Place, message: str) -> None:
+class _ParseError(Exception):
+    def __init__(self, position: Position, message: str) -> None:
         super().__init__(message)
-        self.flaw = Flaw(place, message)
+        self.parse_problem = ParseProblem(position, message)
 
 
-def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Flaw]]:
+def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[ParseProblem]]:
     """Return the objects of a file, lists taken apart, and what is wrong with the rest of it."""
     documents: list[Document] = []
-    flaws: list[Flaw] = []
+    parse_problems: list[ParseProblem] = []
     try:
         for document in _json(text) if is_json else _yaml(text):
             found, wrong = _taken_apart(document)
             documents += found
-            flaws += wrong
-    except _FlawError as error:
-        flaws.append(error.flaw)
-    return documents, flaws
+            parse_problems += wrong
+    except _ParseError as error:
+        parse_problems.append(error.parse_problem)
+    return documents, parse_problems
 
 
-def _taken_apart(document: Document) -> tuple[list[Document], list[Flaw]]:
+def _taken_apart(document: Document) -> tuple[list[Document], list[ParseProblem]]:
     """Return the objects of a document: one, or the items of a `kind: List`."""
     content = document.object
     if not isinstance(content, Mapping):
-        return [], [Flaw(document.place, "is not an object; write apiVersion, kind and metadata")]
+        return [], [ParseProblem(document.position, "is not an object; write apiVersion, kind and metadata")]
     items = content.get("items")
     if not str(content.get("kind", "")).endswith("List") or not isinstance(items, list):
         return [_with_metadata(_with_version(document))], []
     found: list[Document] = []
-    flaws: list[Flaw] = []
-    places = _by_item(document.places)
+    parse_problems: list[ParseProblem] = []
+    positions = _by_item(document.positions)
     for index, item in enumerate(items):
         prefix = f"items[{index}]"
-        more, wrong = _taken_apart(Document(item, document.locate(prefix), places[prefix]))
+        more, wrong = _taken_apart(Document(item, document.locate(prefix), positions[prefix]))
         found += more
-        flaws += wrong
-    return found, flaws
+        parse_problems += wrong
+    return found, parse_problems
 
 
-def _by_item(places: Mapping[str, Place]) -> Mapping[str, dict[str, Place]]:
-    """Sort the places of a list's fields by its items: `items[0].kind` is `kind` of `items[0]`."""
-    found: dict[str, dict[str, Place]] = defaultdict(dict)
-    for path, place in places.items():
+def _by_item(positions: Mapping[str, Position]) -> Mapping[str, dict[str, Position]]:
+    """Sort the positions of a list's fields by its items: `items[0].kind` is `kind` of `items[0]`."""
+    found: dict[str, dict[str, Position]] = defaultdict(dict)
+    for path, position in positions.items():
         item, _, field = path.partition(".")
         if field:
-            found[item][field] = place
+            found[item][field] = position
     return found
 
 
@@ -130,12 +130,14 @@ def _with_version(document: Document) -> Document:
 
 
 def _with_metadata(document: Document) -> Document:
-    """Return the document with a `metadata.name` where the early SMI has a bare `name` (R72)."""
+    """Return the document with a `metadata.name` where the early SMI has a without_server_fields `name` (R72)."""
     named = with_metadata_name(document.object)
     if named is document.object:
         return document
-    place = document.locate("name")
-    return document._replace(object=named, places={"metadata": place, **document.places, "metadata.name": place})
+    position = document.locate("name")
+    return document._replace(
+        object=named, positions={"metadata": position, **document.positions, "metadata.name": position}
+    )
 
 
 def _json(text: str) -> Iterator[Document]:
@@ -153,17 +155,17 @@ def _json(text: str) -> Iterator[Document]:
     try:
         content = json.loads(text, object_pairs_hook=unique, parse_constant=finite)
     except json.JSONDecodeError as error:
-        raise _FlawError(Place(error.lineno, error.colno), f"is not JSON: {error.msg}") from error
+        raise _ParseError(Position(error.lineno, error.colno), f"is not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise _FlawError(Place(1, 1), f"is not usable JSON: {error}") from error
-    yield Document(content, Place(1, 1), _json_places(text))
+        raise _ParseError(Position(1, 1), f"is not usable JSON: {error}") from error
+    yield Document(content, Position(1, 1), _json_places(text))
 
 
-def _json_places(text: str) -> Mapping[str, Place]:
-    """Return the places of a JSON text. JSON is YAML but for corners; in those, mistakes point at the first line."""
+def _json_places(text: str) -> Mapping[str, Position]:
+    """Return the positions of a JSON text. JSON is YAML but for corners; in those, mistakes point at the first line."""
     try:
-        return next((document.places for document in _yaml(text)), {})
-    except _FlawError:
+        return next((document.positions for document in _yaml(text)), {})
+    except _ParseError:
         return {}
 
 
@@ -179,11 +181,11 @@ def _yaml(text: str) -> Iterator[Document]:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        position = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
         problem = TAB if mark and _is_indented_by_tab(text, mark.line) else error.problem or error.context
-        raise _FlawError(place, f"is not YAML: {problem}") from error
+        raise _ParseError(position, f"is not YAML: {problem}") from error
     except yaml.YAMLError as error:
-        raise _FlawError(Place(1, 1), f"is not YAML: {' '.join(str(error).split())}") from error
+        raise _ParseError(Position(1, 1), f"is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _is_indented_by_tab(text: str, line: int) -> bool:
@@ -210,42 +212,42 @@ class _Composer:
 
     def _node(self, depth: int) -> _Node:
         event: Any = self._loader.get_event()
-        place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
+        position = Position(event.start_mark.line + 1, event.start_mark.column + 1)
         if depth > _DEEPEST:
-            raise _FlawError(place, f"is nested deeper than {_DEEPEST} levels")
+            raise _ParseError(position, f"is nested deeper than {_DEEPEST} levels")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _FlawError(place, f"is not YAML: no anchor &{event.anchor} stands before *{event.anchor}")
+                raise _ParseError(position, f"is not YAML: no anchor &{event.anchor} stands before *{event.anchor}")
             return self._anchors[event.anchor]
-        node = self._content(event, place, depth)
+        node = self._content(event, position, depth)
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         return node
 
-    def _content(self, event: Any, place: Place, depth: int) -> _Node:
+    def _content(self, event: Any, position: Position, depth: int) -> _Node:
         if isinstance(event, yaml.ScalarEvent):
             resolve: Any = self._loader.resolve  # the stubs leave it untyped
-            return _Scalar(place, event.tag or resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
+            return _Scalar(position, event.tag or resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
         inner: list[_Node] = []
         while not self._loader.check_event(yaml.SequenceEndEvent, yaml.MappingEndEvent):
             inner.append(self._node(depth + 1))
         self._loader.get_event()
         if isinstance(event, yaml.SequenceStartEvent):
-            return _Sequence(place, inner)
-        return _Mapping(place, list(zip(inner[::2], inner[1::2], strict=True)))
+            return _Sequence(position, inner)
+        return _Mapping(position, list(zip(inner[::2], inner[1::2], strict=True)))
 
 
 class _Builder:
-    """Builds one document out of nodes; remembers places, and how much aliases have copied."""
+    """Builds one document out of nodes; remembers positions, and how much aliases have copied."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, Position] = {}
         self._seen: set[int] = set()
         self._copies = 0
 
     def document(self, node: _Node) -> Document:
         value = self._value(node, "")
-        return Document(value, node.place, self._places)
+        return Document(value, node.position, self._positions)
 
     def _value(self, node: _Node, path: str) -> Any:
         self._count(node)
@@ -260,10 +262,12 @@ class _Builder:
             self._copies += 1
         self._seen.add(id(node))
         if self._copies > _MOST_COPIES:
-            raise _FlawError(node.place, f"has aliases that stand for more than {_MOST_COPIES} values: write them out")
+            raise _ParseError(
+                node.position, f"has aliases that stand for more than {_MOST_COPIES} values: write them out"
+            )
 
     def _item(self, node: _Node, path: str) -> Any:
-        self._places[path] = node.place
+        self._positions[path] = node.position
         return self._value(node, path)
 
     def _mapping(self, node: _Mapping, path: str) -> dict[str, Any]:
@@ -276,14 +280,16 @@ class _Builder:
                     merged.setdefault(name, inner)
                 continue
             if not isinstance(key, _Scalar):
-                raise _FlawError(key.place, "is not a key; a key is text")
-            name, place = key.text, key.place
+                raise _ParseError(key.position, "is not a key; a key is text")
+            name, position = key.text, key.position
             if name in content:
-                raise _FlawError(place, f"key {name!r} is written twice, first on line {lines[name]}: keep one of them")
-            lines[name] = place.line
+                raise _ParseError(
+                    position, f"key {name!r} is written twice, first on line {lines[name]}: keep one of them"
+                )
+            lines[name] = position.line
             inner_path = f"{path}.{name}" if path else name
             content[name] = self._value(value, inner_path)
-            self._places[inner_path] = place
+            self._positions[inner_path] = position
         return {**merged, **content}
 
     def _merge(self, node: _Node, path: str) -> dict[str, Any]:
@@ -297,7 +303,7 @@ class _Builder:
 
     def _merged(self, node: _Node, path: str) -> dict[str, Any]:
         if not isinstance(node, _Mapping):
-            raise _FlawError(node.place, "can't be merged by <<; name the anchor of an object")
+            raise _ParseError(node.position, "can't be merged by <<; name the anchor of an object")
         self._count(node)
         return self._mapping(node, path)
 
@@ -311,22 +317,22 @@ def _scalar(node: _Scalar) -> Any:
     if tag == "int":
         return _whole(text)
     if tag == "float":
-        return _fraction(text, node.place)
+        return _fraction(text, node.position)
     if tag in ("str", "timestamp", "value"):
         return text
-    raise _FlawError(node.place, f"has the tag {node.tag}, which manifests can't use: write plain values")
+    raise _ParseError(node.position, f"has the tag {node.tag}, which manifests can't use: write plain values")
 
 
 def _whole(text: str) -> int | str:
     if _WHOLE.fullmatch(text) is None:  # `1:30` counts by sixty to YAML 1.1 alone
         return text
     digits = text.replace("_", "")
-    bare = digits.lstrip("+-")
-    octal = len(bare) > 1 and bare.isdigit() and bare.startswith("0")
+    without_server_fields = digits.lstrip("+-")
+    octal = len(without_server_fields) > 1 and without_server_fields.isdigit() and without_server_fields.startswith("0")
     return int(digits, 8) if octal else int(digits, 0)
 
 
-def _fraction(text: str, place: Place) -> float | str:
+def _fraction(text: str, position: Position) -> float | str:
     try:
         value = float(text.replace("_", ""))
     except ValueError:
@@ -334,5 +340,5 @@ def _fraction(text: str, place: Place) -> float | str:
             return text
         value = math.nan
     if not math.isfinite(value):
-        raise _FlawError(place, f"{text} is not a number that an object can hold")
+        raise _ParseError(position, f"{text} is not a number that an object can hold")
     return value

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.errors import NotFound
-from headgate.manifests.applied import (
+from headgate.manifests.apply import (
     APPLIED_FROM,
     annotations,
     applied_objects,
-    bare,
     is_applied,
-    is_read,
+    is_covered,
     last_applied,
+    without_server_fields,
 )
 from headgate.manifests.files import Manifest, Manifests
 from headgate.objects.ports import Store
@@ -44,7 +44,7 @@ async def drift(store: Store, manifests: Manifests) -> list[str]:
 def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
     keeps = is_applied(stored, manifest)
     before = last_applied(stored)
-    for field, written, value in _differences(bare(manifest.object), stored):
+    for field, written, value in _differences(without_server_fields(manifest.object), stored):
         if not keeps and (not before or _contains(value, _at(before, field))):
             continue  # only the file has changed
         wins = "the API's stays until this file changes" if keeps else "the file has changed, so its value wins"
@@ -86,7 +86,7 @@ def _at(obj: Any, field: str) -> Any:
 async def _unread(store: Store, manifests: Manifests) -> list[str]:
     """Name the directories whose objects an earlier start has created, and that this one does not read."""
     files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store)]
-    counts = Counter(str(Path(file).parent) for file in files if not is_read(file, manifests))
+    counts = Counter(str(Path(file).parent) for file in files if not is_covered(file, manifests))
     return [
         f"{number} object{'s' if number > 1 else ''} in the API came from files in {directory}, which this start does not read, and stay beside the "
         "others: delete them with kubectl, or keep the two apart with --state"

@@ -17,7 +17,7 @@ from watchfiles import Change, awatch
 from headgate.errors import StoreError
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
-from headgate.objects.rules import with_metadata
+from headgate.objects.lifecycle import with_metadata
 from headgate.resources.decode import check
 from headgate.resources.meta import Key, Object, namespace_of
 from headgate.resources.registry import find_written, key_of
@@ -52,9 +52,9 @@ class Manifest(NamedTuple):
     document: Document
 
     def problem(self, field: str, message: str) -> Problem:
-        """Say something about a field of the object, with its place in the file."""
-        place = self.document.locate(field)
-        return Problem(self.file, place.line, place.column, field, message)
+        """Say something about a field of the object, with its position in the file."""
+        position = self.document.locate(field)
+        return Problem(self.file, position.line, position.column, field, message)
 
 
 class Manifests(NamedTuple):
@@ -145,8 +145,10 @@ def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
     except _UnreadableError as error:
         return [], [_file_problem(file, str(error))]
     is_json = text.lstrip().startswith("{") if file == STANDARD_INPUT else file.suffix == ".json"
-    documents, flaws = parse(text, is_json=is_json)
-    problems = [Problem(_shown(file), *flaw.place, "", flaw.message) for flaw in flaws]
+    documents, parse_problems = parse(text, is_json=is_json)
+    problems = [
+        Problem(_shown(file), *parse_problem.position, "", parse_problem.message) for parse_problem in parse_problems
+    ]
     objects: list[Manifest] = []
     for document in documents:
         result = _manifest(_shown(file), document)
@@ -209,8 +211,8 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
         hub = _qualified(checked.hub)
         if not hub["metadata"].get("name"):
             message = "is missing: an object in a file needs a name (generateName would make a new one each time)"
-            place = document.locate("metadata")
-            return [Problem(file, place.line, place.column, "metadata.name", message)]
+            position = document.locate("metadata")
+            return [Problem(file, position.line, position.column, "metadata.name", message)]
         return Manifest(key_of(hub), hub, written, file, document)
     as_if = f" (read as {document.assumed}, because apiVersion is missing)" if document.assumed else ""
     return [
@@ -227,16 +229,16 @@ def _qualified(hub: Object) -> Object:
 
 
 def _unversioned(manifest: Manifest) -> Problem:
-    place = manifest.document.locate("kind")
+    position = manifest.document.locate("kind")
     message = (
         f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version that has its shape. "
         "Write it: kubectl refuses the object without it"
     )
-    return Problem(manifest.file, place.line, place.column, "apiVersion", message)
+    return Problem(manifest.file, position.line, position.column, "apiVersion", message)
 
 
 def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
-    """Yield a problem for both places of an object that is written twice: neither is more right."""
+    """Yield a problem for both positions of an object that is written twice: neither is more right."""
     first: dict[Key, Manifest] = {}
     for manifest in objects:
         other = first.setdefault(manifest.key, manifest)
@@ -246,8 +248,8 @@ def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
 
 
 def _duplicate(one: Manifest, other: Manifest) -> Problem:
-    place = other.document.locate("metadata.name")
-    message = f"{one.key} is written twice, also in {other.file}:{place.line}: keep one of them"
+    position = other.document.locate("metadata.name")
+    message = f"{one.key} is written twice, also in {other.file}:{position.line}: keep one of them"
     return one.problem("metadata.name", message)
 
 

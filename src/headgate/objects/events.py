@@ -10,7 +10,7 @@ from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
 from headgate.resources.registry import api_version, find, key_of
 
-LIFE = 3600.0  # seconds after its last occurrence
+TTL_SECONDS = 3600.0  # seconds after its last occurrence
 _SWEEP = 60.0  # seconds between two looks for old ones
 _LONGEST_MESSAGE = 1024  # characters, as in Kubernetes
 _LONGEST_NAME = 230
@@ -91,7 +91,10 @@ class EventRecorder:
             return
         self._swept = now
         for event in (await self._store.list("", "Event")).items:
-            if epoch_seconds(str(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])) < now - LIFE:
+            if (
+                epoch_seconds(str(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"]))
+                < now - TTL_SECONDS
+            ):
                 try:
                     await self._store.delete(key_of(event))
                 except NotFound:

@@ -13,7 +13,7 @@ from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
-AGAIN_SECONDS = 1.0  # between two attempts to reach the objects
+RETRY_SECONDS = 1.0  # between two attempts to reach the objects
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,10 @@ class View(Protocol):
         """Return all objects of a kind, of one namespace when it is given."""
 
 
-Admit = Callable[[Object, Object | None, View], Object]
+AdmissionStep = Callable[[Object, Object | None, View], Object]
 """Checks and completes an object before it is stored: (new, old or None, view) -> what to store. Raises Invalid."""
 
-Kept = Callable[[Change], None]
+ChangeListener = Callable[[Change], None]
 """Sees the changes of a kind once they are durable, before any other task runs. A refused or dry run has none."""
 
 
@@ -79,28 +79,28 @@ class Reader(Protocol):
         """
 
 
-class Listed(NamedTuple):
+class Relist(NamedTuple):
     """All objects of a kind at one moment. What a reader knew before and is not among them is gone."""
 
     items: Sequence[Object]
 
 
-async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Listed | Change]:
+async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
     """Yield all objects of a kind, then each change, for ever; begin again when the watch expired or failed."""
     while True:
         try:
             listing = await reader.list(group, kind, namespace)
-            yield Listed(listing.items)
+            yield Relist(listing.items)
             async for change in reader.watch(group, kind, namespace, since=listing.version):
                 yield change
         except Gone:
             continue
         except Unavailable as error:
-            log.warning("objects of kind %s can't be read, the next attempt is in %g s: %s", kind, AGAIN_SECONDS, error)
-            await asyncio.sleep(AGAIN_SECONDS)
+            log.warning("objects of kind %s can't be read, the next attempt is in %g s: %s", kind, RETRY_SECONDS, error)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
-async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncGenerator[Listed | Change]:
+async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncGenerator[Relist | Change]:
     """Follow several kinds, given by group and kind, at once. Only the changes of one kind have an order."""
     streams = [follow(reader, group, kind) for group, kind in kinds]
     waiting = {asyncio.ensure_future(anext(stream)): stream for stream in streams}

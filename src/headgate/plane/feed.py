@@ -8,7 +8,7 @@ from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound
 from headgate.latest import Latest, until
-from headgate.objects.ports import Listed, Reader, follow, version_of
+from headgate.objects.ports import Reader, Relist, follow, version_of
 from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
@@ -73,7 +73,7 @@ class Feed:
 
     async def _follow(self, kind: Kind) -> None:
         async for step in follow(self._source, kind.group, kind.kind):
-            if isinstance(step, Listed):
+            if isinstance(step, Relist):
                 self._replace(kind, step.items)
                 self._unlisted.discard((kind.group, kind.kind))
             else:

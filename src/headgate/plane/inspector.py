@@ -348,7 +348,7 @@ def finding_of(item: Finding) -> inspect.Finding:
     digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
     return inspect.Finding(
         metadata=ObjectName(namespace=about.namespace or DEFAULT_NAMESPACE, name=f"{about.name}.{digest.hexdigest()}"),
-        object=inspect.About(group=about.group, kind=about.kind, namespace=about.namespace, name=about.name),
+        object=inspect.ObjectRef(group=about.group, kind=about.kind, namespace=about.namespace, name=about.name),
         severity=item.reason.severity.value,
         reason=item.reason.value,
         field=item.field,

@@ -11,7 +11,7 @@ from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Reader
 from headgate.resources.meta import Object, service_name
-from headgate.resources.pod_owners import POD, TEMPLATE_HASH, Find, Owners, Ref, controller, typed_owners
+from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
 from headgate.resources.pods import SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
@@ -52,13 +52,13 @@ class ObjectGraphs:
         return before.infos
 
 
-def pods_in(snapshots: Latest[Snapshot | None]) -> Find:
+def pods_in(snapshots: Latest[Snapshot | None]) -> FindObject:
     """Return a function that finds the owners of a pod in the newest snapshot, which has no other kind of workload."""
 
-    def find(ref: Ref) -> Owners | None:
+    def find(ref: Ref) -> Ownership | None:
         snapshot = snapshots.get()
         pod = snapshot.objects.get(POD_KIND.key(ref.namespace, ref.name)) if snapshot and ref.kind == POD else None
-        return typed_owners(pod.metadata) if pod else None
+        return ownership_of(pod.metadata) if pod else None
 
     return find
 

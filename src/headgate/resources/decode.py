@@ -10,9 +10,9 @@ from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks import access, core, gateways, pods, routes
 from headgate.resources.checks.route_groups import route_group_causes
-from headgate.resources.checks.schema import examine
+from headgate.resources.checks.schema import check_schema
 from headgate.resources.checks.splits import split_causes
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 from headgate.resources.meta import Object, Resource, metadata_causes
 from headgate.resources.registry import (
     ROUTE_GROUP,
@@ -110,7 +110,7 @@ def check(obj: Object, *, request: bool = False) -> Checked:
         return Checked(error.causes)
     skipped = () if request else ("metadata", "status")
     schema = schemas()[*split_api_version(obj["apiVersion"]), kind.kind]
-    examined = examine(obj, schema, required=kind.is_custom, skipped=skipped)
+    examined = check_schema(obj, schema, required=kind.is_custom, skipped=skipped)
     tolerated = (
         examined.unknown if request or not kind.is_custom else [at for at in examined.unknown if at in TOP_LEVEL]
     )
@@ -154,7 +154,7 @@ def with_api_version(obj: Object) -> Object:
     kind = _UNVERSIONED.get(str(obj.get("kind")))
     if obj.get("apiVersion") or kind is None:
         return obj
-    newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.written)
+    newest, *older = ({**obj, "apiVersion": api_version(*version)} for version in kind.served_versions)
     return next((item for item in (newest, *older) if not validate(with_metadata_name(item))), newest)
 
 

@@ -150,7 +150,7 @@ TYPES = ("clusters", "endpoints", "listeners", "chains", "routes", "scopes", "se
 """The types of Envoy's resources, by the names that users know."""
 
 
-class About(Answer, frozen=True, kw_only=True):
+class ObjectRef(Answer, frozen=True, kw_only=True):
     """The object that a finding is about."""
 
     group: str
@@ -166,7 +166,7 @@ class Finding(Answer, frozen=True, kw_only=True):
     """
 
     metadata: ObjectName
-    object: About
+    object: ObjectRef
     severity: str
     reason: str
     field: str

@@ -111,7 +111,7 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def precise(seconds: float) -> str:
+def precise_timestamp(seconds: float) -> str:
     """Write seconds since the epoch with milliseconds: `2026-01-31T12:00:00.125Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

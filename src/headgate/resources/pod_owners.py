@@ -33,7 +33,7 @@ class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
         return f"{self.namespace}/{self.name}" if self.namespace and self.name else self.namespace or self.name
 
 
-class Owned(Protocol):
+class OwnedObject(Protocol):
     """An object, as far as the rule reads it: its controller, and the value of its label `pod-template-hash`."""
 
     @property
@@ -42,12 +42,12 @@ class Owned(Protocol):
     def template_hash(self) -> str: ...
 
 
-Find = Callable[[Ref], Owned | None]
+FindObject = Callable[[Ref], OwnedObject | None]
 """Returns an object; None if the reader does not know it."""
 
 
-class Owners(NamedTuple):
-    """What an object says about its owner (`Owned`)."""
+class Ownership(NamedTuple):
+    """What an object says about its owner (`OwnedObject`)."""
 
     owner: Ref | None = None
     template_hash: str = ""
@@ -60,26 +60,26 @@ def controller(obj: Object) -> Ref | None:
     return Ref(found["kind"], metadata.get("namespace", ""), found["name"]) if found else None
 
 
-def typed_owners(metadata: Metadata) -> Owners:
+def ownership_of(metadata: Metadata) -> Ownership:
     """Read the metadata of a typed object."""
     found = next((one for one in metadata.owner_references if one.controller), None)
     owner = Ref(found.kind, metadata.namespace, found.name) if found else None
-    return Owners(owner, metadata.labels.get(TEMPLATE_HASH, ""))
+    return Ownership(owner, metadata.labels.get(TEMPLATE_HASH, ""))
 
 
-def owners(pod: Ref, find: Find) -> Iterator[Ref]:
+def owners(pod: Ref, find: FindObject) -> Iterator[Ref]:
     """Yield the controller of a pod, the controller of that, and so on."""
-    known: Owned = find(pod) or Owners(_former_owner(pod, find))
+    known: OwnedObject = find(pod) or Ownership(_former_owner(pod, find))
     template_hash = known.template_hash
     for _ in range(_LONGEST_CHAIN):
         owner = known.owner
         if owner is None:
             return
         yield owner
-        known = find(owner) or Owners(_deployment(owner, template_hash))
+        known = find(owner) or Ownership(_deployment(owner, template_hash))
 
 
-def workload(pod: Ref, find: Find) -> str:
+def workload(pod: Ref, find: FindObject) -> str:
     """Return the name of the workload at the end of a pod's owners: its own name, if it has none.
 
     A pod that is gone, like all objects above it, belongs to the Deployment after which it is named.
@@ -93,7 +93,7 @@ def workload(pod: Ref, find: Find) -> str:
 def deployment_of(metadata: Metadata) -> str:
     """Return the name of a pod's Deployment, as far as the pod says it; empty if it has none."""
     pod = Ref(POD, metadata.namespace, metadata.name)
-    known = {pod: typed_owners(metadata)}
+    known = {pod: ownership_of(metadata)}
     return next((owner.name for owner in owners(pod, known.get) if owner.kind == DEPLOYMENT), "")
 
 
@@ -104,7 +104,7 @@ def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
     return None
 
 
-def _former_owner(pod: Ref, find: Find) -> Ref | None:
+def _former_owner(pod: Ref, find: FindObject) -> Ref | None:
     """Return the known object after which a pod is named: what a pod did before it went is still its owner's."""
     found = _OF_CONTROLLER.fullmatch(pod.name)
     if found is None:

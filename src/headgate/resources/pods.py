@@ -18,7 +18,7 @@ PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` when its process is not the runtime's to start."""
 EXTERNAL = "external"
 PROCESS_ID = "headgate.dev/process-id"
-"""Annotation of such a pod: the process whose end is the pod's, `PID-START-BOOT` (`Identity`), as `headgate run` writes it."""
+"""Annotation of such a pod: the process whose end is the pod's, `PID-START-BOOT` (`ProcessIdentity`), as `headgate run` writes it."""
 
 
 class Container(Input, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Pod(Resource, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
-class Identity(Value, frozen=True, kw_only=True):
+class ProcessIdentity(Value, frozen=True, kw_only=True):
     """Which process: a pid is used again, but not with the same start (clock ticks since boot) in the same boot."""
 
     pid: int
@@ -60,15 +60,15 @@ class Identity(Value, frozen=True, kw_only=True):
     boot: str
 
 
-def write_identity(identity: Identity) -> str:
+def format_process_identity(identity: ProcessIdentity) -> str:
     """Return the annotation's text for a process."""
     return f"{identity.pid}-{identity.started}-{identity.boot}"
 
 
-def read_identity(metadata: Metadata) -> Identity | None:
+def parse_process_identity(metadata: Metadata) -> ProcessIdentity | None:
     """Return the process that a pod names; None when it names none."""
     pid, _, rest = metadata.annotations.get(PROCESS_ID, "").partition("-")
     started, _, boot = rest.partition("-")
     if not (pid.isdecimal() and started.isdecimal() and boot and int(pid)):
         return None
-    return Identity(pid=int(pid), started=int(started), boot=boot)
+    return ProcessIdentity(pid=int(pid), started=int(started), boot=boot)

@@ -39,7 +39,7 @@ class Kind(KindNames, frozen=True, kw_only=True):
         return self.group in CUSTOM_GROUPS
 
     @property
-    def written(self) -> Sequence[tuple[str, str]]:
+    def served_versions(self) -> Sequence[tuple[str, str]]:
         """Every group and version in which objects of the kind may be written; aliases last."""
         return [*((self.group, version) for version in self.versions), *self.aliases]
 
@@ -59,7 +59,7 @@ def split_api_version(text: str) -> tuple[str, str]:
     return group, version
 
 
-class Served(Value, frozen=True, kw_only=True):
+class ServedKind(Value, frozen=True, kw_only=True):
     """One kind in one version."""
 
     kind: Kind
@@ -151,12 +151,12 @@ TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
 
 
-def _groups() -> Mapping[str, Mapping[str, tuple[Served, ...]]]:
-    found: dict[str, dict[str, tuple[Served, ...]]] = {"": {"v1": ()}}
+def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:
+    found: dict[str, dict[str, tuple[ServedKind, ...]]] = {"": {"v1": ()}}
     for kind in KINDS:
-        for group, version in kind.written:
+        for group, version in kind.served_versions:
             versions = found.setdefault(group, {})
-            versions[version] = (*versions.get(version, ()), Served(kind=kind, group=group, version=version))
+            versions[version] = (*versions.get(version, ()), ServedKind(kind=kind, group=group, version=version))
     return found
 
 
@@ -179,7 +179,7 @@ def find_written(apiversion: str, kind: str) -> Kind | None:
     return _BY_VERSION.get((*split_api_version(apiversion), kind))
 
 
-def served_at(group: str, version: str, plural: str) -> Served | None:
+def served_at(group: str, version: str, plural: str) -> ServedKind | None:
     """Return what a path leads to; an alias answers to the kind's usual plural too."""
     return _BY_PATH.get((group, version, plural))
 

@@ -65,7 +65,7 @@ def _unknown(version: str, name: str) -> Cause:
         nearest = difflib.get_close_matches(name, kinds, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(kinds)}{_DRAFTS.get(name, '')}"
         return Cause("kind", f"{name!r} is not a kind that headgate knows; {hint}")
-    known = ", ".join(api_version(*pair) for kind in named for pair in kind.written)
+    known = ", ".join(api_version(*pair) for kind in named for pair in kind.served_versions)
     draft = _DRAFTS.get(f"{version} {name}", "")
     return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}{draft}")
 
@@ -91,7 +91,7 @@ def to_hub(obj: Object) -> Object:
 def from_hub(obj: Object, group: str, version: str) -> Object:
     """Return an object of the store in another version. Raises DecodeError when its kind has no such version."""
     kind = find(split_api_version(obj["apiVersion"])[0], obj["kind"])
-    if kind is None or (group, version) not in kind.written:
+    if kind is None or (group, version) not in kind.served_versions:
         raise DecodeError(_unknown(api_version(group, version), obj["kind"]))
     convert = _FROM_HUB.get((kind.group, kind.kind))
     written = {**obj, "apiVersion": api_version(group, version)}

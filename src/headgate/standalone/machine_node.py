@@ -11,8 +11,8 @@ from typing import Any
 import headgate
 from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Change, Listed, Store, follow, follow_all
-from headgate.objects.rules import with_metadata
+from headgate.objects.lifecycle import with_metadata
+from headgate.objects.ports import Change, Relist, Store, follow, follow_all
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import key_of
 from headgate.standalone.address_pool import POD_ADDRESSES
@@ -96,7 +96,7 @@ def _line(path: Path) -> str:
 
 
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let only the Node of this machine into the store (type `objects.ports.Admit`). Raises Invalid."""
+    """Let only the Node of this machine into the store (type `objects.ports.AdmissionStep`). Raises Invalid."""
     if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
         raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE_NAME}"))
     return new
@@ -124,7 +124,7 @@ class MachineNode:
     async def run(self) -> None:
         """Create the Node again whenever it is deleted, until cancelled."""
         async for step in follow(self._store, NODE_KEY.group, NODE_KEY.kind):
-            if (isinstance(step, Listed) and not step.items) or (isinstance(step, Change) and step.type == "DELETED"):
+            if (isinstance(step, Relist) and not step.items) or (isinstance(step, Change) and step.type == "DELETED"):
                 await self.ensure()
 
     async def is_cordoned(self) -> bool:

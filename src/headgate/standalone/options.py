@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from headgate.admission.injection import Mode
+from headgate.admission.injection import InjectionMode
 from headgate.envoy.collector_export import Collector
 from headgate.identity.pem import Files
 from headgate.resources.meta import Value
@@ -28,7 +28,7 @@ class Options(Value, frozen=True, kw_only=True):
     api_address: str = f"{LOOPBACK}:0"
     proxy_address: str = f"{LOOPBACK}:0"
     concurrency: int = 1
-    sidecars: Mode = "all"
+    sidecars: InjectionMode = "all"
     settings: Settings = Settings()
     authority: Files | None = None
     metrics_address: str = ""

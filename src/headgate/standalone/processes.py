@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 
 KILL_WAIT = 5.0  # seconds in which a killed process must be gone; longer means that the kernel holds it
 
@@ -42,7 +42,7 @@ class _Child(subprocess.Popen[bytes]):
 class Process:
     """A live process that leads its session; ours, or adopted from an earlier headgate."""
 
-    def __init__(self, identity: Identity, pidfd: int, child: _Child | None = None) -> None:
+    def __init__(self, identity: ProcessIdentity, pidfd: int, child: _Child | None = None) -> None:
         self.identity = identity
         self._pidfd = pidfd
         self._child = child
@@ -108,13 +108,13 @@ def spawn(launch: Launch, log: Path) -> Process:
     return Process(_identity(child.pid), os.pidfd_open(child.pid), child)
 
 
-def adopt(identity: Identity) -> Process | None:
+def adopt(identity: ProcessIdentity) -> Process | None:
     """Watch a process that an earlier headgate started; None when it is gone."""
     pidfd = _open(identity)
     return None if pidfd is None else Process(identity, pidfd)
 
 
-async def until_gone(identity: Identity) -> None:
+async def until_gone(identity: ProcessIdentity) -> None:
     """Wait until somebody else's process has ended. Nothing is done to it, whatever becomes of the wait."""
     pidfd = _open(identity)
     if pidfd is None:
@@ -128,7 +128,7 @@ async def until_gone(identity: Identity) -> None:
         os.close(pidfd)
 
 
-def own_identity() -> Identity:
+def own_identity() -> ProcessIdentity:
     """Return what this process itself is known by."""
     return _identity(os.getpid())
 
@@ -141,7 +141,7 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 _KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
 
 
-def _open(identity: Identity) -> int | None:
+def _open(identity: ProcessIdentity) -> int | None:
     """Return a file descriptor of a live process; None when it is gone."""
     try:
         pidfd = os.pidfd_open(identity.pid)
@@ -154,10 +154,10 @@ def _open(identity: Identity) -> int | None:
     return None
 
 
-def _identity(pid: int) -> Identity:
+def _identity(pid: int) -> ProcessIdentity:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     fields = _stat(pid)
-    return Identity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
+    return ProcessIdentity(pid=pid, started=int(fields[19]) if fields else 0, boot=boot)
 
 
 def _stat(pid: int) -> Sequence[str]:

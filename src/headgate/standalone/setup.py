@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from headgate.admission.admission import admission, sound_check
+from headgate.admission.chain import admission_chain, object_check
 from headgate.api.exposition import PATH
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool, claim_range
@@ -95,8 +95,10 @@ def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tup
     stack.enter_context(guard)
     addresses = AddressPool(number)
     store = MemoryStore(
-        check=sound_check(settings),
-        admit=admission(options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): admit_services(addresses)}),
+        check=object_check(settings),
+        admit=admission_chain(
+            options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): admit_services(addresses)}
+        ),
         kept=follow_services(addresses),
         journal=journal,
     )

@@ -6,7 +6,6 @@ from headgate.compiler.request_spec import RequestSpec, check
 from headgate.errors import NotFound
 from headgate.plane.inspector import ConfigQuery
 from headgate.resources.inspect import (
-    About,
     CertificateCounts,
     Finding,
     FindingCounts,
@@ -14,6 +13,7 @@ from headgate.resources.inspect import (
     MeshState,
     MeshStatus,
     ObjectName,
+    ObjectRef,
     Proxy,
     ProxyConfig,
     ProxyCounts,
@@ -52,7 +52,7 @@ class FakeMesh:
         raise NotFound(f"{sent.namespace} {sent.method} {sent.url} {sent.caller} {sent.via} {sent.headers}")
 
     async def findings(self) -> FindingList:
-        about = About(group="", kind="Service", namespace="b", name="web")
+        about = ObjectRef(group="", kind="Service", namespace="b", name="web")
         one = Finding(
             metadata=ObjectName(namespace="b", name="web.1"),
             object=about,

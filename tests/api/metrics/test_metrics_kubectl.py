@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
-from tests.embedded_api import TOKEN, Served, kubectls
+from tests.embedded_api import TOKEN, EmbeddedApi, kubectls
 
 from headgate.api.certificate import Certificate
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
@@ -56,7 +56,7 @@ REFUSED = [
 
 
 @pytest.fixture(params=kubectls() or [None])
-async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[Served]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certificate) -> AsyncIterator[EmbeddedApi]:
     if request.param is None:
         pytest.skip("there is no kubectl: install the packages of the dev group")
     store = await stored()
@@ -65,27 +65,27 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
         app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=Numbers(FLOWS)))
         serving = asyncio.create_task(serve(app, listener, certificate))
-        yield Served(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
+        yield EmbeddedApi(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
 
 
-async def test_reading(api: Served) -> None:
+async def test_reading(api: EmbeddedApi) -> None:
     for command, expected in READ:
         ran = await api.kubectl(*command.split(" "))
         assert re.search(expected, re.sub(r"\x1b\[[\d;]*m", "", ran.out)), (command, ran)
         assert ran.code == 0, (command, ran)
 
 
-async def test_refusals(api: Served) -> None:
+async def test_refusals(api: EmbeddedApi) -> None:
     for command, expected in REFUSED:
         ran = await api.kubectl(*command.split(" "))
         assert re.search(expected, ran.err), (command, ran)
         assert ran.code == 1, (command, ran)
 
 
-async def test_items_are_what_kubectl_reads_as_objects(api: Served) -> None:
+async def test_items_are_what_kubectl_reads_as_objects(api: EmbeddedApi) -> None:
     listed = json.loads(await api.ok("get", "pods.v1beta1.traffic.metrics.k8s.io", "-o", "json"))
     assert {one["kind"] for one in listed["items"]} == {"TrafficMetrics"}
     assert len(listed["items"]) == 3

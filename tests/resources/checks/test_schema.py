@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from headgate.kinds import GATEWAY
-from headgate.resources.checks.schema import FORMATS, PATTERNS, examine
+from headgate.resources.checks.schema import FORMATS, PATTERNS, check_schema
 from headgate.resources.decode import check
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 
 ROUTE = schemas()[GATEWAY, "v1", "HTTPRoute"]
 
@@ -22,7 +22,7 @@ def route(**rule: Any) -> dict[str, Any]:
 
 
 def test_unknown_fields_are_named_and_left_out():
-    found = examine(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
+    found = check_schema(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
     assert found.unknown == ["spec.rules[0].timeout", "spec.rules[0].matches[0].path.kind"]
     assert found.value == route(matches=[{"path": {"value": "/"}}])
     assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean")

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.kinds import GATEWAY
 from headgate.resources.decode import check
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 from headgate.resources.registry import KINDS
 
 

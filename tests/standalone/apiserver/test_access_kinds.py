@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.embedded_api import Client, Served
+from tests.embedded_api import Client, EmbeddedApi
 from tests.resources.seeds import SEED_004
 
 from headgate.manifests.documents import parse
@@ -98,7 +98,7 @@ MISTAKES = [
 ]
 
 
-async def test_reading(api: Served) -> None:
+async def test_reading(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=ALLOWED)
     for command, expected in READ:
         ran = await api.kubectl(*command.split(" "))
@@ -108,13 +108,13 @@ async def test_reading(api: Served) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
-async def test_mistakes_come_back_with_their_field(api: Served, text: str, message: str) -> None:
+async def test_mistakes_come_back_with_their_field(api: EmbeddedApi, text: str, message: str) -> None:
     ran = await api.kubectl("apply", "-f", "-", stdin=text)
     assert ran.code == 1
     assert re.search(message, ran.err), ran.err
 
 
-async def test_a_target_of_the_first_version(api: Served) -> None:
+async def test_a_target_of_the_first_version(api: EmbeddedApi) -> None:
     """Nothing is lost on the way through the version that is stored, the port neither."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=FLAT)
@@ -127,13 +127,13 @@ async def test_a_target_of_the_first_version(api: Served) -> None:
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=FLAT)
 
 
-async def test_a_route_without_fields_means_every_port(api: Served) -> None:
+async def test_a_route_without_fields_means_every_port(api: EmbeddedApi) -> None:
     assert "created" in await api.ok("apply", "-f", "-", stdin=PORTLESS)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=PORTLESS)
     assert re.search(r"every +<all> ", await api.ok("get", "tr"))
 
 
-async def test_the_configuration_of_the_early_specification(api: Served) -> None:
+async def test_the_configuration_of_the_early_specification(api: EmbeddedApi) -> None:
     """R72: kubectl create takes it as written; kubectl apply needs the name in metadata, of either apiVersion."""
     assert "my-tls-config created" in await api.ok("create", "-f", "-", stdin=SEED_004)
     assert "AlreadyExists" in (await api.kubectl("create", "-f", "-", stdin=SEED_004)).err

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.embedded_api import Served
+from tests.embedded_api import EmbeddedApi
 
 WEBSITE = """
 apiVersion: v1
@@ -107,19 +107,19 @@ def words(command: str) -> list[str]:
     return weights.split(" ")
 
 
-async def weights(api: Served, name: str = "website") -> str:
+async def weights(api: EmbeddedApi, name: str = "website") -> str:
     return await api.ok("get", "ts", name, "--ignore-not-found", "-o", "jsonpath={.spec.backends[*].weight}")
 
 
 @pytest.mark.parametrize("somebody", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
-async def test_nobody_is_answered_as_somebody_else(api: Served, somebody: tuple[str, ...]) -> None:
+async def test_nobody_is_answered_as_somebody_else(api: EmbeddedApi, somebody: tuple[str, ...]) -> None:
     """`kubectl --as` is for finding out what somebody may do; the owner's answer would be the wrong one."""
     ran = await api.kubectl("get", "pods", *somebody)
     assert ran.code == 1
     assert "(--as)" in ran.err
 
 
-async def test_reading(api: Served) -> None:
+async def test_reading(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     for command, expected in READ:
         ran = await api.kubectl(*words(command))
@@ -127,7 +127,7 @@ async def test_reading(api: Served) -> None:
         assert ran.code == 0, (command, ran)
 
 
-async def test_writing(api: Served) -> None:
+async def test_writing(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     for command, expected, after in WRITES:
         ran = await api.kubectl(*words(command))
@@ -135,7 +135,7 @@ async def test_writing(api: Served) -> None:
         assert await weights(api) == after, command
 
 
-async def test_apply_is_created_unchanged_configured(api: Served) -> None:
+async def test_apply_is_created_unchanged_configured(api: EmbeddedApi) -> None:
     first = await api.kubectl("apply", "-f", "-", stdin=WEBSITE)
     assert "trafficsplit.split.smi-spec.io/website created" in first.out
     assert "Warning: the Service does not exist yet" in first.err
@@ -155,7 +155,7 @@ async def test_apply_is_created_unchanged_configured(api: Served) -> None:
     assert await api.ok("get", "ts,svc", "-o", "name") == ""
 
 
-async def test_the_bare_version_of_the_early_specification(api: Served) -> None:
+async def test_the_bare_version_of_the_early_specification(api: EmbeddedApi) -> None:
     """R9: quantities; `kubectl apply` works with the version, and short names mean the newest one."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=BARE)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=BARE)
@@ -166,14 +166,14 @@ async def test_the_bare_version_of_the_early_specification(api: Served) -> None:
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=BARE)
 
 
-async def test_edit(api: Served) -> None:
+async def test_edit(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     edited = await api.ok("edit", "ts", "website", KUBE_EDITOR="sed -i 's/weight: 90/weight: 55/'")
     assert "edited" in edited
     assert await weights(api) == "55 10"
 
 
-async def test_mistakes_come_back_with_their_field(api: Served) -> None:
+async def test_mistakes_come_back_with_their_field(api: EmbeddedApi) -> None:
     """R6: the field path of each mistake, in one answer."""
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     wrong = WEBSITE.replace("weight: 90", "weight: -1").replace("weight: 10", 'weight: "10"')
@@ -204,12 +204,12 @@ async def test_mistakes_come_back_with_their_field(api: Served) -> None:
         ("run made --image=example --restart=Never -- sleep 9", "po"),
     ],
 )
-async def test_generators(api: Served, command: str, kind: str) -> None:
+async def test_generators(api: EmbeddedApi, command: str, kind: str) -> None:
     assert "created" in await api.ok(*words(command))
     assert re.search("Name: +made", await api.ok("describe", kind, "made"))
 
 
-async def test_deployments(api: Served) -> None:
+async def test_deployments(api: EmbeddedApi) -> None:
     await api.ok("create", "deployment", "web", "--image=example", "--replicas=2")
     assert re.search(r"web +0/2 +0 +0 +\d+s", await api.ok("get", "deploy"))
     assert "deployment.apps/web" in await api.ok("get", "all")
@@ -227,13 +227,13 @@ async def test_deployments(api: Served) -> None:
     assert "successfully rolled out" in await api.ok("rollout", "status", "deploy/web", "--timeout=30s")
 
 
-async def set_status(api: Served, version: str, kind: str, name: str, status: dict[str, Any]) -> None:
+async def set_status(api: EmbeddedApi, version: str, kind: str, name: str, status: dict[str, Any]) -> None:
     metadata = {"name": name, "namespace": "default"}
     obj = {"apiVersion": version, "kind": kind, "metadata": metadata, "status": status}
     await api.store.update(obj, subresource="status")
 
 
-async def test_waiting_for_a_condition_and_for_deletion(api: Served) -> None:
+async def test_waiting_for_a_condition_and_for_deletion(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     waiting = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=condition=Programmed", "--timeout=20s"))
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "on 1 of 1 proxies"}
@@ -246,7 +246,7 @@ async def test_waiting_for_a_condition_and_for_deletion(api: Served) -> None:
     assert (await gone).code == 0 or "NotFound" in (await gone).err  # it may have looked after the deletion
 
 
-async def test_watching(api: Served) -> None:
+async def test_watching(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     command = api.command("get", "ts", "-w", "--output-watch-events")
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -261,7 +261,7 @@ async def test_watching(api: Served) -> None:
     await process.wait()
 
 
-async def test_events_are_described_with_their_object(api: Served) -> None:
+async def test_events_are_described_with_their_object(api: EmbeddedApi) -> None:
     """R39: `kubectl describe trafficsplit` shows the event."""
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     split = json.loads(await api.ok("get", "ts", "website", "-o", "json"))
@@ -286,13 +286,13 @@ async def test_events_are_described_with_their_object(api: Served) -> None:
     assert selected == "event/website.1\n"
 
 
-async def test_other_kinds_have_their_columns(api: Served) -> None:
+async def test_other_kinds_have_their_columns(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=SLICE + "---" + GRANT)
     assert re.search(r"website-1 +IPv4 +8081 +10.0.0.1,10.0.0.2 ", await api.ok("get", "endpointslices"))
     assert re.search(r"from-web +web/TrafficSplit +Service/website ", await api.ok("get", "refgrant"))
 
 
-async def test_owned_objects_go_with_their_owner_unless_orphaned(api: Served) -> None:
+async def test_owned_objects_go_with_their_owner_unless_orphaned(api: EmbeddedApi) -> None:
     for cascade, left in (("background", ""), ("orphan", "secret/owned\n")):
         await api.ok("create", "configmap", "owner", "--from-literal=a=b")
         uid = await api.ok("get", "cm", "owner", "-o", "jsonpath={.metadata.uid}")
@@ -305,7 +305,7 @@ async def test_owned_objects_go_with_their_owner_unless_orphaned(api: Served) ->
         assert await api.ok("get", "secret", "-o", "name") == left
 
 
-async def test_logs(api: Served) -> None:
+async def test_logs(api: EmbeddedApi) -> None:
     await api.ok("run", "web", "--image=example", "--restart=Never")
     assert await api.ok("logs", "web") == "web line 0\nweb line 1\nweb line 2\n"
     assert await api.ok("logs", "-f", "web", "--tail=1") == "web line 2\n"
@@ -313,14 +313,14 @@ async def test_logs(api: Served) -> None:
     assert "timestamps" in (await api.kubectl("logs", "web", "--timestamps")).err
 
 
-async def test_generated_names_and_pages(api: Served) -> None:
+async def test_generated_names_and_pages(api: EmbeddedApi) -> None:
     generated = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: gen-}\n"
     names = [await api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
     assert len(set(names)) == 3
     assert sorted((await api.ok("get", "cm", "--chunk-size=1", "-o", "name")).split()) == sorted(map(str.strip, names))
 
 
-async def test_a_wrong_token_is_told_so(api: Served) -> None:
+async def test_a_wrong_token_is_told_so(api: EmbeddedApi) -> None:
     config = json.loads(api.kubeconfig.read_text())
     assert api.kubeconfig.stat().st_mode & 0o777 == 0o600
     config["users"][0]["user"]["token"] = "wrong"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.api.status import ApiError
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions import catalog
 from headgate.resources.registry import GROUPS
 from headgate.standalone.apiserver import openapi
 
@@ -16,7 +16,7 @@ SERVED = [one for versions in GROUPS.values() for many in versions.values() for 
 
 @pytest.mark.parametrize("one", SERVED, ids=lambda one: f"{one.api_version} {one.kind.kind}")
 def test_every_kind_has_a_schema(one: Any) -> None:
-    schema = catalogue.schemas()[one.group, one.version, one.kind.kind]
+    schema = catalog.schemas()[one.group, one.version, one.kind.kind]
     assert {"apiVersion", "kind", "metadata"} <= set(schema["properties"])
 
 
@@ -35,7 +35,7 @@ def test_the_documents_are_complete() -> None:
 def test_the_protobuf_document_names_every_definition() -> None:
     document = openapi.v2_protobuf()
     assert document.startswith(b"\x0a\x032.0")
-    for name in catalogue.definitions():
+    for name in catalog.definitions():
         assert name.encode() in document
 
 
@@ -65,4 +65,4 @@ def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind:
         if "items" in schema and "properties" in schema["items"]:
             described(schema["items"], f"{path}[]")
 
-    described(catalogue.schemas()[group, version, kind], kind)
+    described(catalog.schemas()[group, version, kind], kind)

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.api.status import ApiError
 from headgate.errors import DecodeError
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 from headgate.standalone.apiserver.patches import json_patch, merge_patch, strategic_patch
 
 POD = schemas()["", "v1", "Pod"]

@@ -1,4 +1,4 @@
-from headgate.manifests.applied import APPLIED_FROM
+from headgate.manifests.apply import APPLIED_FROM
 from headgate.resources.meta import Key
 
 KEY = Key("apps", "Deployment", "default", "web")

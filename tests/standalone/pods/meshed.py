@@ -14,8 +14,8 @@ from typing import Any, Self
 from tests.processes import runs
 from tests.standalone.pods.test_runtime import Machine, alone
 
-from headgate.admission.admission import chain
-from headgate.admission.injection import admit_sidecars
+from headgate.admission.chain import chain
+from headgate.admission.injection import inject_sidecars
 from headgate.envoy import inbound
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import encode_resource
@@ -23,7 +23,7 @@ from headgate.latest import Latest, until
 from headgate.model.routing import InboundPort, PortProtocol, Protocol, TlsMode, Workload
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 from headgate.resources.workloads import Pod
 from headgate.standalone.controllers.services import admit_services, follow_services
 from headgate.standalone.pods import application_ports
@@ -42,7 +42,7 @@ class MeshedMachine(Machine):
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
         self.store = MemoryStore(
-            admit=chain(admit_services(self.addresses), admit_sidecars("all")), kept=follow_services(self.addresses)
+            admit=chain(admit_services(self.addresses), inject_sidecars("all")), kept=follow_services(self.addresses)
         )
         self.fleet = Fleet()
         self.held_back: set[str] = set()  # proxies that get no configuration yet
@@ -119,7 +119,7 @@ class MeshedMachine(Machine):
 
     def sidecar(self, found: Object) -> int:
         """Return the pid of a pod's sidecar, which must run."""
-        pid = Identity(**_record(self.directory(found) / "envoy.json")["identity"]).pid
+        pid = ProcessIdentity(**_record(self.directory(found) / "envoy.json")["identity"]).pid
         assert runs(pid)
         return pid
 

@@ -20,7 +20,7 @@ from tests.standalone.pods.meshed import MeshedMachine, ask, fact
 from tests.standalone.pods.test_runtime import PORTS, SERVER, key, pid_of, pod, python
 
 from headgate.resources.decode import read
-from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, write_identity
+from headgate.resources.pods import APPLICATION_PORTS, INJECT, PROCESS, PROCESS_ID, format_process_identity
 from headgate.resources.workloads import Pod
 from headgate.standalone.address_pool import claim_range
 from headgate.standalone.pods import health, sidecars
@@ -287,7 +287,7 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
         external = pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
         external["metadata"]["annotations"] = {
             PROCESS: "external",
-            PROCESS_ID: write_identity(_identity(elsewhere.pid)),
+            PROCESS_ID: format_process_identity(_identity(elsewhere.pid)),
         }
         await machine.store.create(external)
         found = await machine.condition(SIDECAR_READY, "True")

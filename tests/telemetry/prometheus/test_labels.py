@@ -2,14 +2,14 @@
 
 import pytest
 
-from headgate.resources.pod_owners import Owners, Ref
+from headgate.resources.pod_owners import Ownership, Ref
 from headgate.telemetry.counters.flows import GATEWAY, NO_PEER, Flow, Peer
 from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.reports.series import ELSEWHERE
 
 
 def owned(kind, name, template_hash=""):
-    return Owners(Ref(kind, "default", name), template_hash)
+    return Ownership(Ref(kind, "default", name), template_hash)
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def objects():
         Ref("Pod", "default", "api-5b6d4-bcdfg"): owned("ReplicaSet", "api-5b6d4", "5b6d4"),
         Ref("Pod", "default", "lonely-7d8f9-bcdfg"): owned("ReplicaSet", "lonely-7d8f9"),
         Ref("Pod", "default", "db-0"): owned("StatefulSet", "db"),
-        Ref("Pod", "default", "bare"): Owners(),
+        Ref("Pod", "default", "bare"): Ownership(),
     }
 
 

@@ -9,8 +9,18 @@ import msgspec
 from headgate.api.inspect.query import RESOURCES, Resource
 from headgate.compiler.explain import Explanation
 from headgate.resources import inspect
-from headgate.resources.definitions.catalogue import definition_name
-from headgate.resources.definitions.parts import META, Schema, anything, flag, kind, listing, record, text, whole
+from headgate.resources.definitions.catalog import definition_name
+from headgate.resources.definitions.schema_builders import (
+    META,
+    Schema,
+    anything,
+    flag,
+    kind,
+    listing,
+    record,
+    text,
+    whole,
+)
 
 _GVK = "x-kubernetes-group-version-kind"
 _SHAPES: Mapping[str, type[msgspec.Struct]] = {

@@ -4,7 +4,7 @@ from headgate.envoy.rbac import OPEN_POLICY
 from headgate.envoy.view import namespaced_name, pod_of
 from headgate.plane.tap.targets import place_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
-from headgate.resources.meta import precise
+from headgate.resources.meta import precise_timestamp
 from headgate.telemetry.reports.tap_records import Record
 
 REDACTED = "[redacted]"
@@ -16,7 +16,7 @@ def event(record: Record, *, values: bool) -> TapEvent:
     is_server = bool(record.port)
     namespace, name = namespaced_name(record.node)
     return TapEvent(
-        time=precise(record.time),
+        time=precise_timestamp(record.time),
         proxy=ObjectName(namespace=namespace, name=name),
         side="server" if is_server else "client",
         request=TapRequest(

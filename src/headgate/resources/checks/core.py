@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.definitions.parts import LARGEST_PORT
+from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}

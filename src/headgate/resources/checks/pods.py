@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.definitions.parts import LARGEST_PORT
+from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, is_dns_subdomain, part
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headgate import durations
 from headgate.errors import Cause
-from headgate.resources.definitions.parts import Schema
+from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 
 _WORDS = {
@@ -27,10 +27,10 @@ _USUAL = {"string": str, "integer": int, "number": float, "boolean": bool, "arra
 _ALSO: Mapping[str, type | tuple[type, ...]] = {"number": int, "array": tuple, "object": Mapping}
 _HINTS = {"string": "; write it with quotes", "integer": "; write it without quotes"}
 _CONTROLLER = re.compile(r"(?P<domain>[a-z0-9.-]+)/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_Place: TypeAlias = "tuple[()] | tuple[_Place, str | int]"
+_Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
 
 
-class Examined(NamedTuple):
+class SchemaResult(NamedTuple):
     """A value compared with its schema.
 
     `value` lacks the fields that the schema does not have. Their paths are in `unknown`, and a cause for each in `causes`.
@@ -41,76 +41,76 @@ class Examined(NamedTuple):
     causes: Sequence[Cause]
 
 
-def examine(obj: Any, schema: Schema, *, required: bool = True, skipped: Collection[str] = ()) -> Examined:
+def check_schema(obj: Any, schema: Schema, *, required: bool = True, skipped: Collection[str] = ()) -> SchemaResult:
     """Compare an object with its schema; `null` counts as absent.
 
     With `required`, a required field that is absent is a mistake. `skipped` are fields of the object to leave as they are.
     """
     walk = _Walk(required=required)
     value = walk.record(obj, schema, (), skipped)
-    return Examined(value, walk.unknown, walk.causes)
+    return SchemaResult(value, walk.unknown, walk.causes)
 
 
 class _Walk:
-    """Collects what is wrong on the way through a value. A place becomes text only where something is wrong."""
+    """Collects what is wrong on the way through a value. A path becomes text only where something is wrong."""
 
     def __init__(self, *, required: bool) -> None:
         self.unknown: list[str] = []
         self.causes: list[Cause] = []
         self._required = required
 
-    def value(self, value: Any, schema: Schema, place: _Place) -> Any:
+    def value(self, value: Any, schema: Schema, path: _Path) -> Any:
         """Return a value without unknown fields."""
         wanted = schema.get("type")
         if wanted is None:
             return value
         if type(value) is not _USUAL[wanted] and not _fits(value, wanted, schema):
-            self._add(place, f"must be {_WORDS[wanted]}, not {type_name(value)}{_hint(value, wanted)}")
+            self._add(path, f"must be {_WORDS[wanted]}, not {type_name(value)}{_hint(value, wanted)}")
         elif wanted == "object":
-            return self.record(value, schema, place)
+            return self.record(value, schema, path)
         elif wanted == "array":
-            return self._list(value, schema, place)
+            return self._list(value, schema, path)
         elif message := _text_limits(value, schema) if isinstance(value, str) else _limits(value, schema):
-            self._add(place, message)
+            self._add(path, message)
         return value
 
-    def record(self, value: Mapping[str, Any], schema: Schema, place: _Place, skipped: Collection[str] = ()) -> Any:
+    def record(self, value: Mapping[str, Any], schema: Schema, path: _Path, skipped: Collection[str] = ()) -> Any:
         """Return an object without unknown fields."""
         fields: Mapping[str, Schema] = schema.get("properties", {})
         extra = schema.get("additionalProperties")
         for name in schema.get("required", ()) if self._required else ():
             if value.get(name) is None:
-                self._add((place, name), "is missing")
+                self._add((path, name), "is missing")
         found: dict[str, Any] = {}
         for name, item in value.items():
             field = fields.get(name, extra)
             if field is None and fields:
-                self.unknown.append(_text((place, name)))
-                self._add((place, name), _unknown_message(name, fields))
+                self.unknown.append(_text((path, name)))
+                self._add((path, name), _unknown_message(name, fields))
             elif field is None or item is None or name in skipped:
                 found[name] = item
             else:
-                found[name] = self.value(item, field, (place, name))
+                found[name] = self.value(item, field, (path, name))
         return found
 
-    def _list(self, value: Sequence[Any], schema: Schema, place: _Place) -> list[Any]:
+    def _list(self, value: Sequence[Any], schema: Schema, path: _Path) -> list[Any]:
         least, most = schema.get("minItems", 0), schema.get("maxItems", len(value))
         if len(value) < least:
-            self._add(place, f"must have at least {least} {'entry' if least == 1 else 'entries'}")
+            self._add(path, f"must have at least {least} {'entry' if least == 1 else 'entries'}")
         if len(value) > most:
-            self._add(place, f"must have at most {most} entries, not {len(value)}")
+            self._add(path, f"must have at most {most} entries, not {len(value)}")
         items = schema.get("items", {})
-        return [self.value(item, items, (place, index)) for index, item in enumerate(value)]
+        return [self.value(item, items, (path, index)) for index, item in enumerate(value)]
 
-    def _add(self, place: _Place, message: str) -> None:
-        self.causes.append(Cause(_text(place), message))
+    def _add(self, path: _Path, message: str) -> None:
+        self.causes.append(Cause(_text(path), message))
 
 
-def _text(place: _Place) -> str:
-    """Return a place as users write it: `spec.rules[0].name`."""
-    if not place:
+def _text(path: _Path) -> str:
+    """Return a path as users write it: `spec.rules[0].name`."""
+    if not path:
         return ""
-    before, name = _text(place[0]), place[1]
+    before, name = _text(path[0]), path[1]
     if isinstance(name, int):
         return f"{before}[{name}]"
     return f"{before}.{name}" if before else str(name)

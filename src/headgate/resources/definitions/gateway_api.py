@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.resources.definitions.parts import Schema, anything
+from headgate.resources.definitions.schema_builders import Schema, anything
 
 PREFIX = "io.k8s.networking.gateway.v1."
 _HOSTNAME = {"format": "hostname"}  # published: no more than a subdomain, which an address is too

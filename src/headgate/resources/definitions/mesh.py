@@ -1,6 +1,6 @@
 """The schemas of the kinds of the mesh, in all their versions: SMI's, and headgate's TLSConfig."""
 
-from headgate.resources.definitions.parts import (
+from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
     REF,
     Schema,

@@ -6,16 +6,16 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from headgate.api.status import ApiError, apply_conflict, from_error, invalid
 from headgate.errors import Cause, Conflict, DecodeError, NotFound, StoreError
-from headgate.merge.applying import ApplyConflicts, tracked_apply
-from headgate.merge.managers import Manager, Write, tracked_update, versions_of
-from headgate.merge.values import MergeError
-from headgate.objects.rules import now, with_metadata
+from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
+from headgate.merge.server_side_apply import ApplyConflicts, tracked_apply
+from headgate.merge.structured_merge import MergeError
+from headgate.objects.lifecycle import now, with_metadata
 from headgate.resources import decode
-from headgate.resources.checks.schema import examine
-from headgate.resources.definitions.catalogue import schemas
-from headgate.resources.definitions.parts import Schema
+from headgate.resources.checks.schema import check_schema
+from headgate.resources.definitions.catalog import schemas
+from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import Served
+from headgate.resources.registry import ServedKind
 from headgate.resources.versions import from_hub, with_metadata_name
 from headgate.standalone.store.memory import MemoryStore
 
@@ -35,7 +35,7 @@ _ATTEMPTS = 5
 class Target(NamedTuple):
     """What a path points at: `name` is empty for the collection, `namespace` for all namespaces or none."""
 
-    served: Served
+    served: ServedKind
     namespace: str = ""
     name: str = ""
 
@@ -67,7 +67,7 @@ class WriteResult(NamedTuple):
     created: bool = False
 
 
-def as_served(obj: Object, served: Served) -> Object:
+def as_served(obj: Object, served: ServedKind) -> Object:
     """Return an object of the store in the version asked for."""
     if served.is_hub:
         return obj
@@ -125,7 +125,7 @@ class Objects:
         """Make an object have what a manager applies; create it when there is none."""
         write = _write(target, options, "Apply", subresource)
         config = _with_path_identity(target, config)
-        known = examine(config, target.schema, required=False)
+        known = check_schema(config, target.schema, required=False)
         warnings = _unknown_field_warnings(target, known.unknown, None, options)
         if target.served.kind.is_custom:
             config = known.value
@@ -217,7 +217,7 @@ def _unknown_field_warnings(
 ) -> Sequence[str]:
     """Return warnings about unknown fields that are new in an object. Raises ApiError 400 when the client is strict."""
     served = target.served
-    known = examine(old, target.schema, required=False).unknown if paths and old else ()
+    known = check_schema(old, target.schema, required=False).unknown if paths and old else ()
     unknown = [f'unknown field "{path}"' for path in paths if path not in known]
     if unknown and options.validation == "Strict":
         raise ApiError(

@@ -14,9 +14,9 @@ from headgate.api.inspect import schema as inspect_schema
 from headgate.api.metrics import schema as metrics_schema
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.status import no_such_path
-from headgate.resources.definitions import catalogue
-from headgate.resources.definitions.parts import REF, Schema
-from headgate.resources.registry import GROUPS, Served, api_version
+from headgate.resources.definitions import catalog
+from headgate.resources.definitions.schema_builders import REF, Schema
+from headgate.resources.registry import GROUPS, ServedKind, api_version
 from headgate.standalone.apiserver import openapi_pb
 
 _GVK = "x-kubernetes-group-version-kind"
@@ -59,7 +59,7 @@ def v3_json(path: str) -> bytes:
         return _v3_document(inspect_schema.paths(), inspect_schema.names())
     served = GROUPS[group][version]
     paths = {path: item for one in served for path, item in _paths(one, v3=True).items()}
-    return _v3_document(paths, {catalogue.names()[group, version, one.kind.kind] for one in served})
+    return _v3_document(paths, {catalog.names()[group, version, one.kind.kind] for one in served})
 
 
 def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
@@ -75,7 +75,7 @@ def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
 
 
 def _definitions() -> Mapping[str, Schema]:
-    return {**catalogue.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
+    return {**catalog.definitions(), **metrics_schema.definitions(), **inspect_schema.definitions()}
 
 
 def _v3_paths() -> Mapping[str, tuple[str, str]]:
@@ -112,7 +112,7 @@ def _info() -> dict[str, str]:
     return {"title": "headgate", "version": headgate.__version__}
 
 
-def _paths(served: Served, *, v3: bool) -> dict[str, Any]:
+def _paths(served: ServedKind, *, v3: bool) -> dict[str, Any]:
     """Return the paths of a resource with just what clients look for: its kind, and what its PATCH understands."""
     gvk = {_GVK: {"group": served.group, "version": served.version, "kind": served.kind.kind}}
     prefix = f"/{'apis' if served.group else 'api'}/{served.api_version}"

@@ -11,8 +11,8 @@ import jsonpointer
 
 from headgate.api.status import ApiError
 from headgate.errors import Cause, DecodeError
-from headgate.merge.values import field_schema, item_schema
-from headgate.resources.definitions.parts import Schema
+from headgate.merge.structured_merge import field_schema, item_schema
+from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
 from headgate.standalone.apiserver.request_parsing import parse_body
 

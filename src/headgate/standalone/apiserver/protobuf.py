@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headgate.api.status import ApiError
-from headgate.resources.definitions import catalogue
+from headgate.resources.definitions import catalog
 from headgate.resources.registry import split_api_version
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -72,7 +72,7 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 def _class_of(api_version: str, kind: str) -> Any:
-    name = _UNPUBLISHED.get((api_version, kind)) or catalogue.names().get((*split_api_version(api_version), kind), "")
+    name = _UNPUBLISHED.get((api_version, kind)) or catalog.names().get((*split_api_version(api_version), kind), "")
     try:
         return message_class(name.replace("io.k8s.", "k8s.io.", 1))
     except KeyError:

@@ -14,7 +14,7 @@ from headgate.api.selectors import Predicate, everything, field_selector, label_
 from headgate.api.status import ApiError, no_such_path
 from headgate.manifests import documents
 from headgate.resources.meta import Object, Value
-from headgate.resources.registry import Served, served_at
+from headgate.resources.registry import ServedKind, served_at
 from headgate.standalone.apiserver import protobuf
 from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
@@ -202,12 +202,14 @@ def parse_body(body: bytes, content: str) -> Any:
 def _yaml(body: bytes) -> Any:
     """Read one object as it is read from files: the same rules for text and numbers, no alias bombs."""
     try:
-        found, flaws = documents.parse(body.decode())
+        found, parse_problems = documents.parse(body.decode())
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body of the request is not text in UTF-8: {error}") from error
-    if flaws:
-        place = flaws[0].place
-        raise ApiError(400, f"the body of the request {flaws[0].message} (line {place.line}, column {place.column})")
+    if parse_problems:
+        place = parse_problems[0].position
+        raise ApiError(
+            400, f"the body of the request {parse_problems[0].message} (line {place.line}, column {place.column})"
+        )
     if len(found) != 1:
         raise ApiError(400, f"the body of the request must be one object, not {len(found)}")
     return found[0].object
@@ -224,7 +226,7 @@ async def read_object(request: Request) -> dict[str, Any]:
 class Renderer(Value, frozen=True, kw_only=True):
     """The form in which one request wants its answer; `shape` is empty for the object itself."""
 
-    served: Served
+    served: ServedKind
     shape: str = ""
     version: str = "v1"  # of meta.k8s.io
     include: str = "Metadata"  # what each row of a table carries
@@ -261,7 +263,7 @@ class Renderer(Value, frozen=True, kw_only=True):
         return row
 
 
-def renderer_for(request: Request, served: Served) -> Renderer:
+def renderer_for(request: Request, served: ServedKind) -> Renderer:
     """Read the form that a request wants. Raises ApiError 406, 400."""
     form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
     if not form.shape:

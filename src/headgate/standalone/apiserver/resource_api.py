@@ -12,9 +12,9 @@ from headgate.api.http_server import StreamResponse
 from headgate.api.selectors import selected_name
 from headgate.api.status import ApiError, from_error, no_such_path
 from headgate.errors import Cause, DecodeError, StoreError
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import Served
+from headgate.resources.registry import ServedKind
 from headgate.standalone.apiserver.objects import Objects, Subresource, Target, WriteResult, as_served
 from headgate.standalone.apiserver.patches import APPLY, apply_configuration, parse_patch
 from headgate.standalone.apiserver.request_parsing import (
@@ -208,7 +208,7 @@ class ResourceApi:
         return responses.json_response(shown, **options)
 
 
-def _unsupported_subresource(served: Served, subresource: str) -> ApiError:
+def _unsupported_subresource(served: ServedKind, subresource: str) -> ApiError:
     if subresource in _UNSUPPORTED_SUBRESOURCES.get(served.kind.kind, ()):
         return ApiError(501, f"{served.plural}/{subresource} is not part of headgate's embedded API")
     return no_such_path()
@@ -228,7 +228,7 @@ async def _delete_options(request: Request) -> dict[str, Any]:
     return options
 
 
-def _success(served: Served, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _success(served: ServedKind, metadata: Mapping[str, Any]) -> dict[str, Any]:
     details = {"name": metadata.get("name"), "group": served.group, "kind": served.plural, "uid": metadata.get("uid")}
     return {
         "kind": "Status",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from headgate.errors import DecodeError, Invalid, expected_failure
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Listed, Store, follow
+from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
@@ -131,7 +131,7 @@ class Controllers:
 
     async def _watch(self, kind: tuple[str, str]) -> None:
         async for step in follow(self._store, *kind):
-            if isinstance(step, Listed):
+            if isinstance(step, Relist):
                 self._mark(obj["metadata"]["namespace"] for obj in step.items)
             else:
                 self._forget(step.type, step.object)

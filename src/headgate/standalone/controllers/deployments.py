@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from headgate.admission.workloads import check_selector
-from headgate.manifests.applied import APPLIED_DIGEST, APPLIED_FROM
+from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headgate.errors import Cause, Invalid, NotFound
-from headgate.objects.ports import Admit, Change, Kept, Store
+from headgate.objects.ports import AdmissionStep, Change, ChangeListener, Store
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.standalone.address_pool import AddressPool, is_loopback
@@ -37,7 +37,7 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
     return {**new, "spec": spec}
 
 
-def admit_services(addresses: AddressPool) -> Admit:
+def admit_services(addresses: AddressPool) -> AdmissionStep:
     """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone.
 
     It only picks addresses: `follow_services` holds them once the write is stored.
@@ -52,7 +52,7 @@ def admit_services(addresses: AddressPool) -> Admit:
     return admit
 
 
-def follow_services(addresses: AddressPool) -> Mapping[tuple[str, str], Kept]:
+def follow_services(addresses: AddressPool) -> Mapping[tuple[str, str], ChangeListener]:
     """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
 
     def follow(change: Change) -> None:

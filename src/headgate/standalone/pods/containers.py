@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.atomic_file import read_json, write_private
 from headgate.resources.meta import Value
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
 from headgate.standalone.pods.logs import begin_log, says
@@ -31,7 +31,7 @@ _LOST = 255  # exit code of a process that ended while headgate was away
 class Record(Value, frozen=True, kw_only=True):
     """What the next headgate must know of a running container; one private file each."""
 
-    identity: Identity
+    identity: ProcessIdentity
     address: str
     restarts: int
     started_at: float
@@ -272,7 +272,7 @@ class ExternalRun(Run):
     Its pod has an address and a sidecar here, and lives as long as that process, which an annotation identifies.
     """
 
-    def __init__(self, plan: Plan, owner: Owner, identity: Identity) -> None:
+    def __init__(self, plan: Plan, owner: Owner, identity: ProcessIdentity) -> None:
         super().__init__(plan, owner)
         self._identity = identity
 

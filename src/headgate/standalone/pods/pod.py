@@ -15,7 +15,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Store
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, read_identity
+from headgate.resources.pods import APPLICATION_PORTS, EXTERNAL, PROCESS, SIDECAR, parse_process_identity
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Container, Pod
 from headgate.standalone.machine_node import NODE_NAME
@@ -189,7 +189,7 @@ class PodRun:
         await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
 
     def _run(self, container: Container) -> Run:
-        identity = read_identity(self._typed.metadata) if self._external else None
+        identity = parse_process_identity(self._typed.metadata) if self._external else None
         return ExternalRun(self._plan(container), self, identity) if identity else self._container(container)
 
     def _container(self, container: Container) -> ContainerRun:

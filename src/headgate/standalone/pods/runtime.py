@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.admission.workloads import workload_causes
 from headgate.errors import DecodeError, NotFound, expected_failure
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Listed, Store, follow
+from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.registry import POD, key_of
@@ -185,7 +185,7 @@ class LocalRuntime:
 
     async def _watch(self, tasks: asyncio.TaskGroup) -> None:
         async for step in follow(self._store, POD.group, POD.kind):
-            if isinstance(step, Listed):
+            if isinstance(step, Relist):
                 self._relist(step.items, tasks)
             else:
                 self._see(step.type, step.object, tasks)

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.errors import NotFound
 from headgate.latest import Latest
-from headgate.objects.ports import Listed, Store, follow_all
+from headgate.objects.ports import Relist, Store, follow_all
 from headgate.resources.meta import Key, Object, Value
 from headgate.resources.registry import POD, key_of
 from headgate.standalone.pods.logs import LogOptions, Logs
@@ -45,7 +45,7 @@ class PodTroubles:
     async def run(self) -> None:
         """Follow the store until cancelled."""
         async for step in follow_all(self._store, _KINDS):
-            if isinstance(step, Listed):  # troubles of an earlier run
+            if isinstance(step, Relist):  # troubles of an earlier run
                 continue
             if step.key.kind == POD.kind:
                 await self._see(step.object, gone=step.type == "DELETED")

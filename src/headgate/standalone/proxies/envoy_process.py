@@ -24,7 +24,7 @@ from headgate.envoy.collector_export import Collector, with_collector
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.resources.meta import Value
-from headgate.resources.pods import Identity
+from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn
 from headgate.standalone.proxies.admin import Admin
 from headgate.xds.authentication import LocalTokens
@@ -77,7 +77,7 @@ class EnvoyState(Value, frozen=True, kw_only=True):
 class _Record(Value, frozen=True, kw_only=True):
     """What the next headgate must see again to take this Envoy over."""
 
-    identity: Identity
+    identity: ProcessIdentity
     digest: str
 
 

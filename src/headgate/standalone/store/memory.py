@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
-from headgate.admission.admission import sound_check
+from headgate.admission.chain import object_check
 from headgate.errors import AlreadyExists, Cause, Invalid, NotFound
-from headgate.merge.applying import tracked_apply
-from headgate.merge.managers import Manager, Write, versions_of
-from headgate.merge.values import MergeError
-from headgate.objects import rules
-from headgate.objects.ports import Admit, Change, Kept, Listing
+from headgate.merge.managed_fields import Manager, Write, versions_of
+from headgate.merge.server_side_apply import tracked_apply
+from headgate.merge.structured_merge import MergeError
+from headgate.objects import lifecycle
+from headgate.objects.ports import AdmissionStep, Change, ChangeListener, Listing
 from headgate.resources.decode import Check, Checked
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
@@ -25,7 +25,7 @@ from headgate.standalone.store.object_index import ObjectIndex, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
 _NAME_ATTEMPTS = 20
-_DEFAULT_CHECK = sound_check(DEFAULTS)
+_DEFAULT_CHECK = object_check(DEFAULTS)
 
 
 class Journal(Protocol):
@@ -53,8 +53,8 @@ class MemoryStore:
         self,
         *,
         check: Check | None = None,
-        admit: Admit | None = None,
-        kept: Mapping[tuple[str, str], Kept] | None = None,
+        admit: AdmissionStep | None = None,
+        kept: Mapping[tuple[str, str], ChangeListener] | None = None,
         journal: Journal | None = None,
         history: int = 10_000,
     ) -> None:
@@ -72,9 +72,9 @@ class MemoryStore:
             deque()
         )  # objects whose owners may be gone; looked at before the call ends
         for name in SYSTEM_NAMESPACES:
-            if self._index.get(rules.namespace_key(name)) is None:
+            if self._index.get(lifecycle.namespace_key(name)) is None:
                 with self._transaction():
-                    self._add(rules.namespace(name), _kind("", "Namespace"))
+                    self._add(lifecycle.namespace(name), _kind("", "Namespace"))
 
     @property
     def revision(self) -> int:
@@ -103,34 +103,34 @@ class MemoryStore:
 
         `sound`: it comes from `checked`, and is not checked again.
         """
-        kind = rules.kind_of(obj)
-        wanted = self._named(rules.normalised(obj, kind), kind)
+        kind = lifecycle.kind_of(obj)
+        wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
         with self._transaction(dry_run=dry_run):
             self._check_namespace(wanted["metadata"].get("namespace"))
             wanted = self._admitted(wanted, None, sound=sound)
             key = key_of(wanted)
             if self._index.get(key) is not None:
-                raise AlreadyExists(f'{rules.qualified(kind)} "{key.name}" already exists')
+                raise AlreadyExists(f'{lifecycle.qualified_name(kind)} "{key.name}" already exists')
             stored = self._add(wanted, kind)
             self._garbage_candidates.append(key)
-        return rules.with_metadata(stored, resourceVersion=None) if dry_run else stored
+        return lifecycle.with_metadata(stored, resourceVersion=None) if dry_run else stored
 
     async def update(
         self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False, sound: bool = False
     ) -> Object:
         """Replace an object (or only its status); equal content is no change. Raises Conflict, NotFound, Invalid."""
-        kind = rules.kind_of(obj)
-        new = rules.normalised(obj, kind)
+        kind = lifecycle.kind_of(obj)
+        new = lifecycle.with_namespace(obj, kind)
         key, metadata = key_of(new), new["metadata"]
         old = self._existing(key)
-        rules.check_preconditions(
+        lifecycle.check_preconditions(
             old, kind, uid=metadata.get("uid") or "", resource_version=metadata.get("resourceVersion") or ""
         )
         if subresource:
-            merged = rules.with_status(new, old, kind)
+            merged = lifecycle.prepare_status_update(new, old, kind)
         else:
             new = self._admitted(new, old, sound=sound)
-            merged = rules.replaced(new, old, kind)
+            merged = lifecycle.prepare_update(new, old, kind)
         if merged == old:
             return old
         with self._transaction(dry_run=dry_run):
@@ -138,14 +138,16 @@ class MemoryStore:
             if "deletionTimestamp" in stored["metadata"] and not stored["metadata"].get("finalizers"):
                 stored = self._finish(key)
             self._garbage_candidates.append(key)
-        return rules.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
+        return (
+            lifecycle.with_metadata(stored, resourceVersion=old["metadata"]["resourceVersion"]) if dry_run else stored
+        )
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
         """Make an object have what a manager gives, as a forced server-side apply does. Raises NotFound, Invalid."""
-        kind = rules.kind_of(config)
-        config = rules.normalised(config, kind)
+        kind = lifecycle.kind_of(config)
+        config = lifecycle.with_namespace(config, kind)
         by = Manager(manager, "Apply", kind.hub, subresource)
-        write = Write(by, rules.now(), versions_of(kind), has_status=kind.status, force=True)
+        write = Write(by, lifecycle.now(), versions_of(kind), has_status=kind.status, force=True)
         key = key_of(config)
         old = self._existing(key) if subresource else self._index.get(key)
         try:
@@ -159,8 +161,8 @@ class MemoryStore:
     ) -> Object:
         """Delete an object and what it owns (unless `orphan`). Raises NotFound, Conflict; Invalid for a system namespace."""
         old = self._existing(key)
-        rules.check_preconditions(old, _kind(key.group, key.kind), uid=uid, resource_version=resource_version)
-        if key in map(rules.namespace_key, SYSTEM_NAMESPACES):
+        lifecycle.check_preconditions(old, _kind(key.group, key.kind), uid=uid, resource_version=resource_version)
+        if key in map(lifecycle.namespace_key, SYSTEM_NAMESPACES):
             raise Invalid(Cause("metadata.name", f"namespace {key.name} is part of the system and can't be deleted"))
         with self._transaction(dry_run=dry_run):
             return self._delete_or_mark(key, orphan=orphan)
@@ -204,7 +206,7 @@ class MemoryStore:
     def _put(self, type: Literal["ADDED", "MODIFIED", "DELETED"], key: Key, obj: Object) -> Object:
         """Make one change and give it the next revision."""
         revision = self.revision + len(self._steps) + 1
-        stored = rules.with_metadata(obj, resourceVersion=str(revision))
+        stored = lifecycle.with_metadata(obj, resourceVersion=str(revision))
         self._steps.append(_Step(Change(type, key, stored), self._index.get(key)))
         if type == "DELETED":
             self._index.remove(key)
@@ -213,9 +215,9 @@ class MemoryStore:
         return stored
 
     def _add(self, obj: Object, kind: Kind) -> Object:
-        stored = self._put("ADDED", key_of(obj), rules.born(obj, kind))
+        stored = self._put("ADDED", key_of(obj), lifecycle.prepare_create(obj, kind))
         if kind.kind == "Namespace":
-            self._add(rules.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
+            self._add(lifecycle.service_account(stored["metadata"]["name"]), _kind("", "ServiceAccount"))
         return stored
 
     def _admitted(self, new: Object, old: Object | None, *, sound: bool) -> Object:
@@ -229,12 +231,14 @@ class MemoryStore:
     def _existing(self, key: Key) -> Object:
         obj = self._index.get(key)
         if obj is None:
-            raise NotFound(f'{rules.qualified(_kind(key.group, key.kind))} "{key.name}" not found')
+            raise NotFound(f'{lifecycle.qualified_name(_kind(key.group, key.kind))} "{key.name}" not found')
         return obj
 
     def _named(self, obj: Object, kind: Kind) -> Object:
         for _ in range(_NAME_ATTEMPTS):
-            named = rules.normalised(rules.picked_name(obj), kind)  # again: `generateName` may give an unusable name
+            named = lifecycle.with_namespace(
+                lifecycle.with_generated_name(obj), kind
+            )  # again: `generateName` may give an unusable name
             if named is obj or self._index.get(key_of(named)) is None:
                 break
         return named
@@ -242,7 +246,7 @@ class MemoryStore:
     def _check_namespace(self, name: str | None) -> None:
         if name is None:
             return
-        obj = self._index.get(rules.namespace_key(name))
+        obj = self._index.get(lifecycle.namespace_key(name))
         if obj is None:
             raise NotFound(f'namespaces "{name}" not found: create it first (kubectl create namespace {name})')
         if "deletionTimestamp" in obj["metadata"]:
@@ -270,7 +274,7 @@ class MemoryStore:
     def _mark(self, key: Key, obj: Object) -> Object:
         if "deletionTimestamp" in obj["metadata"]:
             return obj
-        return self._put("MODIFIED", key, rules.doomed(obj))
+        return self._put("MODIFIED", key, lifecycle.mark_deleted(obj))
 
     def _finish(self, key: Key) -> Object:
         """Remove an object whose last finalizer is gone; a namespace waits for its contents besides."""
@@ -286,7 +290,7 @@ class MemoryStore:
 
     def _end_namespace(self, name: str) -> None:
         """Remove a namespace that only waited for its last object."""
-        key = rules.namespace_key(name)
+        key = lifecycle.namespace_key(name)
         obj = self._index.get(key) if name else None
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
             return
@@ -303,10 +307,10 @@ class MemoryStore:
         if gone and gone == named:
             self._delete_or_mark(key)
         elif gone:
-            self._put("MODIFIED", key, rules.without_owners(obj, gone))
+            self._put("MODIFIED", key, lifecycle.without_owners(obj, gone))
 
     def _disown(self, key: Key, owner: Object) -> None:
-        self._put("MODIFIED", key, rules.without_owners(self._existing(key), {owner["metadata"]["uid"]}))
+        self._put("MODIFIED", key, lifecycle.without_owners(self._existing(key), {owner["metadata"]["uid"]}))
 
 
 def _kind(group: str, name: str) -> Kind:

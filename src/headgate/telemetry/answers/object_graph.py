@@ -180,7 +180,7 @@ class ObjectGraph:
 
     @cached_property
     def _named_by_pods(self) -> Mapping[Ref, ObjectInfo]:
-        """Owners and nodes that pods name, whether or not they were given as objects."""
+        """Ownership and nodes that pods name, whether or not they were given as objects."""
         found: dict[Ref, ObjectInfo] = {}
         for thing in self._things.values():
             if thing.ref.kind == POD:

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from headgate.resources.pod_owners import POD, Find, Ref, workload
+from headgate.resources.pod_owners import POD, FindObject, Ref, workload
 from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
 from headgate.telemetry.prometheus.totals import Labels
 from headgate.telemetry.reports.series import ELSEWHERE
@@ -15,7 +15,7 @@ _REMEMBERED = 20_000  # pods, and flows
 class FlowLabels:
     """Describes flows by the objects of now (`totals.Describe`); a pod that is gone keeps its workload."""
 
-    def __init__(self, find: Find, *, by_pod: bool = False) -> None:
+    def __init__(self, find: FindObject, *, by_pod: bool = False) -> None:
         self._by_pod = by_pod
         self._workload = lru_cache(_REMEMBERED)(lambda pod: workload(Ref(POD, *pod.split("/", 1)), find))
 

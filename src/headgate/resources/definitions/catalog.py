@@ -16,7 +16,7 @@ import msgspec
 from headgate.kinds import ACCESS, MESH, SPECS, SPLIT
 from headgate.resources.definitions import mesh
 from headgate.resources.definitions.gateway_api import gateway_api
-from headgate.resources.definitions.parts import CONDITION, META, REF, SELECTOR, Schema
+from headgate.resources.definitions.schema_builders import CONDITION, META, REF, SELECTOR, Schema
 from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_SPLIT, TRAFFIC_TARGET, UDP_ROUTE
 
 GroupVersionKind: TypeAlias = tuple[str, str, str]

@@ -36,12 +36,12 @@ def kind_of(obj: Object) -> Kind:
     return kind
 
 
-def qualified(kind: Kind) -> str:
+def qualified_name(kind: Kind) -> str:
     """Name a kind as Kubernetes' messages do: `trafficsplits.split.smi-spec.io`."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
-def normalised(obj: Object, kind: Kind) -> Object:
+def with_namespace(obj: Object, kind: Kind) -> Object:
     """Return the object with the namespace that its kind needs. Raises Invalid when its metadata can't be used."""
     causes = tuple(metadata_causes(obj))
     if causes:
@@ -55,7 +55,7 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
-def picked_name(obj: Object) -> Object:
+def with_generated_name(obj: Object) -> Object:
     """Return the object with a name, made from `generateName` when it has none."""
     metadata = obj["metadata"]
     if metadata.get("name"):
@@ -64,7 +64,7 @@ def picked_name(obj: Object) -> Object:
     return with_metadata(obj, name=metadata["generateName"][:_LONGEST_PREFIX] + letters)
 
 
-def born(obj: Object, kind: Kind) -> Object:
+def prepare_create(obj: Object, kind: Kind) -> Object:
     """Return a new object as it is first stored, without its resourceVersion."""
     bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
     if kind.kind == "Namespace":
@@ -82,7 +82,7 @@ def born(obj: Object, kind: Kind) -> Object:
     )
 
 
-def replaced(new: Object, old: Object, kind: Kind) -> Object:
+def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
     """Return what an update stores: the user's content with the fields that only the store sets. Raises Invalid."""
     _check_finalizers(new, old)
     kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE} | _managers(new, old)
@@ -96,10 +96,10 @@ def replaced(new: Object, old: Object, kind: Kind) -> Object:
     return merged
 
 
-def with_status(new: Object, old: Object, kind: Kind) -> Object:
+def prepare_status_update(new: Object, old: Object, kind: Kind) -> Object:
     """Return what an update of the status stores: the old object with the new status. Raises NotFound."""
     if not kind.status:
-        raise NotFound(f"{qualified(kind)} have no status of their own: update the object")
+        raise NotFound(f"{qualified_name(kind)} have no status of their own: update the object")
     bare = {name: value for name, value in old.items() if name != "status"}
     merged = with_metadata(bare, **_managers(new, old))
     return {**merged, "status": new["status"]} if "status" in new else merged
@@ -127,7 +127,7 @@ def _check_finalizers(new: Object, old: Object) -> None:
 def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: str) -> None:
     """Raise Conflict when the object is not the one, or not the version, that the caller has read."""
     metadata = old["metadata"]
-    what = f'Operation cannot be fulfilled on {qualified(kind)} "{metadata["name"]}"'
+    what = f'Operation cannot be fulfilled on {qualified_name(kind)} "{metadata["name"]}"'
     if uid and uid != metadata["uid"]:
         raise Conflict(
             f"{what}: its uid is {metadata['uid']}, not {uid}: it was deleted and created again; read it again"
@@ -138,7 +138,7 @@ def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: 
         )
 
 
-def doomed(obj: Object) -> Object:
+def mark_deleted(obj: Object) -> Object:
     """Return the object as marked for deletion; a Namespace says so in its phase."""
     marked = with_metadata(obj, deletionTimestamp=now(), deletionGracePeriodSeconds=0)
     return {**marked, "status": {"phase": "Terminating"}} if obj["kind"] == "Namespace" else marked

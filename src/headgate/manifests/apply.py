@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, DecodeError, Invalid, NotFound
 from headgate.manifests.files import Manifest, Manifests, Problem
-from headgate.merge.applying import LAST_APPLIED, written_configuration
-from headgate.merge.managers import Manager, Write, tracked_update, versions_of
-from headgate.objects import rules
+from headgate.merge.managed_fields import Manager, Write, tracked_update, versions_of
+from headgate.merge.server_side_apply import LAST_APPLIED, written_configuration
+from headgate.objects import lifecycle
+from headgate.objects.lifecycle import with_metadata
 from headgate.objects.ports import Store
-from headgate.objects.rules import with_metadata
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import KINDS, key_of
 from headgate.resources.versions import to_hub
@@ -41,7 +41,7 @@ _ATTEMPTS = 5
 _MAKE_PODS = ("Pod", "ReplicaSet", "Deployment")
 
 
-class Applied(NamedTuple):
+class ApplyResult(NamedTuple):
     """What a reading has changed, and what the store has refused of it."""
 
     created: tuple[Key, ...] = ()
@@ -50,7 +50,7 @@ class Applied(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-async def apply(store: Store, manifests: Manifests) -> Applied:
+async def apply(store: Store, manifests: Manifests) -> ApplyResult:
     """Make the store hold what a reading says; objects of broken files stay as they are, the others go on.
 
     Raises Unavailable when the store can't be reached; applying the same reading again goes on from there.
@@ -70,7 +70,7 @@ async def apply(store: Store, manifests: Manifests) -> Applied:
         elif before != after:
             changed.append(manifest.key)
     removed = await _prune(store, manifests)
-    return Applied(tuple(created), tuple(changed), tuple(removed), tuple(problems))
+    return ApplyResult(tuple(created), tuple(changed), tuple(removed), tuple(problems))
 
 
 def _order(manifest: Manifest) -> int:
@@ -91,7 +91,9 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
             before = await store.get(manifest.key)
         except NotFound:
             owned = {APPLIED_FROM: _absolute(manifest.file)}
-            return None, await store.create(_tracked(None, _recorded(bare(manifest.object), manifest, owned)))
+            return None, await store.create(
+                _tracked(None, _recorded(without_server_fields(manifest.object), manifest, owned))
+            )
         if is_applied(before, manifest):
             return before, await _moved(store, before, manifest)
         try:
@@ -116,9 +118,9 @@ def _tracked(before: Object | None, after: Object) -> Object:
     Not of the annotations about files: kubectl gives all fields of a manager that owns `last-applied-configuration` to its
     own next server-side apply.
     """
-    kind = rules.kind_of(after)
+    kind = lifecycle.kind_of(after)
     manager = Manager(MANAGER, "Update", kind.hub)
-    write = Write(manager, rules.now(), versions_of(kind), has_status=kind.status)
+    write = Write(manager, lifecycle.now(), versions_of(kind), has_status=kind.status)
     managers = tracked_update(_unmarked(before) if before else None, _unmarked(after), write)
     return with_metadata(after, managedFields=managers)
 
@@ -132,7 +134,7 @@ def _unmarked(obj: Object) -> Object:
 
 def _merged(before: Object, manifest: Manifest) -> Object:
     owned = {APPLIED_FROM: _absolute(manifest.file)} if APPLIED_FROM in annotations(before) else {}
-    modified = _recorded(bare(manifest.object), manifest, owned)
+    modified = _recorded(without_server_fields(manifest.object), manifest, owned)
     return dict(merge(last_applied(before), modified, before))
 
 
@@ -153,12 +155,12 @@ def last_applied(obj: Object) -> Object:
     text = annotations(obj).get(LAST_APPLIED, "{}")
     try:
         hub = to_hub(json.loads(text))
-        return bare(hub)
+        return without_server_fields(hub)
     except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
         return {}  # written by somebody else, or damaged: then nothing is known to have left the manifest
 
 
-def bare(obj: Object) -> Object:
+def without_server_fields(obj: Object) -> Object:
     """Return a manifest without what only the store may say, as in an object that was exported."""
     return with_metadata(
         {name: value for name, value in obj.items() if name != "status"}, **dict.fromkeys(_SET_BY_STORE)
@@ -229,6 +231,6 @@ def _within(file: Path, roots: Sequence[Path]) -> bool:
     return any(file.is_relative_to(root) for root in roots)
 
 
-def is_read(file: str, manifests: Manifests) -> bool:
+def is_covered(file: str, manifests: Manifests) -> bool:
     """Say whether a file is, or was, part of what a reading covers."""
     return _within(Path(file), _paths(manifests.roots))

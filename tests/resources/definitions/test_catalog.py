@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from headgate.resources.definitions import catalogue
-from headgate.resources.definitions.parts import REF
+from headgate.resources.definitions import catalog
+from headgate.resources.definitions.schema_builders import REF
 from headgate.resources.registry import KINDS, Kind
 
 SERVED = [(kind, version) for kind in KINDS for version in kind.versions]
@@ -21,24 +21,24 @@ def parts(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_reference_points_at_a_definition() -> None:
-    definitions = dict(catalogue.definitions())
+    definitions = dict(catalog.definitions())
     references = [part["$ref"] for part in parts(definitions) if isinstance(part.get("$ref"), str)]
     assert {reference.removeprefix(REF) for reference in references} <= definitions.keys()
 
 
 @pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
 def test_every_kind_has_a_schema_in_every_version(kind: Kind, version: str) -> None:
-    schema = catalogue.schemas()[kind.group, version, kind.kind]
+    schema = catalog.schemas()[kind.group, version, kind.kind]
     assert {"apiVersion", "kind", "metadata"} <= schema["properties"].keys()
     assert ("status" in schema["properties"]) >= kind.status
 
 
 @pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
 def test_what_tells_the_items_of_a_list_apart_is_a_field_of_theirs(kind: Kind, version: str) -> None:
-    for part in parts(catalogue.schemas()[kind.group, version, kind.kind]):
+    for part in parts(catalog.schemas()[kind.group, version, kind.kind]):
         for key in part.get("x-kubernetes-list-map-keys", ()):
             assert key in part["items"]["properties"]
 
 
 def test_a_kind_that_is_not_known_may_have_any_field() -> None:
-    assert ("example.com", "v1", "Widget") not in catalogue.schemas()
+    assert ("example.com", "v1", "Widget") not in catalog.schemas()

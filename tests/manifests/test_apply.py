@@ -6,7 +6,7 @@ import pytest
 from tests.decoding import admit
 
 from headgate.errors import NotFound
-from headgate.manifests.applied import APPLIED_FROM, LAST_APPLIED, apply
+from headgate.manifests.apply import APPLIED_FROM, LAST_APPLIED, apply
 from headgate.manifests.drift import drift
 from headgate.manifests.files import read
 from headgate.resources.meta import Key

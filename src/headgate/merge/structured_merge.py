@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from headgate.resources.definitions.parts import Schema
+from headgate.resources.definitions.schema_builders import Schema
 
 Path: TypeAlias = tuple[str, ...]
 Paths: TypeAlias = AbstractSet[Path]
@@ -39,7 +39,7 @@ def tree_of(paths: Iterable[Path]) -> Tree:
     return root
 
 
-def written(paths: Iterable[Path]) -> dict[str, Any]:
+def write_field_set(paths: Iterable[Path]) -> dict[str, Any]:
     """Return paths as `fieldsV1`: `.` stands only at members that have parts of their own."""
     return _written(tree_of(paths))
 
@@ -50,7 +50,7 @@ def _written(node: Tree) -> dict[str, Any]:
     return {element: {} if element == SELF else _written(child) for element, child in sorted(node.items())}
 
 
-def read(fields: Any) -> frozenset[Path]:
+def read_field_set(fields: Any) -> frozenset[Path]:
     """Read `fieldsV1`. Raises ValueError when it is not of that form."""
     found: set[Path] = set()
     _read(fields, (), found)

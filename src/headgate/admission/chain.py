@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from headgate.admission.injection import Mode, admit_sidecars
-from headgate.admission.workloads import COMPLETED, admit_workloads
+from headgate.admission.injection import InjectionMode, inject_sidecars
+from headgate.admission.workloads import DEFAULTERS, check_workload
 from headgate.errors import Cause
-from headgate.objects.ports import Admit, View
+from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Object, namespace_of
@@ -13,7 +13,7 @@ from headgate.resources.smi import TrafficSplit
 from headgate.settings import Settings
 
 
-def sound_check(settings: Settings) -> Check:
+def object_check(settings: Settings) -> Check:
     """Return the check of every object that is written, which also fills in what Kubernetes leaves optional.
 
     It names structural mistakes, and splits that name their own root as a backend (R18, D1).
@@ -26,17 +26,17 @@ def sound_check(settings: Settings) -> Check:
             if index is not None:
                 message = SELF_REFERENCE.format(root=found.value.spec.service)
                 return Checked((Cause(f"spec.backends[{index}].service", message),), unknown=found.unknown)
-        complete = COMPLETED.get((found.hub["apiVersion"], found.hub["kind"])) if found.hub else None
+        complete = DEFAULTERS.get((found.hub["apiVersion"], found.hub["kind"])) if found.hub else None
         return found._replace(hub=complete(found.hub)) if complete and found.hub else found
 
     return checked
 
 
-def admission(sidecars: Mode, host: Mapping[tuple[str, str], Admit]) -> Admit:
+def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], AdmissionStep]) -> AdmissionStep:
     """Return what checks each sound object against what is stored; `host` are steps of the host, by apiVersion and kind."""
-    workload = chain(admit_workloads, admit_sidecars(sidecars))
+    workload = chain(check_workload, inject_sidecars(sidecars))
     workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), workload)
-    steps: Mapping[tuple[str, str], Admit] = {**workloads, **host}
+    steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **host}
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         step = steps.get((new["apiVersion"], new["kind"]))
@@ -45,7 +45,7 @@ def admission(sidecars: Mode, host: Mapping[tuple[str, str], Admit]) -> Admit:
     return admit
 
 
-def chain(*steps: Admit) -> Admit:
+def chain(*steps: AdmissionStep) -> AdmissionStep:
     """Return several steps as one, in their order."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:

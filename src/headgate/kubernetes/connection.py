@@ -4,7 +4,7 @@ import ssl
 from typing import Protocol
 
 
-class Login:
+class Connection:
     """The API server, and what proves to it who asks. The library sets the attributes, so they have its names."""
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Login:
             self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE
 
 
-class Access(Protocol):
+class CredentialSource(Protocol):
     """A way to an API server."""
 
     namespace: str
 
-    async def login(self) -> Login:
+    async def connect(self) -> Connection:
         """Read the credentials again. Raises HeadgateError that says what can't be used."""

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from headgate.errors import DecodeError
-from headgate.merge.values import Comparison, Path, Paths, compare, read, written
-from headgate.resources.definitions.catalogue import schemas
-from headgate.resources.definitions.parts import Schema
+from headgate.merge.structured_merge import Comparison, Path, Paths, compare, read_field_set, write_field_set
+from headgate.resources.definitions.catalog import schemas
+from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind, split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
-Identity: TypeAlias = tuple[str, ...]
+ManagerKey: TypeAlias = tuple[str, ...]
 Operation: TypeAlias = Literal["Apply", "Update"]
 
 _MOST_UPDATERS = 10
@@ -56,7 +56,7 @@ class Manager(NamedTuple):
     subresource: str = ""
 
     @property
-    def identity(self) -> Identity:
+    def key(self) -> ManagerKey:
         """What identifies the manager: one that applies is the same in every version."""
         version = self.api_version if self.operation == "Update" else ""
         return self.name, self.operation, version, self.subresource
@@ -66,7 +66,7 @@ class Manager(NamedTuple):
         return f'"{self.name}"{part}'
 
 
-class Owned(NamedTuple):
+class ManagedFields(NamedTuple):
     """What one manager owns, and when it last took a field (RFC 3339)."""
 
     manager: Manager
@@ -74,7 +74,7 @@ class Owned(NamedTuple):
     time: str
 
 
-Owners: TypeAlias = Mapping[Identity, Owned]
+Managers: TypeAlias = Mapping[ManagerKey, ManagedFields]
 
 
 class Versions(NamedTuple):
@@ -100,33 +100,33 @@ def versions_of(kind: Kind) -> Versions:
     return Versions(convert, lambda api_version: schemas().get((*split_api_version(api_version), kind.kind), {}))
 
 
-def read_owners(entries: Any) -> Owners:
+def read_managed_fields(entries: Any) -> Managers:
     """Read `metadata.managedFields`; entries that are not of that form count as none at all."""
-    found: dict[Identity, Owned] = {}
+    found: dict[ManagerKey, ManagedFields] = {}
     try:
         for entry in entries or ():
             if entry["operation"] not in ("Apply", "Update") or entry.get("fieldsType", "FieldsV1") != "FieldsV1":
                 return {}
             names = str(entry.get("manager") or "unknown"), entry["operation"], str(entry["apiVersion"])
             manager = Manager(*names, str(entry.get("subresource") or ""))
-            paths = read(entry.get("fieldsV1") or {})
-            found[manager.identity] = Owned(manager, paths, str(entry.get("time") or ""))
+            paths = read_field_set(entry.get("fieldsV1") or {})
+            found[manager.key] = ManagedFields(manager, paths, str(entry.get("time") or ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
     return found
 
 
-def write_owners(owners: Owners) -> list[dict[str, Any]]:
+def write_managed_fields(managers: Managers) -> list[dict[str, Any]]:
     """Write `metadata.managedFields`, in the order that Kubernetes has."""
 
-    def order(owned: Owned) -> tuple[str, ...]:
+    def order(owned: ManagedFields) -> tuple[str, ...]:
         manager = owned.manager
         return manager.operation, owned.time, manager.name, manager.api_version, manager.subresource
 
-    return [_entry(owned) for owned in sorted(owners.values(), key=order)]
+    return [_entry(owned) for owned in sorted(managers.values(), key=order)]
 
 
-def _entry(owned: Owned) -> dict[str, Any]:
+def _entry(owned: ManagedFields) -> dict[str, Any]:
     manager = owned.manager
     entry = {
         "manager": manager.name,
@@ -134,7 +134,7 @@ def _entry(owned: Owned) -> dict[str, Any]:
         "apiVersion": manager.api_version,
         "time": owned.time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": written(owned.paths),
+        "fieldsV1": write_field_set(owned.paths),
         "subresource": manager.subresource,
     }
     return {name: value for name, value in entry.items() if value or name == "fieldsV1"}
@@ -169,36 +169,36 @@ def tracked_update(live: Object | None, new: Object, write: Write) -> list[dict[
     """
     given = _given(live, new, write)
     if live is None:
-        given = updated(blank(new), bare(new), given, write)
+        given = updated(empty_object(new), without_managers(new), given, write)
     elif given:
-        given = updated(bare(live), bare(new), given, write)
-    return write_owners(given)
+        given = updated(without_managers(live), without_managers(new), given, write)
+    return write_managed_fields(given)
 
 
-def _given(live: Object | None, new: Object, write: Write) -> Owners:
+def _given(live: Object | None, new: Object, write: Write) -> Managers:
     """Return the managers that an update begins with: the object's own, if it has any that can be read, else the live ones."""
     entries = (new.get("metadata") or {}).get("managedFields")
     if entries == [{}]:  # the way to begin again without managers
         return {}
-    found = {} if write.manager.subresource else read_owners(entries)
-    return found or (owners_of(live) if live else {})
+    found = {} if write.manager.subresource else read_managed_fields(entries)
+    return found or (managers_of(live) if live else {})
 
 
-def owners_of(obj: Object) -> Owners:
-    """Return the owners of an object's fields."""
-    return read_owners(obj["metadata"].get("managedFields"))
+def managers_of(obj: Object) -> Managers:
+    """Return the managers of an object's fields."""
+    return read_managed_fields(obj["metadata"].get("managedFields"))
 
 
-def updated(live: Object, new: Object, owners: Owners, write: Write) -> Owners:
-    """Return the owners after an update."""
+def updated(live: Object, new: Object, managers: Managers, write: Write) -> Managers:
+    """Return the managers after an update."""
     changed = changes(live, new, write)
-    left = remaining(owners, None, changed)
+    left = remaining(managers, None, changed)
     taken = changed(write.manager.api_version).touched
     if not taken:
         return left
-    before = left.get(write.manager.identity)
-    mine = Owned(write.manager, taken | (before.paths if before else frozenset()), write.time)
-    return _capped({**left, write.manager.identity: mine})
+    before = left.get(write.manager.key)
+    mine = ManagedFields(write.manager, taken | (before.paths if before else frozenset()), write.time)
+    return _capped({**left, write.manager.key: mine})
 
 
 Changes: TypeAlias = Callable[[str], Comparison]
@@ -219,33 +219,33 @@ def changes(live: Object, new: Object, write: Write) -> Changes:
     return in_version
 
 
-def remaining(owners: Owners, own: Identity | None, changed: Changes) -> dict[Identity, Owned]:
-    """Return the owners without what a write changes or removes; `own` is left as it is."""
-    left: dict[Identity, Owned] = {}
-    for identity, owned in owners.items():
+def remaining(managers: Managers, own: ManagerKey | None, changed: Changes) -> dict[ManagerKey, ManagedFields]:
+    """Return the managers without what a write changes or removes; `own` is left as it is."""
+    left: dict[ManagerKey, ManagedFields] = {}
+    for identity, owned in managers.items():
         paths = owned.paths if identity == own else owned.paths - changed(owned.manager.api_version).paths
         if paths or identity == own:
             left[identity] = owned._replace(paths=paths)
     return left
 
 
-def _capped(owners: dict[Identity, Owned]) -> Owners:
+def _capped(managers: dict[ManagerKey, ManagedFields]) -> Managers:
     """Join the oldest updates of one version into one manager, so that ever new names do not fill an object."""
-    updates = sorted((one for one in owners.values() if one.manager.operation == "Update"), key=lambda one: one.time)
+    updates = sorted((one for one in managers.values() if one.manager.operation == "Update"), key=lambda one: one.time)
     for old in updates[: max(len(updates) - _MOST_UPDATERS, 0)]:
         ancient = old.manager._replace(name=_ANCIENT)
-        before = owners.get(ancient.identity)
-        del owners[old.manager.identity]
-        owners[ancient.identity] = Owned(ancient, old.paths | (before.paths if before else frozenset()), old.time)
-    return owners
+        before = managers.get(ancient.key)
+        del managers[old.manager.key]
+        managers[ancient.key] = ManagedFields(ancient, old.paths | (before.paths if before else frozenset()), old.time)
+    return managers
 
 
-def bare(obj: Object) -> Object:
+def without_managers(obj: Object) -> Object:
     """Return an object without its managers."""
     return {**obj, "metadata": {name: part for name, part in obj["metadata"].items() if name != "managedFields"}}
 
 
-def blank(obj: Object) -> Object:
+def empty_object(obj: Object) -> Object:
     """Return an object of the same kind before anything is written in it."""
     found: dict[str, Any] = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
     for place in _PRESENT.get(obj["kind"], ()):

@@ -12,7 +12,7 @@ from yarl import URL
 
 from headgate.errors import Unavailable
 from headgate.http_failures import describe
-from headgate.kubernetes.login import Login
+from headgate.kubernetes.connection import Connection
 from headgate.resources.meta import Object
 
 CONNECT_S = 5.0
@@ -22,12 +22,14 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 
 @contextlib.asynccontextmanager
-async def exchange(login: Login, method: str, target: str, body: Object | None) -> AsyncIterator[ClientResponse]:
+async def exchange(
+    connection: Connection, method: str, target: str, body: Object | None
+) -> AsyncIterator[ClientResponse]:
     """Send a request and give its answer, whatever its status. Raises Unavailable, in reading the answer too."""
-    url = URL(login.host + target, encoded=True)
+    url = URL(connection.host + target, encoded=True)
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     session = ClientSession(
-        connector=TCPConnector(ssl=login.tls or True),
+        connector=TCPConnector(ssl=connection.tls or True),
         timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
         trust_env=not str(url.host).startswith(_LOOPBACK),  # for proxies; Go's clients use none for loopback either
     )
@@ -38,15 +40,15 @@ async def exchange(login: Login, method: str, target: str, body: Object | None) 
                     method,
                     url,
                     data=None if body is None else msgspec.json.encode(body),
-                    headers=[("accept", "application/json"), ("content-type", content), *login.headers()],
+                    headers=[("accept", "application/json"), ("content-type", content), *connection.headers()],
                     allow_redirects=False,
-                    proxy=login.proxy,
-                    server_hostname=login.tls_server_name,
+                    proxy=connection.proxy,
+                    server_hostname=connection.tls_server_name,
                 )
             async with response:
                 yield response
     except FAILURES as error:
-        raise Unavailable(f"no API answers at {login.host} ({describe(error)})") from error
+        raise Unavailable(f"no API answers at {connection.host} ({describe(error)})") from error
 
 
 def provider_session(requestor: Any) -> ClientSession:

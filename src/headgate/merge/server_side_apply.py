@@ -8,24 +8,24 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headgate.merge.managers import (
+from headgate.merge.managed_fields import (
     Changes,
-    Identity,
+    ManagedFields,
     Manager,
-    Owned,
-    Owners,
+    ManagerKey,
+    Managers,
     Versions,
     Write,
-    bare,
-    blank,
     changes,
-    owners_of,
+    empty_object,
+    managers_of,
     remaining,
     updated,
-    write_owners,
+    without_managers,
+    write_managed_fields,
 )
-from headgate.merge.values import MergeError, Path, fields_of, merged, text_of, with_named_members, without
-from headgate.resources.definitions.parts import Schema
+from headgate.merge.structured_merge import MergeError, Path, fields_of, merged, text_of, with_named_members, without
+from headgate.resources.definitions.schema_builders import Schema
 from headgate.resources.meta import Object
 
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -36,7 +36,7 @@ _KUBECTL = "kubectl"  # its applies take over from its client-side applies
 class Conflict(NamedTuple):
     """A field that an apply would change, although another manager owns it."""
 
-    owner: Owned
+    owner: ManagedFields
     path: Path
 
     @property
@@ -66,27 +66,27 @@ def tracked_apply(live: Object | None, config: Object, write: Write) -> Object:
     if live is None:
         empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
         return _with_owners(*applied(empty, config, {}, write))
-    owners = owners_of(live) or _before_first_apply(live, write)
+    managers = managers_of(live) or _before_first_apply(live, write)
     try:
-        new, after = applied(bare(live), config, owners, write)
+        new, after = applied(without_managers(live), config, managers, write)
     except ApplyConflicts as error:
         left = _not_of_last_applied(error, live, write)
         if left:
             raise ApplyConflicts(left) from None
-        new, after = applied(bare(live), config, owners, write._replace(force=True))
+        new, after = applied(without_managers(live), config, managers, write._replace(force=True))
     if write.manager.name == _KUBECTL and _last_applied(live):
         annotations = {**(new["metadata"].get("annotations") or {}), LAST_APPLIED: written_configuration(config)}
         new = {**new, "metadata": {**new["metadata"], "annotations": annotations}}
     return _with_owners(new, after)
 
 
-def _with_owners(obj: Object, owners: Owners) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], "managedFields": write_owners(owners)}}
+def _with_owners(obj: Object, managers: Managers) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": write_managed_fields(managers)}}
 
 
-def _before_first_apply(live: Object, write: Write) -> Owners:
+def _before_first_apply(live: Object, write: Write) -> Managers:
     manager = Manager(BEFORE_FIRST_APPLY, "Update", write.manager.api_version)
-    return updated(blank(live), bare(live), {}, write._replace(manager=manager))
+    return updated(empty_object(live), without_managers(live), {}, write._replace(manager=manager))
 
 
 def _not_of_last_applied(error: ApplyConflicts, live: Object, write: Write) -> list[Any]:
@@ -115,22 +115,22 @@ def written_configuration(config: Object) -> str:
     return f"{text}\n"
 
 
-def applied(live: Object, config: Object, owners: Owners, write: Write) -> tuple[Object, Owners]:
-    """Return the object and its owners after an apply; `live` has no fields when there is no object yet.
+def applied(live: Object, config: Object, managers: Managers, write: Write) -> tuple[Object, Managers]:
+    """Return the object and its managers after an apply; `live` has no fields when there is no object yet.
 
     Raises ApplyConflicts, MergeError.
     """
     fields = fields_of(config, write.schema)
     fields -= write.unowned(fields)
-    own, last = write.manager.identity, owners.get(write.manager.identity)
-    after = {**owners, own: Owned(write.manager, fields, last.time if last else write.time)}
+    own, last = write.manager.key, managers.get(write.manager.key)
+    after = {**managers, own: ManagedFields(write.manager, fields, last.time if last else write.time)}
     new = merged(live, config, write.schema)
     if last and last.paths:
         pruned = _pruned(new, last, {**after, **_as_before(config, last, write)}, write)
         new = merged(pruned, config, write.schema)  # a list or map that is empty now stays, as it is given
     changed = changes(live, new, write)
     if not write.force:
-        _check(owners, own, changed)
+        _check(managers, own, changed)
     left = remaining(after, own, changed)
     if not last or (last.paths, last.manager) != (fields, write.manager) or changed(write.manager.api_version).paths:
         left[own] = left[own]._replace(time=write.time)
@@ -139,10 +139,10 @@ def applied(live: Object, config: Object, owners: Owners, write: Write) -> tuple
     return new, left
 
 
-def _check(owners: Owners, own: Identity, changed: Changes) -> None:
+def _check(managers: Managers, own: ManagerKey, changed: Changes) -> None:
     conflicts = [
         Conflict(owned, path)
-        for identity, owned in owners.items()
+        for identity, owned in managers.items()
         if identity != own
         for path in owned.paths & changed(owned.manager.api_version).touched
     ]
@@ -150,7 +150,7 @@ def _check(owners: Owners, own: Identity, changed: Changes) -> None:
         raise ApplyConflicts(sorted(conflicts, key=lambda conflict: (conflict.owner_name, conflict.path)))
 
 
-def _as_before(config: Object, last: Owned, write: Write) -> Owners:
+def _as_before(config: Object, last: ManagedFields, write: Write) -> Managers:
     """Return what is applied as one more owner, in the version of the last apply when that was another one.
 
     What is left after pruning there can only be converted back with all that is applied now.
@@ -159,10 +159,12 @@ def _as_before(config: Object, last: Owned, write: Write) -> Owners:
     old = write.versions.at(config, write.manager.api_version, version)
     if old is None:
         return {}
-    return {("", version): Owned(last.manager, fields_of(old, write.versions.schema(version), distinct=False), "")}
+    return {
+        ("", version): ManagedFields(last.manager, fields_of(old, write.versions.schema(version), distinct=False), "")
+    }
 
 
-def _pruned(new: Object, last: Owned, owners: Owners, write: Write) -> Object:
+def _pruned(new: Object, last: ManagedFields, managers: Managers, write: Write) -> Object:
     """Return the object without what the last apply set, this one does not, and no other manager owns."""
     version, versions, by = last.manager.api_version, write.versions, write.manager
     whole = versions.at(new, by.api_version, version)
@@ -171,22 +173,24 @@ def _pruned(new: Object, last: Owned, owners: Owners, write: Write) -> Object:
     schema = versions.schema(version)
     lasting = with_named_members(last.paths, schema)
     pruned = without(whole, lasting, schema)
-    for other in dict.fromkeys((version, *(owned.manager.api_version for owned in owners.values()))):
-        pruned = _with_owned(whole, pruned, owners, (version, other), versions)
+    for other in dict.fromkeys((version, *(owned.manager.api_version for owned in managers.values()))):
+        pruned = _with_owned(whole, pruned, managers, (version, other), versions)
     rest = _members(pruned, schema)
     result = without(whole, (_members(whole, schema) - rest) & lasting, schema)
     back = versions.at(result, version, by.api_version)
     return new if back is None else back
 
 
-def _with_owned(whole: Object, pruned: Object, owners: Owners, between: tuple[str, str], versions: Versions) -> Object:
+def _with_owned(
+    whole: Object, pruned: Object, managers: Managers, between: tuple[str, str], versions: Versions
+) -> Object:
     """Return what was pruned in one version, with all that is owned by managers of another version."""
     version, other = between
     all_of_it, part = (versions.at(obj, version, other) for obj in (whole, pruned))
     if all_of_it is None or part is None:
         return pruned
     schema = versions.schema(other)
-    owned = {path for one in owners.values() if one.manager.api_version == other for path in one.paths}
+    owned = {path for one in managers.values() if one.manager.api_version == other for path in one.paths}
     gone = _members(all_of_it, schema) - _members(part, schema) - with_named_members(owned, schema)
     back = versions.at(without(all_of_it, gone, schema), other, version)
     return pruned if back is None else back

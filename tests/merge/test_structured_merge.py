@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.merge.applying import ApplyConflicts, applied
-from headgate.merge.managers import Manager, Owners, Versions, Write, updated
-from headgate.merge.values import (
+from headgate.merge.managed_fields import Manager, Managers, Versions, Write, updated
+from headgate.merge.server_side_apply import ApplyConflicts, applied
+from headgate.merge.structured_merge import (
     MergeError,
     compare,
     fields_of,
     merged,
-    read,
+    read_field_set,
     text_of,
     with_named_members,
     without,
-    written,
+    write_field_set,
 )
-from headgate.resources.definitions.catalogue import schemas
+from headgate.resources.definitions.catalog import schemas
 
 TEXT = {"type": "string"}
 SERVER = {
@@ -94,7 +94,7 @@ def update(name: str) -> Write:
     return Write(Manager(name, "Update", "v1"), "2026-01-01T00:00:00Z", VERSIONS)
 
 
-def owned(owners: Owners, name: str) -> Any:
+def owned(owners: Managers, name: str) -> Any:
     return next((one.paths for one in owners.values() if one.manager.name == name), frozenset())
 
 
@@ -117,7 +117,7 @@ def of_spec(paths: Any) -> set[Any]:
 @given(objects)
 def test_the_written_form_of_fields_is_read_as_the_same_fields(obj: Any) -> None:
     fields = fields_of(obj, SCHEMA)
-    assert read(written(fields)) == fields
+    assert read_field_set(write_field_set(fields)) == fields
 
 
 @given(objects)
@@ -244,7 +244,7 @@ def test_an_item_without_its_keys_is_refused_where_it_is_applied_and_compared_wh
 
 def test_ever_new_managers_do_not_fill_an_object() -> None:
     live: Any = EMPTY
-    owners: Owners = {}
+    owners: Managers = {}
     for number in range(30):
         new = {**EMPTY, "spec": {"free": {f"f{index}": 1 for index in range(number + 1)}}}
         owners = updated(live, new, owners, update(f"manager-{number}")._replace(time=f"2026-01-01T00:00:{number:02}Z"))
@@ -268,7 +268,7 @@ def test_paths_are_told_as_kubernetes_does(element: Any, text: str) -> None:
 @pytest.mark.parametrize("fields", [{"spec": {}}, {"f:a": 1}, {"k:{": {}}, {"x:1": {}}, []])
 def test_what_is_no_set_of_fields_is_refused(fields: Any) -> None:
     with pytest.raises(ValueError):
-        read(fields)
+        read_field_set(fields)
 
 
 def test_every_list_of_every_kind_has_keys_that_its_items_have() -> None:
