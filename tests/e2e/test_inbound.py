@@ -1,4 +1,4 @@
-"""A sidecar's inbound side as the real Envoy serves it: stages of mutual TLS, identities, and who may do what (R61 to R76)."""
+"""The inbound side of a sidecar in a real Envoy: TLS modes, identities and access rules (R61 to R76)."""
 
 import asyncio
 import itertools
@@ -39,8 +39,8 @@ from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
-WORDS = b"longer than the head of a TLS record"  # or the sidecar would wait for more
-MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]
+WORDS = b"longer than the head of a TLS record"  # the sidecar inspects so many bytes before it forwards them
+MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]  # both accept mutual TLS and plaintext
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +58,20 @@ def sidecar(envoy: Sidecar) -> Iterator[Sidecar]:
 
 @pytest.fixture
 def web(sidecar: Sidecar) -> InboundPort:
-    """A port before an HTTP application."""
+    """Return an inbound port in front of an HTTP application."""
     return sidecar.port(sidecar.echoes["app"].port)
 
 
 @pytest.fixture
 def database(sidecar: Sidecar) -> Iterator[TcpServer]:
-    """An application that speaks first."""
+    """Run an application that sends the first bytes of a connection."""
     server = greeting_server(sidecar.network, "hello")
     yield server
     server.close()
 
 
 def closed(*sources: str, match: Match | None = None, name: str = "routes/books", connections: bool = False) -> Access:
-    """Only for these identities: some requests, or all connections."""
+    """Return access that allows only these identities: requests that match, or all connections."""
     grant = Grant(
         origin=TARGET,
         sources=sources,
@@ -82,30 +82,30 @@ def closed(*sources: str, match: Match | None = None, name: str = "routes/books"
 
 
 def served(sidecar: Sidecar, port: InboundPort, **more: object) -> InboundPort:
-    """Serve one port until it takes connections."""
+    """Serve one port; return it when the sidecar accepts connections."""
     sidecar.serve(port, **more)
     sidecar.wait_for(port)
     return port
 
 
-def tls_of_the_mesh(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLContext:
+def mesh_tls(sidecar: Sidecar, identity: str | None = CLIENT) -> ssl.SSLContext:
     return sidecar.client_tls(identity, [MESH_ALPN])
 
 
-def heard(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
-    """Connect and listen; return what came back of what was sent, or the error's name."""
+def echo_of_ping(sidecar: Sidecar, port: InboundPort, tls: ssl.SSLContext | None = None) -> str:
+    """Connect and send `ping`; return its echo, or the name of the error."""
     try:
         return sidecar.network.run(talk(Address(ADDRESS, port.port), "ping", tls=tls)).echo
     except (OSError, EOFError) as error:
         return type(error).__name__
 
 
-def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar, web):
-    """R74, R76: a port that takes mutual TLS only."""
+def test_strict_mode_accepts_only_callers_with_an_identity_of_the_mesh(sidecar, web):
+    """R74, R76."""
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     assert sidecar.caller(web, CLIENT).get().answered_by == "app"
     sidecar.take_requests("app")
-    strangers = {
+    rejected = {
         "plaintext": None,
         "no certificate": sidecar.client_tls(None),
         "of another authority": sidecar.client_tls(Authority().issue(CLIENT)),
@@ -115,39 +115,39 @@ def test_strict_takes_nobody_who_does_not_prove_an_identity_of_the_mesh(sidecar,
         "an identity that is only a DNS name": sidecar.client_tls(sidecar.authority.issue("", CLIENT)),
         "an older TLS": sidecar.client_tls(CLIENT, newest=ssl.TLSVersion.TLSv1_2),
     }
-    answers = {name: sidecar.caller(web, tls).get().status for name, tls in strangers.items()}
-    assert answers == dict.fromkeys(strangers, 0)
+    answers = {name: sidecar.caller(web, tls).get().status for name, tls in rejected.items()}
+    assert answers == dict.fromkeys(rejected, 0)
     assert sidecar.take_requests("app") == []
 
 
 @pytest.mark.parametrize("tls_mode", MIXED)
-def test_on_the_way_to_strict_both_are_taken(sidecar, web, tls_mode):
+def test_ready_and_permissive_modes_accept_plaintext_and_mutual_tls(sidecar, web, tls_mode):
     served(sidecar, web, tls_mode=tls_mode)
     assert sidecar.caller(web, CLIENT).get().answered_by == "app"
     assert sidecar.caller(web).get().answered_by == "app"
     assert sidecar.caller(web, sidecar.client_tls(Authority().issue(CLIENT))).get().status == 0
 
 
-def test_the_plain_stage_takes_plaintext_only(sidecar, web):
+def test_plain_mode_accepts_plaintext_only(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.PLAIN)
     assert sidecar.caller(web).get().answered_by == "app"
     assert sidecar.caller(web, CLIENT).get().status == 0
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl on the PATH")
-def test_openssl_sees_the_names_of_the_certificate(sidecar, web, tmp_path):
-    """R75: the subject names of a TLSConfig are on the certificate, beside the identity."""
+def test_the_certificate_has_the_subject_names_of_a_tls_config(sidecar, web, tmp_path):
+    """R75: read by openssl; the identity is a URI name of the same certificate."""
     served(sidecar, web, tls_mode=TlsMode.STRICT)
-    place = ["-connect", f"{ADDRESS}:{web.port}"]
-    shown = subprocess.run(["openssl", "s_client", *place], input=b"", capture_output=True, check=False).stdout
+    address = ["-connect", f"{ADDRESS}:{web.port}"]
+    shown = subprocess.run(["openssl", "s_client", *address], input=b"", capture_output=True, check=False).stdout
     names = x509.load_pem_x509_certificate(shown).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["web.default.svc", "foo", "bar"]
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == [WEB]
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP2, Protocol.HTTP_ANY])
-def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
-    """R65: a sidecar that calls agrees on no protocol, and speaks HTTP/2 to a port that has it."""
+def test_the_sidecar_detects_http2_without_alpn(sidecar, protocol):
+    """R65: a calling sidecar negotiates no protocol and sends HTTP/2 to an HTTP/2 port."""
     server = http2_server(sidecar.network, "two")
     port = served(sidecar, sidecar.port(server.address.port, protocol), tls_mode=TlsMode.STRICT)
 
@@ -157,8 +157,8 @@ def test_the_codec_follows_the_client_without_an_agreement(sidecar, protocol):
     assert sidecar.network.run(ask()) == "two"
 
 
-def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
-    """R65, R69: clients from outside agree on HTTP/2, and a refusal is a status of gRPC."""
+def test_access_rules_allow_and_deny_grpc_calls_by_method(sidecar, tmp_path):
+    """R65, R69: a client without a sidecar negotiates HTTP/2; a denied call gets the gRPC status PERMISSION_DENIED."""
     greeter = Greeter("v1")
     try:
         hello = Match(path=PathMatch(kind="exact", value="/Greeter/Hello"))
@@ -177,13 +177,13 @@ def test_grpc_is_served_and_refused_by_method(sidecar, tmp_path):
         greeter.close()
 
 
-def test_websockets_pass(sidecar):
-    server = TcpServer(sidecar.network, _agreeing)
+def test_a_websocket_passes_the_sidecar(sidecar):
+    server = TcpServer(sidecar.network, _accept_upgrade)
     port = served(sidecar, sidecar.port(server.address.port), tls_mode=TlsMode.PERMISSIVE)
     assert sidecar.network.run(upgrade(Address(ADDRESS, port.port), "ping")) == ["101", "there", "ping"]
 
 
-async def _agreeing(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+async def _accept_upgrade(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
     reader, writer = stream
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nthere\n")
@@ -191,8 +191,8 @@ async def _agreeing(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -
         writer.write(data)
 
 
-def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(sidecar, web):
-    """R70: the identity is the certificate's; what a client writes into the header is dropped."""
+def test_the_application_gets_the_callers_identity_and_no_forged_one(sidecar, web):
+    """R70: the sidecar writes the certificate's identity into the header, and drops the client's value."""
     served(sidecar, web, tls_mode=TlsMode.PERMISSIVE)
     forged = f"URI={OTHER}"
     sidecar.caller(web, CLIENT).get(x_forwarded_client_cert=forged)
@@ -204,7 +204,7 @@ def test_the_application_learns_who_called_and_nobody_can_say_it_for_others(side
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar, web, known):
+def test_the_sidecar_drops_every_spelling_of_the_client_certificate_header(sidecar, web, known):
     """R70: many applications read `x_forwarded_client_cert` as the header that only the sidecar writes."""
     served(sidecar, web, tls_mode=TlsMode.PERMISSIVE)
     marks = itertools.product("-_", repeat=3)
@@ -227,7 +227,7 @@ def test_no_other_spelling_of_the_callers_header_reaches_the_application(sidecar
     assert [name for name in spelled if name in seen] == (["x-forwarded-client-cert"] if known else [])
 
 
-def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
+def test_access_rules_allow_requests_by_identity_method_and_path(sidecar, web):
     """R68, R70: the rules of a TrafficTarget."""
     served(sidecar, web, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     client = sidecar.caller(web, CLIENT)
@@ -239,7 +239,7 @@ def test_requests_are_allowed_by_identity_method_and_path(sidecar, web):
     assert [seen.path for seen in sidecar.take_requests("app")] == ["/books/1?page=2"]
 
 
-def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
+def test_a_denied_caller_gets_its_own_identity_and_no_allowed_one_in_the_answer(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     known = sidecar.caller(web, OTHER).get("/books").body
     assert OTHER in known
@@ -253,28 +253,28 @@ def test_who_is_refused_is_told_so_and_no_more(sidecar, web):
     "path",
     ["/books/../cars", "/books//cars", "/books/./x", "/books/..", "/books%2f..%2fcars", "/books/%2E%2e/x", "/books\\x"],
 )
-def test_paths_that_can_be_read_in_two_ways_are_never_allowed_by_a_rule_about_paths(sidecar, web, path):
-    """D21: an application may read such a path as another one than the rule does."""
+def test_a_path_rule_never_allows_an_ambiguous_path(sidecar, web, path):
+    """D21: the application may normalize such a path differently than the proxy."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(web, CLIENT).get(path).status in {400, 403}
     assert sidecar.take_requests("app") == []
 
 
-def test_names_on_a_certificate_are_no_identities(sidecar, web):
-    """R70, R75: who may choose the names of his pods can't become somebody else by them."""
+def test_a_dns_name_on_a_certificate_is_not_an_identity(sidecar, web):
+    """R70, R75: a user may choose the subject names of pods, but gets no other identity by them."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     borrowed = sidecar.client_tls(sidecar.authority.issue(OTHER, CLIENT))
     assert sidecar.caller(web, borrowed).get("/books").status == 403
 
 
-def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
-    """A resumed session would not: what was proven in the first one is gone, or out of date."""
+def test_the_sidecar_resumes_no_tls_session(sidecar, web):
+    """A resumed session has no client certificate, or an outdated one."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     tls = sidecar.client_tls(CLIENT)
 
     def get(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession, bool]:
-        place = socket.create_connection((ADDRESS, web.port))
-        with place, tls.wrap_socket(place, server_hostname="web", session=session) as secured:
+        connection = socket.create_connection((ADDRESS, web.port))
+        with connection, tls.wrap_socket(connection, server_hostname="web", session=session) as secured:
             secured.sendall(b"GET /books HTTP/1.1\r\nhost: web\r\n\r\n")
             return secured.recv(12), secured.session, secured.session_reused
 
@@ -283,8 +283,8 @@ def test_a_client_that_comes_again_proves_again_who_it_is(sidecar, web):
     assert (first, again, resumed) == (b"HTTP/1.1 200", b"HTTP/1.1 200", False)
 
 
-def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):
-    """R69: the policy for requests comes with the routes."""
+def test_a_change_of_access_rules_applies_to_open_connections_at_once(sidecar, web):
+    """R69: the rules for requests are part of the routes."""
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     client = sidecar.caller(web, CLIENT)
     statuses = [client.get("/books").status]
@@ -296,8 +296,8 @@ def test_a_change_of_access_bites_on_live_connections_at_once(sidecar, web):
     assert client._writer is connection
 
 
-def test_counters_name_the_rule_that_allowed(sidecar, web):
-    """The rule has a name of its own: counters of another test's rule go away with its filter chain, while this looks."""
+def test_a_counter_names_the_rule_that_allowed_a_request(sidecar, web):
+    """The rule's name is unique in this file: the counters of other tests' rules disappear with their filter chains."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS, name="routes/counted"))
     denied = sidecar.count("http.inbound.rbac.denied")
     sidecar.caller(web, CLIENT).get("/books")
@@ -306,26 +306,26 @@ def test_counters_name_the_rule_that_allowed(sidecar, web):
     assert sidecar.count("http.inbound.rbac.denied") == denied + 1
 
 
-def test_connect_is_not_offered(sidecar, web):
+def test_the_sidecar_rejects_connect(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     assert sidecar.caller(web, CLIENT).get("db:5432", "CONNECT").status == 403
 
 
-def test_an_application_that_does_not_listen_is_marked_as_not_reached(sidecar):
-    """The caller's proxy may try another pod then; an application's own errors are not marked."""
-    nobody = sidecar.port(sidecar.free().port)
+def test_the_answer_is_marked_when_the_application_does_not_listen(sidecar):
+    """The mark lets the caller's proxy retry with another pod; an error of the application has no mark."""
+    absent = sidecar.port(sidecar.free().port)
     broken = sidecar.port(sidecar.echoes["app"].port)
     sidecar.echoes["app"].status = "503 Service Unavailable"
-    sidecar.serve(nobody, broken, tls_mode=TlsMode.STRICT)
-    sidecar.wait_for(nobody)
-    answer = sidecar.caller(nobody, CLIENT).get()
+    sidecar.serve(absent, broken, tls_mode=TlsMode.STRICT)
+    sidecar.wait_for(absent)
+    answer = sidecar.caller(absent, CLIENT).get()
     assert (answer.status, answer.headers.get(UNREACHED_HEADER)) == (503, "true")
     assert "does not accept connections" in answer.body
     answer = sidecar.caller(broken, CLIENT).get()
     assert (answer.status, answer.headers.get(UNREACHED_HEADER)) == (503, None)
 
 
-def test_a_new_certificate_ends_no_connection(sidecar, web):
+def test_a_new_certificate_closes_no_connection(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     client = sidecar.caller(web, CLIENT)
     assert client.get().answered_by == "app"
@@ -333,110 +333,110 @@ def test_a_new_certificate_ends_no_connection(sidecar, web):
     renewed = sidecar.authority.issue(WEB, "renewed")
     sidecar.serve(web, tls_mode=TlsMode.STRICT, credential=renewed)
 
-    def is_shown() -> bool:
+    def is_presented() -> bool:
         caller = sidecar.caller(web, CLIENT)
         caller.get()
         shown = ssl.DER_cert_to_PEM_cert(caller._writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
         caller.close()
         return shown.strip() == renewed.chain.strip()
 
-    until(is_shown, "the new certificate")
+    until(is_presented, "the new certificate")
     assert client.get().answered_by == "app"
     assert client._writer is connection
 
 
-def test_a_new_authority_is_believed_when_it_comes_and_the_old_one_until_it_goes(sidecar, web):
+def test_the_sidecar_trusts_a_root_from_its_arrival_until_its_removal(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     new = Authority("new")
-    stranger = sidecar.client_tls(new.issue(CLIENT))
-    assert sidecar.caller(web, stranger).get().status == 0
+    newcomer = sidecar.client_tls(new.issue(CLIENT))
+    assert sidecar.caller(web, newcomer).get().status == 0
     own = sidecar.credential
 
-    def believe(roots: str) -> None:
+    def trust(roots: str) -> None:
         renewed = type(own)(chain=own.chain, key=own.key, roots=roots)
         sidecar.serve(web, tls_mode=TlsMode.STRICT, credential=renewed)
 
-    believe(own.roots + new.pem)
-    until(lambda: sidecar.caller(web, stranger).get().answered_by == "app", "the new authority")
+    trust(own.roots + new.pem)
+    until(lambda: sidecar.caller(web, newcomer).get().answered_by == "app", "the sidecar trusts the new root")
     assert sidecar.caller(web, CLIENT).get().answered_by == "app"
-    believe(new.pem)
-    until(lambda: sidecar.caller(web, CLIENT).get().status == 0, "the old authority is gone")
-    assert sidecar.caller(web, stranger).get().answered_by == "app"
+    trust(new.pem)
+    until(lambda: sidecar.caller(web, CLIENT).get().status == 0, "the sidecar does not trust the old root any more")
+    assert sidecar.caller(web, newcomer).get().answered_by == "app"
 
 
-def test_each_client_gets_the_protocol_of_the_service_that_it_means(sidecar, database):
-    """R67, D15: two Services lead to one port; plaintext is what the first of them says."""
+def test_each_client_gets_the_protocol_of_the_service_that_it_calls(sidecar, database):
+    """R67, D15: two Services have one target port; plaintext clients get the protocol of the first one."""
     port = sidecar.port(database.address.port, Protocol.TCP, Protocol.HTTP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
-    assert echoes(sidecar, connected(sidecar, port, plain=True))
-    assert echoes(sidecar, connected(sidecar, port))
+    assert is_echoed(sidecar, connected(sidecar, port, plain=True))
+    assert is_echoed(sidecar, connected(sidecar, port))
     web = sidecar.caller(port, CLIENT, Protocol.HTTP).get()
-    assert web.status == 502  # what the database says is no HTTP, and something that reads HTTP noticed
+    assert web.status == 502  # the proxy can't parse the database's greeting as HTTP
     port = sidecar.port(sidecar.echoes["app"].port, Protocol.HTTP, Protocol.TCP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(port, CLIENT).get("/books").status == 200
-    named = sidecar.caller(port, tls_of_the_mesh(sidecar), Protocol.TCP)
-    assert named.get("/books").status == 0  # nobody may open connections
+    named = sidecar.caller(port, mesh_tls(sidecar), Protocol.TCP)
+    assert named.get("/books").status == 0  # access allows requests only
 
 
-def test_a_server_that_speaks_first_is_heard_in_plaintext(sidecar, database):
+def test_a_plaintext_client_gets_the_greeting_of_a_server_that_speaks_first(sidecar, database):
     port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
     served(sidecar, port, tls_mode=TlsMode.PLAIN)
-    assert heard(sidecar, port) == "ping"
+    assert echo_of_ping(sidecar, port) == "ping"
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP_SERVER_FIRST, Protocol.TCP])
-def test_a_server_that_speaks_first_is_heard_by_the_mesh(sidecar, database, protocol):
-    """Strict takes the mesh's TLS without its mark too, and nothing else."""
+def test_a_mesh_client_gets_the_greeting_of_a_server_that_speaks_first(sidecar, database, protocol):
+    """Strict mode accepts the mesh's certificates with and without the mesh's ALPN."""
     port = served(sidecar, sidecar.port(database.address.port, protocol), tls_mode=TlsMode.STRICT)
-    assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
-    assert heard(sidecar, port, sidecar.client_tls(CLIENT)) == "ping"
+    assert echo_of_ping(sidecar, port, mesh_tls(sidecar)) == "ping"
+    assert echo_of_ping(sidecar, port, sidecar.client_tls(CLIENT)) == "ping"
     before = database.connections
-    assert heard(sidecar, port, tls_of_the_mesh(sidecar, None)) != "ping"
-    assert heard(sidecar, port, sidecar.client_tls(Authority().issue(CLIENT), [MESH_ALPN])) != "ping"
+    assert echo_of_ping(sidecar, port, mesh_tls(sidecar, None)) != "ping"
+    assert echo_of_ping(sidecar, port, sidecar.client_tls(Authority().issue(CLIENT), [MESH_ALPN])) != "ping"
     assert database.connections == before
 
 
-def test_much_arrives_whole_although_the_application_is_reached_late(sidecar, database):
+def test_data_sent_before_the_application_is_connected_arrives_complete(sidecar, database):
     access = closed(CLIENT, connections=True)
     port = served(sidecar, sidecar.port(database.address.port, Protocol.TCP), tls_mode=TlsMode.STRICT, access=access)
     text = "0123456789" * 100_000
-    tls = tls_of_the_mesh(sidecar)
+    tls = mesh_tls(sidecar)
     assert sidecar.network.run(talk(Address(ADDRESS, port.port), text, tls=tls)).echo == text
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TLS, Protocol.TCP])
-def test_the_applications_own_tls_passes_until_strict(sidecar, tmp_path, protocol):
+def test_the_applications_own_tls_passes_in_all_modes_but_strict(sidecar, tmp_path, protocol):
     file = certificate(tmp_path)
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(file)
     server = greeting_server(sidecar.network, "secret", own)
-    stranger = ssl.create_default_context(cafile=str(file))
+    outsider = ssl.create_default_context(cafile=str(file))
     port = sidecar.port(server.address.port, protocol)
     for tls_mode in (TlsMode.PLAIN, TlsMode.READY, TlsMode.PERMISSIVE):
         served(sidecar, port, tls_mode=tls_mode)
-        assert until(lambda: heard(sidecar, port, stranger) == "ping", f"passed on in {tls_mode}")
+        assert until(lambda: echo_of_ping(sidecar, port, outsider) == "ping", f"TLS passes in {tls_mode}")
     sidecar.serve(port, tls_mode=TlsMode.STRICT)
-    until(lambda: heard(sidecar, port, stranger) == "SSLCertVerificationError", "the mesh's own certificate")
+    until(lambda: echo_of_ping(sidecar, port, outsider) == "SSLCertVerificationError", "the mesh's own certificate")
     server.close()
 
 
 @pytest.mark.parametrize("tls_mode", [TlsMode.PERMISSIVE, TlsMode.STRICT])
-def test_who_may_not_connect_hears_nothing_and_reaches_nobody(sidecar, database, tls_mode):
-    """R68, R69: not even the greeting of a server that speaks first, and no connection that does nothing."""
+def test_a_denied_client_gets_no_byte_and_no_connection_to_the_application(sidecar, database, tls_mode):
+    """R68, R69: not even the greeting of a server that speaks first."""
     port = sidecar.port(database.address.port, Protocol.TCP_SERVER_FIRST)
     served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT, connections=True))
-    assert heard(sidecar, port, tls_of_the_mesh(sidecar)) == "ping"
+    assert echo_of_ping(sidecar, port, mesh_tls(sidecar)) == "ping"
     before = database.connections
-    assert heard(sidecar, port, tls_of_the_mesh(sidecar, OTHER)) != "ping"
-    assert heard(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
+    assert echo_of_ping(sidecar, port, mesh_tls(sidecar, OTHER)) != "ping"
+    assert echo_of_ping(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
     served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT))
-    until(lambda: heard(sidecar, port, tls_of_the_mesh(sidecar)) != "ping", "nobody may connect")
-    assert database.connections - before <= 1  # the last one that was allowed
+    until(lambda: echo_of_ping(sidecar, port, mesh_tls(sidecar)) != "ping", "all connections are denied")
+    assert database.connections - before <= 1  # the last allowed connection
 
 
-def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
-    """R69: connections end within seconds, those of nobody else."""
+def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
+    """R69: within seconds, and no other connections."""
     port, other = (sidecar.port(database.address.port, Protocol.TCP) for _ in range(2))
     allowed = closed(CLIENT, connections=True)
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=allowed)
@@ -444,23 +444,23 @@ def test_access_that_is_withdrawn_ends_open_connections(sidecar, database):
     mine = connected(sidecar, port)
     grant = Grant(origin=TARGET, sources=(CLIENT,), port=other.port, connections=(ConnectionRule(name="all"),))
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=Access(closed=True, grants=(grant,)))
-    assert ends(sidecar, mine)
-    assert echoes(sidecar, connected(sidecar, other))
+    assert is_closed(sidecar, mine)
+    assert is_echoed(sidecar, connected(sidecar, other))
 
 
-def test_mutual_tls_stays_when_plaintext_goes(sidecar, database):
-    """A change of tls_mode ends the connections that are not taken any more, and no others."""
+def test_strict_mode_closes_plaintext_connections_and_no_other(sidecar, database):
+    """Connections by mutual TLS stay open."""
     port = sidecar.port(database.address.port, Protocol.TCP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     mesh, plain = connected(sidecar, port), connected(sidecar, port, plain=True)
     sidecar.serve(port, tls_mode=TlsMode.STRICT)
-    assert ends(sidecar, plain)
-    assert echoes(sidecar, mesh)
+    assert is_closed(sidecar, plain)
+    assert is_echoed(sidecar, mesh)
 
 
 def connected(sidecar: Sidecar, port: InboundPort, *, plain: bool = False) -> Caller:
-    """Open a connection to the database, and hear its greeting."""
-    caller = sidecar.caller(port, None if plain else tls_of_the_mesh(sidecar))
+    """Open a connection to the database, and read its greeting."""
+    caller = sidecar.caller(port, None if plain else mesh_tls(sidecar))
 
     async def begin() -> None:
         caller._reader, caller._writer = await caller.open()
@@ -471,7 +471,7 @@ def connected(sidecar: Sidecar, port: InboundPort, *, plain: bool = False) -> Ca
     return caller
 
 
-def echoes(sidecar: Sidecar, caller: Caller) -> bool:
+def is_echoed(sidecar: Sidecar, caller: Caller) -> bool:
     async def ping() -> bool:
         caller._writer.write(b"ping")
         return await caller._reader.readexactly(4) == b"ping"
@@ -479,8 +479,8 @@ def echoes(sidecar: Sidecar, caller: Caller) -> bool:
     return sidecar.network.run(ping())
 
 
-def ends(sidecar: Sidecar, caller: Caller) -> bool:
-    """Wait for the other side to end a connection."""
+def is_closed(sidecar: Sidecar, caller: Caller) -> bool:
+    """Wait until the sidecar closes a connection; return whether it sent nothing before."""
 
     async def last() -> bool:
         try:
@@ -491,17 +491,19 @@ def ends(sidecar: Sidecar, caller: Caller) -> bool:
     return sidecar.network.run(last())
 
 
-def test_health_checks_reach_the_application_without_an_identity(sidecar):
-    """What the orchestrator asks for, and nothing else."""
-    everywhere = f"127.99.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # the port is always the same
+def test_health_checks_reach_the_application_in_strict_mode(sidecar):
+    """The listener for probes serves only the probes of the pod."""
+    any_address = (
+        f"127.99.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # unique for this process, as the port is fixed
+    )
     application = sidecar.echoes["app"].port
     found = (
         Probe(name="app/readiness", port=application, path="/healthz?full=1"),
         Probe(name="app/liveness", port=application, path="alive"),
     )
     workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, tls_mode=TlsMode.STRICT, probes=found)
-    sidecar.push_parts(*probes.parts(workload, wildcard=everywhere, source="127.0.0.6"))
-    caller = Caller(sidecar.network, Address(everywhere, 15020))
+    sidecar.push_parts(*probes.parts(workload, wildcard=any_address, source="127.0.0.6"))
+    caller = Caller(sidecar.network, Address(any_address, 15020))
     sidecar.callers.append(caller)
     until(lambda: caller.get("/app/readiness").answered_by == "app", "the listener for health checks")
     assert sidecar.last_path("app") == "/healthz?full=1"

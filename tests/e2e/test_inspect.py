@@ -1,4 +1,4 @@
-"""What a running mesh says of itself, compared with what its Envoys say (D29)."""
+"""The inspect API and the commands `proxies`, `config`, `status`, compared with the Envoys' own admin interface (D29)."""
 
 import json
 import subprocess
@@ -15,20 +15,20 @@ from tests.processes import stopped
 
 
 def proxies(world: World) -> dict[str, Any]:
-    """Return every proxy's status by node id."""
+    """Return the status of every proxy by node ID."""
     done = world.headgate("proxies", "-o", "json")
     assert done.returncode == 0, done.stderr
     return {item["node"]: item["status"] for item in json.loads(done.stdout)["items"]}
 
 
 def rows(text: str) -> dict[str, Sequence[str]]:
-    """Return the lines of a table by their first word; of several the first."""
+    """Return the cells of a table's lines by the first cell; the first line wins."""
     return {line.split()[0]: line.split() for line in reversed(text.splitlines()) if line.strip()}
 
 
 @pytest.fixture(scope="module")
 def meshed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world with one pod that has a sidecar."""
+    """Run a world with one pod and its sidecar; the pod counts its requests."""
     counted: Path = tmp_path_factory.mktemp("counted") / "requests"
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
@@ -43,7 +43,7 @@ def sidecar_of(world: World) -> str:
     return next(node for node in proxies(world) if node.startswith("sidecar/default/web"))
 
 
-def test_every_proxy_is_in_sync_with_versions_and_a_certificate(meshed: World) -> None:
+def test_every_proxy_in_sync_has_a_version_for_each_type_and_a_certificate(meshed: World) -> None:
     found = proxies(meshed)
     assert set(found) == {"gateway", sidecar_of(meshed)}
     for status in found.values():
@@ -59,7 +59,7 @@ def test_every_proxy_is_in_sync_with_versions_and_a_certificate(meshed: World) -
     assert found["gateway"]["certificate"]["identity"].endswith("/ns/headgate-system/sa/gateway")
 
 
-def test_kubectl_shows_the_proxies_as_it_shows_objects(meshed: World) -> None:
+def test_kubectl_gets_and_explains_proxies(meshed: World) -> None:
     assert "proxies" in rows(meshed.kubectl("api-resources", "--api-group=inspect.headgate.dev"))
     table = rows(meshed.kubectl("get", "proxies", "-n", "headgate-system"))
     assert table["NAME"][:3] == ["NAME", "STATE", "LAST_ACK"]
@@ -70,7 +70,7 @@ def test_kubectl_shows_the_proxies_as_it_shows_objects(meshed: World) -> None:
     assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
 
 
-DUMPED = {  # Envoy's dump has no versions of endpoints
+DUMPED = {  # our type: keys of Envoy's config dump, which has no versions of endpoints
     "clusters": ("dynamic_active_clusters", "cluster"),
     "listeners": ("dynamic_listeners", "listener"),
     "routes": ("dynamic_route_configs", "route_config"),
@@ -79,7 +79,7 @@ DUMPED = {  # Envoy's dump has no versions of endpoints
 
 
 def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
-    """Return the versions of all resources that an Envoy holds, by type and name; files that it read have none."""
+    """Return the versions in an Envoy's config dump, by type and name; a resource that it read from a file has none."""
     dump = json.loads(world.network.run(ask_unix(admin, "/config_dump")))["configs"]
     found: dict[str, dict[str, str]] = {type: {} for type in DUMPED}
     for part in dump:
@@ -90,7 +90,7 @@ def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_config_shows_the_versions_that_envoy_has_in_its_own_dump(meshed: World) -> None:
+def test_config_shows_the_versions_of_envoys_config_dump(meshed: World) -> None:
     sockets = {"gateway": meshed.instance["admin"]}
     pods = {path.name: path / "_sidecar" / "bootstrap.json" for path in (meshed.state / "pods").iterdir()}
     bootstrap = next(json.loads(path.read_bytes()) for name, path in pods.items() if "_web-" in name)
@@ -100,15 +100,15 @@ def test_config_shows_the_versions_that_envoy_has_in_its_own_dump(meshed: World)
         assert done.returncode == 0, done.stderr
         resources = json.loads(done.stdout)["resources"]
         assert {item["state"] for item in resources} == {"Held"}
-        truth = dumped(meshed, admin)
+        dump = dumped(meshed, admin)
         for type in DUMPED:
             versions = {item["name"]: item["heldVersion"] for item in resources if item["type"] == type}
-            assert versions == {name: truth[type][name] for name in versions}, (node, type)
+            assert versions == {name: dump[type][name] for name in versions}, (node, type)
             assert versions
-        assert set(truth["clusters"]) - {"xds"} == {item["name"] for item in resources if item["type"] == "clusters"}
+        assert set(dump["clusters"]) - {"xds"} == {item["name"] for item in resources if item["type"] == "clusters"}
 
 
-def test_config_names_the_objects_and_never_shows_a_key(meshed: World) -> None:
+def test_config_names_the_objects_of_resources_and_redacts_private_keys(meshed: World) -> None:
     table = meshed.headgate("config", "gateway", "clusters").stdout
     assert "Service default/web" in next(line for line in table.splitlines() if "outbound/default/web/8080" in line)
     assert "listeners" not in table
@@ -120,7 +120,7 @@ def test_config_names_the_objects_and_never_shows_a_key(meshed: World) -> None:
     assert [item["name"] for item in json.loads(one.stdout)["resources"]] == ["proxy"]
 
 
-def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: World) -> None:
+def test_config_rejects_an_unknown_proxy_type_or_resource_and_lists_the_known_ones(meshed: World) -> None:
     done = meshed.headgate("config", "nothing")
     assert (done.returncode, "proxy 'nothing' not found; the proxies are: default/" in done.stderr) == (1, True)
     done = meshed.headgate("config", "gateway", "clutsers")
@@ -130,7 +130,7 @@ def test_a_proxy_or_a_type_that_does_not_exist_is_a_mistake_with_advice(meshed: 
     assert "gateway has no resource 'proxy' among its clusters; `headgate config gateway clusters` lists" in done.stderr
 
 
-def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: World) -> None:
+def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: World) -> None:
     node = sidecar_of(meshed)
     pid = proxies(meshed)[node]["process"]["pid"]
     with stopped(pid):
@@ -144,7 +144,7 @@ def test_a_proxy_that_is_stopped_lags_and_is_in_sync_when_it_goes_on(meshed: Wor
     until(lambda: proxies(meshed)[node]["state"] == "InSync")
 
 
-def test_a_refused_resource_is_shown_with_envoys_words_and_the_object_to_blame(world: World, namespace: str) -> None:
+def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(world: World, namespace: str) -> None:
     world.apply(external("taken-range", world.backend("fine")), namespace=namespace)
     with occupied(world, namespace) as listener:
         host, port = listener.getsockname()
@@ -163,7 +163,7 @@ def test_a_refused_resource_is_shown_with_envoys_words_and_the_object_to_blame(w
     assert "an earlier rejection, now resolved: listeners" in after
 
 
-def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
+def test_status_summarizes_the_mesh_and_its_exit_code_the_health(meshed: World) -> None:
     done = meshed.headgate("status")
     assert done.returncode == 0, done.stdout
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}
@@ -179,8 +179,8 @@ def test_status_is_one_screen_with_an_exit_code(meshed: World) -> None:
     assert away.returncode == 3
 
 
-def test_check_without_files_and_explain_ask_the_running_mesh(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """D21: with `--access deny` nobody is let in whom no TrafficTarget allows, and explain knows the option."""
+def test_check_without_files_and_explain_read_the_running_mesh(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """D21: with `--access deny` only callers that a TrafficTarget names are allowed; `explain` takes the option into account."""
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),
@@ -199,20 +199,20 @@ def test_check_without_files_and_explain_ask_the_running_mesh(new_world: Callabl
     assert world.headgate("check", "--strict").returncode == 1
 
 
-def test_what_survives_a_killed_headgate_is_shown(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_status_shows_what_a_restarted_headgate_adopted(new_world: Callable[..., World], tmp_path: Path) -> None:
     manifests = [deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
     world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
     until(lambda: {item["state"] for item in proxies(world).values()} == {"InSync"})
     until(
         lambda: [pod["status"]["phase"] for pod in world.get("pods")["items"]] == ["Running"]
-    )  # `ready` waits for none
+    )  # the ready line does not wait for pods without a Service
     world.kill()
     world.start()
 
-    def is_shown() -> bool:
-        said = world.headgate("status").stdout
-        assert "adopted       2 proxies and 1 pod of an earlier run" in said, said
+    def is_adopted() -> bool:
+        output = world.headgate("status").stdout
+        assert "adopted       2 proxies and 1 pod of an earlier run" in output, output
         return True
 
-    until(is_shown, seconds=20)
+    until(is_adopted, seconds=20)
     assert {status["process"]["adopted"] for status in proxies(world).values()} == {True}

@@ -1,4 +1,4 @@
-"""Start, crash, start again, end: what runs goes on, and nothing is left behind."""
+"""Start, kill, restart and end headgate: workloads keep running, and an end leaves no process or file behind."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PORTS = {"http": 8080}
 
 
 def workload(name: str, root: Path) -> str:
-    """A Deployment and the Service of its pods; both lead to one directory of counts."""
+    """Return a Deployment and the Service of its pods, which count requests in the file `root/name`."""
     labels = {"app": name}
     return "\n---\n".join(
         [service(name, PORTS, selector=labels), deployment(name, root / name, labels=labels, ports=PORTS)]
@@ -23,7 +23,7 @@ def workload(name: str, root: Path) -> str:
 
 
 def site(root: Path) -> dict[str, str]:
-    """Manifests of a Service `web` that is split between two Deployments, by file name."""
+    """Return manifests of a Service `web` that is split between two Deployments, by file name."""
     return {
         "web.yaml": service("web", PORTS),
         "v1.yaml": workload("v1", root),
@@ -40,7 +40,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-def test_ready_means_that_everything_is_in_force(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_all_objects_are_in_force_when_headgate_is_ready(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
     assert world.ready["findings"] == []
     assert world.ready["services"]["default/web"] == {"8080": str(world.address("web", 8080))}
@@ -48,8 +48,10 @@ def test_ready_means_that_everything_is_in_force(new_world: Callable[..., World]
     assert stat.S_IMODE(Path(world.ready["kubeconfig"]).stat().st_mode) == 0o600
 
 
-def test_kill_and_restart_under_load(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """Envoy and the pods live on without headgate, the next one adopts them, and no request fails meanwhile."""
+def test_no_request_fails_when_headgate_is_killed_and_restarted(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
+    """Envoy and the pods run without headgate, and the next start adopts them."""
     world = new_world(manifests=site(tmp_path))
     before, ready = world.processes(), world.ready
     assert len(before) == 3
@@ -71,7 +73,9 @@ def test_kill_and_restart_under_load(new_world: Callable[..., World], tmp_path: 
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in world.get("pods")["items"])
 
 
-def test_edits_while_it_was_down_apply_at_the_next_start(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_the_next_start_applies_files_that_changed_while_headgate_was_down(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     world = new_world(manifests=site(tmp_path))
     world.kubectl("label", "service", "web", "kept=yes")
     world.stop()
@@ -83,13 +87,13 @@ def test_edits_while_it_was_down_apply_at_the_next_start(new_world: Callable[...
     assert world.get("service/web")["metadata"]["labels"] == {"kept": "yes"}
 
 
-def test_the_end_leaves_no_process_and_no_socket(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_a_stopped_headgate_leaves_no_process_and_no_socket(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
-    started, sockets = world.processes(), Path(world.instance["admin"]).parent
+    processes, sockets = world.processes(), Path(world.instance["admin"]).parent
     assert list(sockets.iterdir())
     assert world.stop() == 0
     assert world.processes() == {}
-    assert not [pid for pid in started.values() if alive(pid)]
+    assert not [pid for pid in processes.values() if alive(pid)]
     assert not sockets.exists()
     assert world.stderr == ""
 
@@ -99,7 +103,7 @@ def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Call
     sockets, envoy = Path(killed.instance["admin"]).parent, killed.processes()["envoy"]
     killed.kill()
     other = new_world()
-    assert sockets.is_dir()  # its Envoy lives, and the next start with its state directory adopts it
+    assert sockets.is_dir()  # the Envoy of the killed headgate is alive and still uses them
     other.stop()
     os.kill(envoy, signal.SIGKILL)
     until(lambda: not killed.processes())
@@ -107,7 +111,7 @@ def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Call
     assert not sockets.exists()
 
 
-def test_a_signal_while_it_starts_ends_it_too(unstarted: World, tmp_path: Path) -> None:
+def test_a_signal_during_the_start_ends_headgate(unstarted: World, tmp_path: Path) -> None:
     for name, text in site(tmp_path).items():
         (unstarted.directory / name).write_text(text)
     unstarted.launch()
@@ -116,7 +120,7 @@ def test_a_signal_while_it_starts_ends_it_too(unstarted: World, tmp_path: Path) 
     assert unstarted.processes() == {}
 
 
-def test_a_second_one_on_the_same_state_is_told_so(new_world: Callable[..., World]) -> None:
+def test_a_second_headgate_with_the_same_state_directory_fails(new_world: Callable[..., World]) -> None:
     world = new_world()
     second = subprocess.run(
         [HEADGATE, "up", str(world.directory), "--state", str(world.state)],
@@ -128,11 +132,11 @@ def test_a_second_one_on_the_same_state_is_told_so(new_world: Callable[..., Worl
     assert second.returncode == 1
     assert str(world.state) in second.stderr
     assert "Traceback" not in second.stderr
-    world.apply(external("web", world.backend("v1")))  # and the first goes on
+    world.apply(external("web", world.backend("v1")))  # the first headgate still works
     assert world.send(5, world.request("web", 8080)) == {"v1": 5}
 
 
-def test_two_run_side_by_side(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_two_headgates_run_side_by_side(new_world: Callable[..., World], tmp_path: Path) -> None:
     one, two = new_world(manifests=site(tmp_path)), new_world(manifests=site(tmp_path))
     assert one.address("web", 8080) != two.address("web", 8080)
     two.write("split.yaml", split("web", "web", {"v2": 1}))
@@ -142,7 +146,7 @@ def test_two_run_side_by_side(new_world: Callable[..., World], tmp_path: Path) -
     assert one.send(20, one.request("web", 8080, via="proxy")) == {"v1": 15, "v2": 5}
 
 
-def test_ephemeral_keeps_nothing(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_an_ephemeral_headgate_keeps_no_state(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world("--ephemeral", manifests=site(tmp_path))
     world.apply(external("by-hand", world.backend("here")))
     world.stop()
@@ -153,7 +157,7 @@ def test_ephemeral_keeps_nothing(new_world: Callable[..., World], tmp_path: Path
     assert "web" in names
 
 
-def test_envoy_is_started_again_when_it_dies(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_headgate_restarts_an_envoy_that_was_killed(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world(manifests=site(tmp_path))
     first = world.processes()["envoy"]
     os.kill(first, signal.SIGKILL)

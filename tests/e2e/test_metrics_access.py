@@ -1,4 +1,4 @@
-"""What the metrics API says of Services (R89, D25), of what access rules refused (R68, R69), and of mutual TLS (R74, R76)."""
+"""The metrics API: counts of Services (R89, D25), of denied requests (R68, R69), and of mutual TLS (R74, R76)."""
 
 import json
 import socket
@@ -27,8 +27,8 @@ IDENTITY = "spiffe://cluster.local/ns/default/sa"
 GATEWAY = "spiffe://cluster.local/ns/headgate-system/sa/gateway"
 
 
-def restricted(world: World) -> None:
-    """Let only the caller call the server, by requests to /open and by connections."""
+def restrict_access(world: World) -> None:
+    """Allow only the caller to call the server: requests to /open, and TCP connections."""
     world.submit(*map(json.dumps, ROUTES))
     rules = {"kind": "HTTPRouteGroup", "name": "web"}, {"kind": "TCPRoute", "name": "raw"}
     world.submit(*(rig.target(CALLER, rule=rule) for rule in rules))
@@ -37,7 +37,7 @@ def restricted(world: World) -> None:
 
 
 def statuses(world: World, request: Request, times: int) -> set[int]:
-    """Send requests one after the other; return how they were answered."""
+    """Send requests one after the other; return the set of statuses."""
     client = TunnelClient(request.address, request=request)
     try:
         return {world.network.run(client.ask()).status for _ in range(times)}
@@ -46,7 +46,7 @@ def statuses(world: World, request: Request, times: int) -> set[int]:
 
 
 def connect(address: Address, times: int) -> None:
-    """Open connections that are refused."""
+    """Open connections, and assert that the proxy closes each without an answer."""
     for _ in range(times):
         with socket.create_connection(address, timeout=30) as client:
             client.sendall(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")
@@ -57,17 +57,17 @@ def connect(address: Address, times: int) -> None:
 
 
 def edges(world: World, resource: str) -> Mapping[tuple[str, str], Any]:
-    """Return the edges of a resource of the namespace by direction and the peer's name."""
+    """Return the edges of a resource, by direction and the peer's name."""
     items = ask(world, f"{SEED}/namespaces/default/{resource}/edges")["items"]
     return {(item["edge"]["direction"], item["edge"]["resource"]["name"]): item for item in items}
 
 
-def test_what_access_rules_refuse_is_counted_apart_and_never_reaches_the_server(
+def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """R68, R69, R84: requests and connections, of a pod and of the gateway; exact on all sides."""
+    """R68, R69, R84: requests and connections of a pod and of the gateway."""
     world = new_world(manifests=rig.site(tmp_path))
-    restricted(world)
+    restrict_access(world)
     before = rig.counted_requests(tmp_path / SERVER)
     caller = rig.pod(world, CALLER)
     assert statuses(world, rig.request_through_sidecar(caller, target="/open"), 6) == {200}
@@ -91,27 +91,25 @@ def test_what_access_rules_refuse_is_counted_apart_and_never_reaches_the_server(
         url = f"{SEED}/namespaces/default/{resource}"
         until(lambda url=url: counts(ask(world, url)) == expected, f"{resource}: {expected}")
         assert ask(world, url)["mesh"] == {"pods": 1, "meshed": 1}
-    taken = edges(world, f"deployments/{SERVER}")
-    assert set(taken) == {("from", CALLER), ("from", "gateway")}
-    assert counts(taken["from", CALLER]) == {
+    received = edges(world, f"deployments/{SERVER}")
+    assert set(received) == {("from", CALLER), ("from", "gateway")}
+    assert counts(received["from", CALLER]) == {
         "success_count": 6,
         "failure_count": 0,
         "denied_count": 4,
         "connection_count": 1,
         "connection_failure_count": 0,
     }
-    found = taken["from", CALLER]["edge"]["security"]
+    found = received["from", CALLER]["edge"]["security"]
     servers = [f"{IDENTITY}/{SERVER}"]
     assert found == {"exchanged": 11, "secured": 11, "clients": [f"{IDENTITY}/{CALLER}"], "servers": servers}
-    assert taken["from", "gateway"]["edge"]["security"]["clients"] == [GATEWAY]
+    assert received["from", "gateway"]["edge"]["security"]["clients"] == [GATEWAY]
     sent = edges(world, f"deployments/{CALLER}")["to", SERVER]
-    assert (counts(sent), sent["edge"]["security"]) == (counts(taken["from", CALLER]), found)
+    assert (counts(sent), sent["edge"]["security"]) == (counts(received["from", CALLER]), found)
 
 
-def test_a_service_has_received_what_its_pods_did_however_it_was_called(
-    new_world: Callable[..., World], tmp_path: Path
-) -> None:
-    """R89, D25: backends of a split show their traffic, and the root the sum of the pods that it selects."""
+def test_a_service_counts_all_requests_of_its_pods(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """R89, D25: whatever Service the client called; the root of a split counts the requests of all pods that it selects."""
     manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
     for version in ("v1", "v2"):
         labels = {"app": "web", "version": version}
@@ -124,11 +122,11 @@ def test_a_service_has_received_what_its_pods_did_however_it_was_called(
     assert [rig.counted_requests(tmp_path / version) for version in ("v1", "v2")] == [90, 17]
     expected = {"web": 107, "web-v1": 90, "web-v2": 17}
 
-    def told() -> Mapping[str, int]:
+    def success_counts() -> Mapping[str, int]:
         items = ask(world, f"{SEED}/namespaces/default/services")["items"]
         return {item["resource"]["name"]: counts(item)["success_count"] for item in items}
 
-    until(lambda: told() == expected, str(expected))
+    until(lambda: success_counts() == expected, str(expected))
     for name, count in expected.items():
         (edge,) = edges(world, f"services/{name}").values()
         assert (edge["edge"]["resource"]["name"], counts(edge)["success_count"]) == ("gateway", count)
