@@ -1,4 +1,4 @@
-"""`kubectl traffic` as a user runs it: kubectl finds the plugin on PATH, and an API answers what was recorded."""
+"""Run `kubectl traffic` in this process, or with a real kubectl, against recorded API responses."""
 
 import base64
 import contextlib
@@ -32,14 +32,14 @@ class Ran(NamedTuple):
 
 
 def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:
-    """Return status and body of what was recorded for a path; a text stands for who is no API server."""
+    """Return the recorded status and body for a path. A text body is that of a server which is no API server."""
     found = responses.get(urlsplit(target).path, (404, "404 page not found"))
     status, body = found if isinstance(found, tuple) else (200, found)
     return status, body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
 class InProcessPlugin:
-    """The plugin in this process, and answers by their paths in place of kubectl; `asked` is what was asked, in order."""
+    """The plugin in this process, with recorded responses by path instead of kubectl; `requests` are its requests."""
 
     def __init__(self) -> None:
         self.responses: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class InProcessPlugin:
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *arguments: str) -> str:
-        """Run a command that must succeed without a remark, and return what it printed."""
+        """Run a command that must succeed with an empty stderr; return its output."""
         ran = self.run(*arguments)
         assert (ran.code, ran.err) == (0, "")
         return ran.out
@@ -75,7 +75,7 @@ def plugin() -> InProcessPlugin:
 
 
 class RecordedApi:
-    """An API server with answers by their paths; `asked` is what it was asked, with queries, in order."""
+    """An API server with recorded responses by path; `requests` are the paths with queries, in order."""
 
     def __init__(self, directory: Path, certificate: Certificate) -> None:
         self.responses: dict[str, Any] = {}
@@ -128,12 +128,12 @@ class RecordedApi:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str) -> str:
-        """Run a command that must succeed without a remark, and return what it printed."""
+        """Run a command that must succeed with an empty stderr; return its output."""
         ran = self.run(*arguments)
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
-    def _answering(recorded: "RecordedApi") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler has a self of its own
+    def _answering(recorded: "RecordedApi") -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the handler class has its own self
         class Answering(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 recorded.requests.append(self.path)
@@ -148,7 +148,7 @@ class RecordedApi:
                 self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Do not log requests."""
 
         return Answering
 
@@ -183,7 +183,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare a text with the file of that name, or write it anew."""
+    """Return a function that compares a text with a golden file, or writes the file with --update-golden."""
 
     def compare(name: str, text: str) -> None:
         if request.config.getoption("--update-golden"):
@@ -196,5 +196,5 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"there is no {name} on this machine")
+        pytest.skip(f"{name} is not installed on this machine")
     return found

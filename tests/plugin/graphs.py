@@ -1,4 +1,4 @@
-"""Graphs to draw."""
+"""Graphs for the tests of diagrams."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,7 +21,7 @@ def graph(
     shares: Iterable[tuple[str, str, int]] = (),
     idle: Sequence[str] = (),
 ) -> Graph:
-    """Return a graph of Deployments; `(name)` is somebody outside."""
+    """Return a graph of Deployments; a name in parentheses is a peer outside of the mesh."""
     edges = [Edge(source=peer(a), target=peer(b), metrics=NUMBERS) for a, b in calls]
     edges += [Edge(source=peer(a), target=peer(b), metrics=NUMBERS, style="copies") for a, b in copies]
     split = list(shares)
@@ -62,7 +62,7 @@ SHOP = {
     "stats": "events",
     "mailer": "audit",
 }
-"""A shop of 40 Deployments, with two that call each other and one that a mirror copies to."""
+"""The calls between the 40 Deployments of a shop."""
 
 
 def shop() -> Graph:

@@ -1,4 +1,4 @@
-"""Answers of the metrics API as 004 has them: TrafficMetrics with quantities, lists, edges."""
+"""Responses of the metrics API in the format of 004: TrafficMetrics, lists and edges."""
 
 from typing import Any
 
@@ -10,9 +10,10 @@ Object = dict[str, Any]
 def traffic_metrics(
     name: str, success: int, failure: int = 0, *, kind: str = "Pod", namespace: str = "default", **more: Any
 ) -> Object:
-    """Return a TrafficMetrics; `p99` is a quantity of seconds, `peer` the other end with `direction`, `copy` marks copies.
+    """Return a TrafficMetrics.
 
-    `mesh` is how many pods there are and how many of them are meshed, `security` that of the edge, `counts` are more metrics.
+    `p99` is a quantity of seconds. `peer`, `direction`, `copy` and `security` are those of the edge. `mesh` is the number of
+    pods and of those with a sidecar. `counts` and `more_metrics` are additional metrics.
     """
     p99, peer = more.get("p99", "1m"), more.get("peer")
     resource = {"kind": peer[0], "namespace": peer[1], "name": peer[2]} if peer else {}
@@ -37,14 +38,14 @@ def traffic_metrics(
             {"name": "p50_response_latency", "unit": "seconds", "value": "500u"},
             {"name": "success_count", "value": str(success)},
             {"name": "failure_count", "value": str(failure)},
-            *more.get("beyond", ()),
+            *more.get("more_metrics", ()),
             *({"name": f"{what}_count", "value": str(count)} for what, count in more.get("counts", {}).items()),
         ],
     }
 
 
 def leg(split: str, apex: str, backend: str, weight: int, success: int, *, failure: int = 0) -> Object:
-    """Return what one backend of a TrafficSplit did, as the released API has it: in milliseconds."""
+    """Return the TrafficMetrics of a TrafficSplit's backend in the released API, with latencies in milliseconds."""
     found = traffic_metrics(split, success, failure, kind="TrafficSplit")
     for one in found["metrics"][:3]:
         one |= {"unit": "ms", "value": "1500m"}
@@ -52,14 +53,14 @@ def leg(split: str, apex: str, backend: str, weight: int, success: int, *, failu
 
 
 def listed(*items: Object, **resource: str) -> Object:
-    """Return a TrafficMetricsList."""
+    """Return a TrafficMetricsList of items; `resource` is what the list is about."""
     return {"kind": "TrafficMetricsList", "apiVersion": API, "resource": resource, "items": list(items)}
 
 
 def deployments(
     calls: dict[tuple[str, str], int], *names: str, failures: dict[tuple[str, str], int] | None = None
 ) -> Object:
-    """Return the answers about Deployments that call each other so often in 30 s, and about others with those `names`."""
+    """Return the responses for Deployments by path. `calls` are requests in 30 s; `names` are idle Deployments."""
     failed = failures or {}
     every = sorted({name for ends in calls for name in ends} | set(names))
     base = f"/apis/{API}/namespaces/default/deployments"
@@ -82,4 +83,4 @@ def deployments(
 
 
 SEED = {("traffic", "foo"): 54, ("foo", "bar"): 27, ("foo", "baz"): 27, ("bar", "baz"): 20, ("baz", "bar"): 20}
-"""004's example: traffic -> foo -> bar <-> baz, foo -> baz."""
+"""The example of 004: traffic -> foo -> bar <-> baz, foo -> baz."""

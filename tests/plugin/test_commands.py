@@ -1,4 +1,4 @@
-"""The commands: what they ask the API, what they make of its answers, and of its refusals (R99 to R107)."""
+"""The commands of `kubectl traffic`: their requests, their output, and their errors (R99 to R107)."""
 
 import io
 import json
@@ -35,20 +35,20 @@ PODS = listed(traffic_metrics("foo", 54), traffic_metrics("bar", 27, 27), kind="
         (["edges", "ns", "shop", "--by=kind"], "/namespaces/shop/edges?by=kind"),
     ],
 )
-def test_what_is_typed_is_what_is_asked(plugin: InProcessPlugin, arguments: list[str], path: str):
-    # R104: kinds, -n, -A, -l
+def test_arguments_become_the_path_and_query_of_the_request(plugin: InProcessPlugin, arguments: list[str], path: str):
+    # R104: kinds, -n, -A and -l.
     plugin.responses = {BASE + path.partition("?")[0]: listed(traffic_metrics("foo", 1))}
     ran = plugin.run(*arguments)
     assert ran.code == 0, ran.err
     assert plugin.requests == [BASE + path]
 
 
-def test_all_namespaces_are_told_apart_by_a_column(plugin: InProcessPlugin):
+def test_all_namespaces_adds_a_namespace_column(plugin: InProcessPlugin):
     plugin.responses[f"{BASE}/pods"] = listed(traffic_metrics("foo", 30, namespace="shop"))
     assert plugin.ok("top", "pods", "-A").splitlines()[1].split() == ["shop", "foo", "100.00%", "1.0rps", "1ms"]
 
 
-def test_json_and_yaml_are_what_the_api_said(plugin: InProcessPlugin):
+def test_json_and_yaml_output_is_the_response_of_the_api(plugin: InProcessPlugin):
     plugin.responses[f"{BASE}/namespaces/default/pods"] = PODS
     assert json.loads(plugin.ok("top", "pods", "-o", "json")) == PODS
     assert yaml.safe_load(plugin.ok("top", "pods", "-o", "yaml")) == PODS
@@ -74,8 +74,8 @@ def test_edges_show_both_directions(plugin: InProcessPlugin):
     )
 
 
-CONNECTED = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
-BETWEEN = traffic_metrics("foo", 0, kind="Deployment", peer=("Deployment", "default", "db"), beyond=CONNECTED)
+CONNECTIONS = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
+BETWEEN = traffic_metrics("foo", 0, kind="Deployment", peer=("Deployment", "default", "db"), more_metrics=CONNECTIONS)
 
 
 def test_edges_show_connections_of_ports_that_are_not_http(plugin: InProcessPlugin):
@@ -85,8 +85,8 @@ def test_edges_show_connections_of_ports_that_are_not_http(plugin: InProcessPlug
     assert wide.splitlines()[1].split() == ["to", "db", *"------", "54", "2"]
 
 
-def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(plugin: InProcessPlugin):
-    # R68, R74: who by, in wide tables; an API that does not say it has no such column
+def test_edges_show_denials_and_the_share_of_mutual_tls(plugin: InProcessPlugin):
+    # R68, R74: the wide table has the identities. Without `security` in the response the columns are hidden.
     ids = {"clients": ["spiffe://a/ns/default/sa/thief"], "servers": ["spiffe://a/ns/default/sa/web"]}
     plugin.responses[f"{BASE}/namespaces/default/pods/web/edges"] = listed(
         traffic_metrics(
@@ -115,8 +115,8 @@ def test_edges_say_what_was_refused_and_what_went_by_mutual_tls(plugin: InProces
     assert thief.split()[-3:] == ["yes", *ids["clients"], *ids["servers"]]
 
 
-def test_a_topology_of_services_draws_a_share_of_a_split_once(plugin: InProcessPlugin):
-    # R89, D25: backends have received what was called by the name of the root; they have arrows of their own when called
+def test_a_topology_of_services_draws_each_share_of_a_split_once(plugin: InProcessPlugin):
+    # R89, D25: the split's arrows show requests to the root. A backend that is called by its own name has another arrow.
     base = f"{BASE}/namespaces/default/services"
 
     def to(name: str, called: int) -> Any:
@@ -144,7 +144,7 @@ def test_a_topology_of_services_draws_a_share_of_a_split_once(plugin: InProcessP
 
 
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "wide"])
-def test_a_topology_with_numbers_has_those_of_connections(plugin: InProcessPlugin, form: str):
+def test_a_labeled_topology_shows_numbers_of_connections(plugin: InProcessPlugin, form: str):
     base = f"{BASE}/namespaces/default/deployments"
     plugin.responses = {
         base: listed(traffic_metrics("foo", 0, kind="Deployment")),
@@ -155,7 +155,7 @@ def test_a_topology_with_numbers_has_those_of_connections(plugin: InProcessPlugi
     assert (edge["connections"], edge["failedConnections"], edge["success"]) == (54, 2, 0)
 
 
-def test_edges_by_namespace_or_kind_name_what_tells_them_apart(plugin: InProcessPlugin):
+def test_edges_grouped_by_namespace_or_kind_show_the_group(plugin: InProcessPlugin):
     # R88
     path = f"{BASE}/namespaces/default/pods/foo/edges"
     plugin.responses[path] = listed(
@@ -167,16 +167,16 @@ def test_edges_by_namespace_or_kind_name_what_tells_them_apart(plugin: InProcess
     assert [row.split()[1] for row in rows] == ["shop", "Deployment", "(outside)"]
 
 
-def test_a_window_that_the_api_does_not_have_is_told(plugin: InProcessPlugin):
-    # 15 minutes are kept: rates of a window that was not asked for need a word
+def test_a_window_longer_than_the_api_keeps_prints_a_warning(plugin: InProcessPlugin):
+    # The API keeps 15 minutes, so the rates of a longer window need a warning.
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 900, window="15m0s"))
     ran = plugin.run("top", "pods", "--window", "1h")
     assert (ran.code, ran.out.splitlines()[1].split()[2]) == (0, "1.0rps")
-    assert ran.err == "Warning: these are the numbers of the last 15m0s: the API has none of the last 1h\n"
+    assert ran.err == "Warning: the metrics cover the last 15m0s; the API does not keep the last 1h\n"
     assert plugin.run("top", "pods", "--window", "15m").err == ""
 
 
-def test_labels_choose_what_a_topology_begins_with_and_not_its_peers(plugin: InProcessPlugin):
+def test_a_selector_filters_the_resources_of_a_topology_but_not_their_peers(plugin: InProcessPlugin):
     # R107
     plugin.responses = deployments({("a", "b"): 27})
     assert "| a | --> | b |" in plugin.ok("topology", "-l", "app=a")
@@ -187,14 +187,14 @@ def test_labels_choose_what_a_topology_begins_with_and_not_its_peers(plugin: InP
 
 
 @pytest.mark.parametrize("form", ["dot", "mermaid", "svg", "json", "yaml", "wide"])
-def test_a_topology_in_each_form_names_everybody(plugin: InProcessPlugin, form: str):
+def test_a_topology_in_each_format_names_all_nodes(plugin: InProcessPlugin, form: str):
     # R106
     plugin.responses = deployments(SEED)
     text = plugin.ok("topology", "-o", form)
     assert all(name in text for name in ("traffic", "foo", "bar", "baz"))
 
 
-def test_a_topology_for_scripts(plugin: InProcessPlugin):
+def test_a_topology_as_json_has_nodes_and_edges(plugin: InProcessPlugin):
     plugin.responses = deployments({("a", "b"): 27}, failures={("a", "b"): 3})
     found = json.loads(plugin.ok("topology", "-o", "json"))
     assert [node["name"] for node in found["nodes"]] == ["a", "b"]
@@ -203,7 +203,7 @@ def test_a_topology_for_scripts(plugin: InProcessPlugin):
     assert (edge["success"], edge["failure"], edge["successRate"], edge["requestsPerSecond"]) == (27, 3, 0.9, 1.0)
 
 
-def test_services_have_the_shares_of_their_splits(plugin: InProcessPlugin):
+def test_a_topology_of_services_shows_the_shares_of_splits(plugin: InProcessPlugin):
     base = f"{BASE}/namespaces/default/services"
     call: dict[str, Any] = {"kind": "Service", "peer": ("Service", "default", "web")}
     plugin.responses = {
@@ -219,11 +219,11 @@ def test_services_have_the_shares_of_their_splits(plugin: InProcessPlugin):
     assert "= 10% =" in text
     del plugin.responses[
         f"/apis/{RELEASED}/namespaces/default/trafficsplits"
-    ]  # an implementation of 004 alone has none
+    ]  # an API that implements only 004 has no splits
     assert "| client | --> | web |" in plugin.ok("topology", "services")
 
 
-def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(plugin: InProcessPlugin):
+def test_each_split_of_a_service_has_its_own_arrows(plugin: InProcessPlugin):
     plugin.responses[f"/apis/{RELEASED}/namespaces/default/trafficsplits"] = listed(
         leg("firefox", "web", "web-v2", 1, 90),
         leg("insiders", "web", "web-v1", 1, 5),
@@ -239,7 +239,7 @@ def test_each_of_several_splits_of_a_service_has_arrows_of_its_own(plugin: InPro
     }
 
 
-def test_what_went_away_since_it_was_listed_has_no_edges(plugin: InProcessPlugin):
+def test_a_resource_deleted_after_the_list_has_no_edges(plugin: InProcessPlugin):
     plugin.responses = deployments({("a", "b"): 27}, "gone")
     plugin.responses[BASE] = {"kind": "APIResourceList", "resources": [{"name": "deployments"}]}
     plugin.responses[f"{BASE}/namespaces/default/deployments/gone/edges"] = refusal(
@@ -248,19 +248,19 @@ def test_what_went_away_since_it_was_listed_has_no_edges(plugin: InProcessPlugin
     assert "| a | --> | b |" in plugin.ok("topology")
 
 
-def test_nothing_to_show_is_said_beside_the_output(plugin: InProcessPlugin):
+def test_an_empty_result_prints_a_note_on_stderr(plugin: InProcessPlugin):
     base = f"{BASE}/namespaces/default"
     plugin.responses = {f"{base}/pods": listed(), f"{base}/deployments": listed(), f"{base}/pods/foo/edges": listed()}
-    assert plugin.run("top", "pods") == (0, "", "No pods found in the namespace default.\n")
+    assert plugin.run("top", "pods") == (0, "", "No resources found in default namespace.\n")
     assert plugin.run("topology") == (
         0,
         "",
-        "No traffic between deployments in the namespace default in the last 30s.\n",
+        "No traffic between deployments in default namespace in the last 30s.\n",
     )
-    assert plugin.run("edges", "pod/foo") == (0, "", "pod/foo exchanged nothing in the last 30s.\n")
+    assert plugin.run("edges", "pod/foo") == (0, "", "No traffic of pod/foo in the last 30s.\n")
 
 
-def test_a_cluster_without_the_api_says_what_to_do(plugin: InProcessPlugin):
+def test_a_cluster_without_the_metrics_api_prints_how_to_get_it(plugin: InProcessPlugin):
     ran = plugin.run("top", "pods")
     assert (ran.code, ran.out) == (1, "")
     assert f"no metrics API ({API})" in ran.err
@@ -268,9 +268,9 @@ def test_a_cluster_without_the_api_says_what_to_do(plugin: InProcessPlugin):
     assert "APIService v1beta1.traffic.metrics.k8s.io" in ran.err
 
 
-def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_there(plugin: InProcessPlugin):
+def test_a_missing_kind_and_a_missing_resource_have_different_errors(plugin: InProcessPlugin):
     plugin.responses[BASE] = {"kind": "APIResourceList", "resources": [{"name": "pods"}, {"name": "deployments"}]}
-    assert "no metrics of jobs here; it has deployments, pods" in plugin.run("top", "jobs").err
+    assert "no metrics of jobs in this cluster; it has deployments, pods" in plugin.run("top", "jobs").err
     plugin.responses[f"{BASE}/namespaces/default/pods/foo"] = refusal(404, 'pods "foo" not found', "NotFound")
     assert plugin.run("top", "pod/foo") == (1, "", 'error: pods "foo" not found\n')
     splits = f"/apis/{RELEASED}"
@@ -288,7 +288,9 @@ def test_a_kind_that_the_api_does_not_have_is_told_from_a_resource_that_is_not_t
         (["topology", "pods"], "pods", "resources: [pods], verbs: [list]"),
     ],
 )
-def test_who_may_not_is_told_which_rule_allows_it(plugin: InProcessPlugin, arguments: list[str], path: str, rule: str):
+def test_a_forbidden_request_prints_the_rbac_rule_that_allows_it(
+    plugin: InProcessPlugin, arguments: list[str], path: str, rule: str
+):
     # R99, R100
     plugin.responses[f"{BASE}/namespaces/default/{path}"] = refusal(403, 'User "me" cannot do that', "Forbidden")
     ran = plugin.run(*arguments)
@@ -300,14 +302,14 @@ def test_who_may_not_is_told_which_rule_allows_it(plugin: InProcessPlugin, argum
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (refusal(401, "Unauthorized", "Unauthorized"), "does not know you"),
+        (refusal(401, "Unauthorized", "Unauthorized"), "You must be logged in to the server (Unauthorized)"),
         (refusal(503, "no proxy has reported yet", "ServiceUnavailable"), "no proxy has reported yet"),
         ((503, "service unavailable\n"), "`kubectl get apiservice v1beta1.traffic.metrics.k8s.io`"),
-        (refusal(500, "it broke", "InternalError"), "answers with 500: it broke"),
-        ((200, "[]"), "no JSON object"),
+        (refusal(500, "it broke", "InternalError"), "responded with 500: it broke"),
+        ((200, "[]"), "not a JSON object"),
     ],
 )
-def test_each_refusal_says_what_it_is(plugin: InProcessPlugin, answer: Any, words: str):
+def test_each_error_status_has_a_message(plugin: InProcessPlugin, answer: Any, words: str):
     plugin.responses[f"{BASE}/namespaces/default/pods"] = answer
     ran = plugin.run("top", "pods")
     assert ran.code in (1, 3)
@@ -317,23 +319,23 @@ def test_each_refusal_says_what_it_is(plugin: InProcessPlugin, answer: Any, word
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["top", "cats"], "there are no metrics of 'cats'; write one of pods, deployments"),
+        (["top", "cats"], "unknown kind 'cats'; write one of pods, deployments"),
         (["top", "pods", "--sort-by", "speed"], "no column 'speed'"),
         (["top", "pods", "--window", "soon"], "--window: 'soon' is not a duration"),
         (["top", "pod/foo", "bar"], "write KIND/NAME"),
-        (["edges", "deployments"], "Write deployment/NAME"),
+        (["edges", "deployments"], "write deployment/NAME"),
         (["top"], "Missing argument"),
         (["--nonsense"], "No such option: --nonsense"),
         (["top", "pods", "-o", "dot"], "'dot' is not one of 'table', 'wide', 'json', 'yaml'"),
-        (["top", "pods", "--window", "0s"], "--window: 0s is no time"),
-        (["top", "pod/shop/foo"], "'shop/foo' is no name: write KIND/NAME, and the namespace with -n"),
-        (["edges", "pod", "../foo"], "'../foo' is no name"),
-        (["edges", "ts/canary"], "has no edges: `top trafficsplits/canary` has its backends"),
+        (["top", "pods", "--window", "0s"], "--window: 0s is not a positive duration"),
+        (["top", "pod/shop/foo"], "'shop/foo' is not a resource name; write KIND/NAME, and the namespace with -n"),
+        (["edges", "pod", "../foo"], "'../foo' is not a resource name"),
+        (["edges", "ts/canary"], "has no edges; use `top trafficsplits/canary` for its backends"),
         (["edges", "pod/foo", "--by", "color"], "'color' is not one of 'each', 'namespace', 'kind'"),
-        (["topology", "deploy/foo"], "a topology has all deployments; `edges deployment/foo` shows one"),
+        (["topology", "deploy/foo"], "`topology` takes no name; use `edges deployment/foo` for one resource"),
     ],
 )
-def test_wrong_usage_is_2_and_asks_nobody(plugin: InProcessPlugin, arguments: list[str], words: str):
+def test_wrong_usage_exits_with_2_and_sends_no_request(plugin: InProcessPlugin, arguments: list[str], words: str):
     ran = plugin.run(*arguments)
     assert ran.code == 2
     assert words in ran.err
@@ -341,19 +343,19 @@ def test_wrong_usage_is_2_and_asks_nobody(plugin: InProcessPlugin, arguments: li
 
 
 class Pauses:
-    """Stands for the time between two looks: changes what is answered, and interrupts after the last change."""
+    """Replaces the pause between two refreshes: sets the next response, and interrupts after the last one."""
 
     def __init__(self, plugin: InProcessPlugin, *responses: Any) -> None:
-        self._told = plugin
+        self._plugin = plugin
         self._answers = list(responses)
 
     def __call__(self, _: float) -> None:
         if not self._answers:
             raise KeyboardInterrupt
-        self._told.responses[f"{BASE}/namespaces/default/pods"] = self._answers.pop(0)
+        self._plugin.responses[f"{BASE}/namespaces/default/pods"] = self._answers.pop(0)
 
 
-def test_a_watch_shows_each_look(plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch):
+def test_a_watch_prints_each_refresh(plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch):
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
     monkeypatch.setattr(commands, "pause", Pauses(plugin, listed(traffic_metrics("foo", 60))))
     ran = plugin.run("top", "pods", "--watch")
@@ -361,9 +363,7 @@ def test_a_watch_shows_each_look(plugin: InProcessPlugin, monkeypatch: pytest.Mo
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
 
 
-def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(
-    plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_watch_on_a_dumb_terminal_prints_each_refresh(plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(commands, "Console", partial(Console, force_terminal=True, _environ={"TERM": "dumb"}))
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
     monkeypatch.setattr(commands, "pause", Pauses(plugin, listed(traffic_metrics("foo", 60))))
@@ -371,9 +371,7 @@ def test_a_watch_on_a_terminal_that_can_go_nowhere_shows_each_look_too(
     assert [line.split()[2] for line in ran.out.splitlines()] == ["RPS", "1.0rps", "RPS", "2.0rps"]
 
 
-def test_a_watch_says_what_was_not_counted_and_only_as_long_as_it_is_so(
-    plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_watch_shows_warnings_only_while_the_api_sends_them(plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch):
     screen = io.StringIO()
     terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
     monkeypatch.setattr(commands, "Console", terminal)
@@ -387,16 +385,16 @@ def test_a_watch_says_what_was_not_counted_and_only_as_long_as_it_is_so(
 
     monkeypatch.setattr(commands, "pause", pause)
     assert plugin.run("top", "pods", "--watch") == (130, "", "")
-    first, second, *_ = screen.getvalue().split("No pods found in the namespace default.")
+    first, second, *_ = screen.getvalue().split("No resources found in default namespace.")
     assert "Warning: what a proxy had no room for: 3" in first
     assert "Warning" not in second
 
 
-def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_away(
+def test_a_watch_refreshes_in_place_and_survives_an_unavailable_api(
     plugin: InProcessPlugin, monkeypatch: pytest.MonkeyPatch
 ):
     screen = io.StringIO()
-    terminal = partial(Console, file=screen, force_terminal=True, width=40, _environ={})  # as wide as the table
+    terminal = partial(Console, file=screen, force_terminal=True, width=40, _environ={})  # the width of the table
     monkeypatch.setattr(commands, "Console", terminal)
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 30))
     away = refusal(503, "no proxy has reported yet", "ServiceUnavailable")
@@ -405,8 +403,8 @@ def test_a_watch_on_a_terminal_refreshes_in_place_and_outlives_an_api_that_is_aw
     before, first, second, third, *_ = screen.getvalue().split("NAME")
     assert "error" not in before
     assert "1.0rps" in first
-    assert "no proxy has reported yet" in " ".join(first.split())  # above the second look: all of it, however narrow
-    assert "1.0rps" in second  # what was last known stays, with a word why it is old
+    assert "no proxy has reported yet" in " ".join(first.split())  # the whole message, above the second table
+    assert "1.0rps" in second  # the last known table stays
     assert "error" not in second
     assert "2.0rps" in third
-    assert "\x1b[1A" in screen.getvalue()  # the cursor goes up: each look replaces the one before
+    assert "\x1b[1A" in screen.getvalue()  # the cursor moves up: each table replaces the one before

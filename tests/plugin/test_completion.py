@@ -1,4 +1,4 @@
-"""Completion in shells, as kubectl asks for it: `kubectl __complete` is what its scripts for bash, zsh and fish run."""
+"""Shell completion through `kubectl __complete`, which kubectl's scripts for bash, zsh and fish run."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ BASE = f"/apis/{API}"
 
 
 def completed(api: RecordedApi, *words: str) -> tuple[list[str], str]:
-    """Return what kubectl offers in the place of the last word, without descriptions, and its directive."""
+    """Return kubectl's candidates for the last word, without descriptions, and its directive."""
     command = [str(BIN / "kubectl"), "__complete", "traffic", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=api.environment(), check=True)
     *found, directive = done.stdout.splitlines()
@@ -44,7 +44,7 @@ def pods(api: RecordedApi) -> RecordedApi:
         (["top", "pods", "-n", ""], ["a", "b"]),
     ],
 )
-def test_names_are_those_that_the_api_has(pods: RecordedApi, words: list[str], offered: list[str]):
+def test_completion_offers_the_names_that_the_api_has(pods: RecordedApi, words: list[str], offered: list[str]):
     assert completed(pods, *words) == (offered, ":4")
 
 
@@ -64,16 +64,16 @@ def test_names_are_those_that_the_api_has(pods: RecordedApi, words: list[str], o
         (["top", "--context", ""], []),
     ],
 )
-def test_words_that_are_known_need_no_api(api: RecordedApi, words: list[str], offered: list[str]):
+def test_static_words_are_completed_without_the_api(api: RecordedApi, words: list[str], offered: list[str]):
     assert completed(api, *words) == (offered, ":4")
     assert api.requests == []
 
 
-def test_a_name_goes_on_behind_its_kind(api: RecordedApi):
-    assert completed(api, "edges", "deploy") == (["deployment/"], ":6")  # no blank behind the slash
+def test_no_space_follows_a_completed_kind_and_slash(api: RecordedApi):
+    assert completed(api, "edges", "deploy") == (["deployment/"], ":6")  # NoSpace and NoFileComp
     assert completed(api, "tap", "deploy") == (["deployment/"], ":6")
 
 
-def test_without_an_answer_nothing_is_offered_and_nothing_is_printed(api: RecordedApi):
+def test_an_api_error_offers_no_candidates_and_prints_nothing(api: RecordedApi):
     api.responses[f"{BASE}/namespaces/default/pods"] = refusal(403, "no", "Forbidden")
     assert completed(api, "top", "pods", "") == ([], ":4")

@@ -1,4 +1,4 @@
-"""`kubectl traffic` itself: a real kubectl finds it and carries its questions to an API that answers what was recorded."""
+"""`kubectl traffic` with a real kubectl, against an API server with recorded responses."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ BASE = f"/apis/{API}"
 PODS = listed(traffic_metrics("foo", 54), traffic_metrics("bar", 27, 27), kind="Pod", namespace="default")
 
 
-def test_top_pods(api: RecordedApi):
+def test_top_pods_prints_the_table_of_the_api(api: RecordedApi):
     api.responses[f"{BASE}/namespaces/default/pods"] = PODS
     assert api.ok("top", "pods") == (
         "NAME   SUCCESS      RPS   LATENCY_P99\n"
@@ -34,20 +34,20 @@ def test_top_pods(api: RecordedApi):
 
 
 @pytest.mark.parametrize("arguments", [["top", "pods", "--context", "shop"], ["--context=shop", "top", "pods"]])
-def test_the_namespace_of_the_context_counts_wherever_kubectls_options_stand(api: RecordedApi, arguments: list[str]):
+def test_kubectl_options_may_precede_or_follow_the_command(api: RecordedApi, arguments: list[str]):
     api.responses[f"{BASE}/namespaces/shop/pods"] = PODS
     api.ok(*arguments)
 
 
-def test_it_says_of_which_version_it_is(api: RecordedApi):
+def test_version_prints_the_version_of_the_plugin(api: RecordedApi):
     assert api.ok("version").startswith("kubectl traffic 0.")
 
 
-def test_an_option_without_its_value_is_wrong_usage(api: RecordedApi):
+def test_an_option_without_its_value_exits_with_2(api: RecordedApi):
     assert api.run("top", "pods", "--context") == (2, "", "error: --context needs a value\n")
 
 
-def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: RecordedApi):
+def test_a_topology_requests_the_list_and_the_edges_of_each_resource_once(api: RecordedApi):
     # R105, R107
     api.responses = deployments(SEED, "idle")
     assert api.ok("topology", "deployment") == (
@@ -64,18 +64,18 @@ def test_a_topology_asks_once_for_the_list_and_once_for_the_edges_of_each(api: R
     assert sorted(api.requests[1:]) == [f"{base}/{name}/edges" for name in ("bar", "baz", "foo", "idle", "traffic")]
 
 
-def test_no_api_server_is_no_metrics_but_another_error(api: RecordedApi):
+def test_an_unreachable_api_server_exits_with_3(api: RecordedApi):
     ran = api.run("top", "pods", "--server", "http://127.0.0.1:1")
     assert ran.code == 3
-    assert "no API answers (dial tcp 127.0.0.1:1: connect: connection refused)" in ran.err
+    assert "the API server can't be reached (dial tcp 127.0.0.1:1: connect: connection refused)" in ran.err
 
 
-def test_a_context_that_is_none_is_kubectls_error(api: RecordedApi):
+def test_an_unknown_context_prints_the_error_of_kubectl(api: RecordedApi):
     assert api.run("top", "pods", "--context", "nowhere") == (1, "", 'error: context "nowhere" does not exist\n')
 
 
-def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: RecordedApi, tmp_path: Path):
-    # exec plugins of clouds take a second each: 40 resources must not run 41 of them
+def test_an_exec_plugin_runs_once_for_a_whole_topology(api: RecordedApi, tmp_path: Path):
+    # An exec plugin of a cloud can take a second, so 40 resources must not run it 41 times.
     runs, program = tmp_path / "runs", tmp_path / "log-in"
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -91,22 +91,22 @@ def test_who_logs_in_by_a_program_does_so_once_for_a_whole_topology(api: Recorde
     api.responses = deployments({(f"a{number}", f"b{number}"): 1 for number in range(10)})
     ran = api.run("topology")
     assert ran.code == 0
-    assert ran.err == "To log in, look here.\n"  # what the program says to the user reaches them
+    assert ran.err == "To log in, look here.\n"  # the login instructions reach the user
     assert {headers["authorization"] for headers in api.headers} == {"Bearer from-a-program"}
     assert len(runs.read_text().splitlines()) == 1
 
 
 def shown_at(terminal: int) -> str:
-    """Read all that a terminal shows when its last program has ended: it comes in pieces. Close it."""
+    """Read a terminal until its last program has ended; close it."""
     shown = b""
-    with contextlib.suppress(OSError):  # EIO: nothing is left, and nothing will come
+    with contextlib.suppress(OSError):  # EIO: the other side is closed
         while segment := os.read(terminal, 1 << 16):
             shown += segment
     os.close(terminal)
     return shown.decode()
 
 
-def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: RecordedApi):
+def test_a_narrow_terminal_prints_a_list_and_how_to_see_the_diagram(api: RecordedApi):
     api.responses = deployments(SEED)
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
@@ -117,11 +117,11 @@ def test_a_narrow_terminal_gets_a_list_and_how_to_see_the_picture(api: RecordedA
     os.close(theirs)
     shown = shown_at(ours).replace("\r\n", "\n")
     assert shown == "bar\n  <--> baz\nfoo\n  -->  bar\n  -->  baz\ntraffic\n  -->  foo\n"
-    assert note.decode().startswith("The picture needs 48 columns")
+    assert note.decode().startswith("The diagram needs 48 columns")
 
 
 @pytest.mark.parametrize(("variable", "colored"), [("LANG", True), ("NO_COLOR", False)])
-def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: RecordedApi, variable: str, colored: bool):
+def test_colors_show_on_a_terminal_without_no_color(api: RecordedApi, variable: str, colored: bool):
     api.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 1, 1))
     kept = {name: text for name, text in api.environment().items() if name != "NO_COLOR"}
     ours, theirs = pty.openpty()
@@ -135,13 +135,13 @@ def test_colours_show_on_a_terminal_unless_its_user_wants_none(api: RecordedApi,
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """An empty directory for sockets: their paths have 107 bytes, and `tmp_path` may be longer than that."""
+    """Return an empty directory for sockets, whose paths have at most 107 bytes; `tmp_path` may be longer."""
     with tempfile.TemporaryDirectory(prefix="headgate-", dir="/tmp") as found:
         yield Path(found)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
+def test_a_signal_ends_a_watch_and_its_kubectl_proxy(
     api: RecordedApi, short_path: Path, number: signal.Signals, code: int
 ):
     api.responses[f"{BASE}/namespaces/default/pods"] = PODS
@@ -153,7 +153,7 @@ def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
         assert process.stdout
         assert process.stdout.readline() == b"NAME   SUCCESS      RPS   LATENCY_P99\n"
         (directory,) = short_path.glob("kubectl-traffic-*")
-        assert (directory / "api").stat().st_mode & 0o077 == 0  # nobody else may use the user's rights
+        assert (directory / "api").stat().st_mode & 0o077 == 0  # no other user may use this user's rights
         assert directory.stat().st_mode & 0o077 == 0
         process.send_signal(number)
         process.communicate()
@@ -161,7 +161,7 @@ def test_a_watch_ends_with_its_kubectl_when_it_is_interrupted(
     assert list(short_path.glob("kubectl-traffic-*")) == []
 
 
-def test_nothing_can_be_changed_through_the_socket(api: RecordedApi, short_path: Path):
+def test_the_socket_of_kubectl_proxy_rejects_writes(api: RecordedApi, short_path: Path):
     api.responses[f"{BASE}/namespaces/default/pods"] = PODS
     with subprocess.Popen(
         [sys.executable, "-m", "headgate.plugin", "top", "pods", "--watch"],
@@ -183,8 +183,8 @@ def test_nothing_can_be_changed_through_the_socket(api: RecordedApi, short_path:
     assert all(path.startswith(BASE) for path in api.requests)
 
 
-def test_what_the_api_warns_of_is_said_once(api: RecordedApi):
-    # the metrics API says with each answer what it could not count
+def test_the_same_warning_of_the_api_is_printed_once(api: RecordedApi):
+    # The metrics API sends the warning with each response.
     api.responses = deployments(SEED)
     api.warning = r"the proxy of \"shop/foo\" does not report"
     ran = api.run("topology")

@@ -1,4 +1,4 @@
-"""Pictures of who calls whom: as 004 draws them, and without lines that lie (R105, R106)."""
+"""Diagrams of a topology: as in 004, and without ambiguous lines (R105, R106)."""
 
 import random
 import re
@@ -24,8 +24,8 @@ SEED = [("traffic", "foo"), ("foo", "bar"), ("foo", "baz"), ("bar", "baz"), ("ba
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_the_example_of_004_is_drawn_as_there():
-    # R105: `-->` one way, `<-->` both, and the call that goes over a box
+def test_the_example_of_004_is_drawn_as_in_004():
+    # R105: `-->` for one direction, `<-->` for both, and a line over a box
     assert draw(graph(SEED)).text == (
         "                  +------------------------+\n"
         "                  |                        v\n"
@@ -35,21 +35,21 @@ def test_the_example_of_004_is_drawn_as_there():
     )
 
 
-def test_wide_writes_the_numbers_on_the_lines():
+def test_wide_labels_the_lines_with_rate_and_success():
     text = draw(graph([("foo", "bar")]), wide=True).text
     assert text.splitlines()[1] == "| foo | ---- 100.00% 1.8rps ----> | bar |"
 
 
-def test_where_a_line_has_two_heads_each_has_its_numbers_beside_it():
+def test_a_line_with_two_arrowheads_has_a_label_beside_each():
     both = graph([("foo", "bar"), ("bar", "foo")])
     slow = msgspec.structs.replace(both.edges[1], metrics=msgspec.structs.replace(both.edges[1].metrics, success=27))
     text = draw(msgspec.structs.replace(both, edges=(both.edges[0], slow)), wide=True).text
-    # what comes to foo stands at foo, what comes to bar at bar; the line begins where more does
+    # Each label is beside the node that receives the requests; the line starts at the node that sends more.
     assert text.splitlines()[1] == "| foo | <--- 100.00% 0.9rps --- 100.00% 1.8rps ----> | bar |"
 
 
-def test_copies_are_dotted_and_shares_of_a_split_doubled_with_their_weights(golden):
-    # D22, R103 to R107: a mirror and a split look like what they are
+def test_copies_are_dotted_lines_and_shares_of_a_split_double_lines(golden):
+    # D22, R103 to R107.
     shown = graph(
         [("(gateway)", "web")], copies=[("(gateway)", "shadow")], shares=[("web", "v1", 80), ("web", "v2", 20)]
     )
@@ -63,15 +63,15 @@ def test_copies_are_dotted_and_shares_of_a_split_doubled_with_their_weights(gold
     assert "(gateway)" in text
 
 
-def test_who_calls_itself_has_a_line_to_itself(golden):
+def test_a_workload_that_calls_itself_has_a_line_to_itself(golden):
     golden("self.txt", draw(graph([("foo", "foo"), ("foo", "bar"), ("bar", "foo")])).text)
 
 
-def test_a_circle_of_three_ends_where_it_began(golden):
+def test_a_cycle_of_three_is_drawn(golden):
     golden("circle.txt", draw(graph([("a", "b"), ("b", "c"), ("c", "a")])).text)
 
 
-def test_what_has_no_traffic_is_named_beneath():
+def test_nodes_without_traffic_are_listed_below_the_diagram():
     assert draw(graph(SEED, idle=["cron", "batch"])).text.splitlines()[-1] == "no traffic: batch, cron"
 
 
@@ -85,7 +85,7 @@ def test_forty_deployments_fit_on_a_wide_screen(golden):
         assert len(re.findall(rf"\| {re.escape(node.name)} +\|", text)) == 1, node
 
 
-def test_a_terminal_that_is_too_narrow_gets_a_list():
+def test_a_diagram_wider_than_the_terminal_becomes_a_list():
     drawing = draw(graph(SEED, copies=[("foo", "shadow")]), wide=True, width=60)
     assert drawing.needs > 60
     assert drawing.text == (
@@ -102,12 +102,12 @@ def test_a_terminal_that_is_too_narrow_gets_a_list():
     )
 
 
-def test_more_lines_than_the_eye_can_follow_are_a_list():
+def test_more_than_300_lines_become_a_list():
     text = draw(graph([("hub", f"leaf-{number}") for number in range(301)])).text
     assert text.startswith("hub\n  -->  leaf-0\n")
 
 
-def test_the_same_graph_is_the_same_picture_in_any_order():
+def test_the_order_of_edges_does_not_change_the_diagram():
     other = shop()
     edges = list(other.edges)
     random.Random(1).shuffle(edges)
@@ -127,7 +127,7 @@ def inside(box: GridBox, x: int, y: int) -> bool:
 
 
 def cells_of(points: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
-    """Return the cells of a line between its ends, with whether it runs level there."""
+    """Return the cells of a line between its ends, and whether the line is horizontal there."""
     return [
         (x, y, ay == by)
         for (ax, ay), (bx, by) in pairwise(points)
@@ -137,7 +137,7 @@ def cells_of(points: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]
 
 
 def faults(picture: GridLayout) -> list[str]:
-    """Say what is not as it should be: boxes that overlap, lines through boxes, on other lines, or off their boxes."""
+    """Return the faults of a layout: overlapping boxes, and lines through boxes, on other lines or off their boxes."""
     found = [
         f"{one.text} and {other.text} overlap"
         for one, other in combinations(picture.boxes.values(), 2)
@@ -176,30 +176,30 @@ def test_no_line_runs_through_a_box_or_on_another_line(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_label_is_whole_in_the_picture(seed: int):
+def test_every_label_is_complete_in_the_diagram(seed: int):
     text = draw(random_graph(seed), wide=True).text
     arrows = sum(1 + (link.back is not None) for link in build_links(random_graph(seed)))
     assert text.count("100.00% 1.8rps") == arrows
 
 
 def awkward() -> Graph:
-    """Names that mean something to those who read what we write."""
+    """Return a graph whose names contain special characters of DOT, Mermaid and XML."""
     return graph([('say "hi"', "back\\slash"), ("<b>&amp;</b>", "a;b->c"), ("end", "subgraph"), ("(10.0.0.1)", "#1")])
 
 
-def test_dot_is_read_by_graphviz():
+def test_graphviz_reads_the_dot_output():
     # R106
     shown = awkward()
     done = subprocess.run([program("dot"), "-Tjson"], input=dot(shown), capture_output=True, text=True, check=True)
     read = msgspec.json.decode(done.stdout)
     names = [node["name"] for node in read["objects"]]
-    # graphviz keeps the backslash before another character, and before itself
+    # Graphviz keeps the backslash that escapes a character or a backslash.
     assert sorted(name.replace("\\\\", "\\") for name in names) == sorted(shown.name(node) for node in shown.nodes)
     assert len(read["edges"]) == len(shown.edges)
     assert {edge["label"] for edge in read["edges"]} == {"100.00% 1.8rps"}
 
 
-def test_mermaid_has_each_node_and_each_arrow():
+def test_the_mermaid_output_has_each_node_and_arrow():
     shown = graph([("a", 'b "c"')], copies=[("a", "d")], shares=[("d", "e", 1)])
     assert mermaid(shown) == (
         "flowchart LR\n"
@@ -214,7 +214,7 @@ def test_mermaid_has_each_node_and_each_arrow():
 
 
 @pytest.mark.parametrize("shown", [awkward(), shop(), graph([]), graph(SEED)])
-def test_svg_is_xml_with_a_box_for_each_node_and_an_arrow_for_each_line(shown: Graph):
+def test_the_svg_output_has_a_box_for_each_node_and_an_arrow_for_each_line(shown: Graph):
     root = ET.fromstring(svg(shown))
     boxes = [one for one in root.iter(SVG + "rect") if "box" in (one.get("class") or "").split()]
     assert len(boxes) == len(shown.nodes)
@@ -233,7 +233,7 @@ def test_a_line_with_failures_is_red_in_svg():
     assert "failing" not in re.sub(r"<style>.*</style>|<marker.*</marker>", "", svg(fine))
 
 
-def test_a_peer_of_another_namespace_or_kind_says_so():
+def test_a_peer_of_another_namespace_or_kind_is_named_with_it():
     shown = graph([])
     assert shown.name(peer("foo")) == "foo"
     other = msgspec.structs.replace(peer("foo"), namespace="shop")
@@ -241,16 +241,16 @@ def test_a_peer_of_another_namespace_or_kind_says_so():
     assert shown.name(msgspec.structs.replace(other, kind="Pod")) == "pod/shop/foo"
 
 
-def refused() -> Graph:
+def denied_graph() -> Graph:
     shown = graph([("buyer", "shop"), ("thief", "shop"), ("shop", "bank")])
     metrics = [NUMBERS, Metrics(denied=9, window=30.0), Metrics(success=5, failure=1, window=30.0)]
     edges = [msgspec.structs.replace(edge, metrics=found) for edge, found in zip(shown.edges, metrics, strict=True)]
     return msgspec.structs.replace(shown, edges=tuple(edges))
 
 
-def test_an_arrow_of_which_everything_was_refused_ends_in_a_cross():
+def test_an_arrow_with_only_denied_requests_ends_in_a_cross():
     # R68
-    assert draw(refused()).text == (
+    assert draw(denied_graph()).text == (
         "+-------+       +------+     +------+\n"
         "| buyer | ----> | shop | --> | bank |\n"
         "+-------+   +-x |      |     +------+\n"
@@ -259,17 +259,17 @@ def test_an_arrow_of_which_everything_was_refused_ends_in_a_cross():
         "| thief | --+\n"
         "+-------+\n"
         "\n"
-        "--x refused by access rules\n"
+        "--x denied by access rules\n"
     )
-    assert draw(refused(), width=10).text.splitlines()[-3] == "  --x  shop"
-    assert "9 denied" in draw(refused(), wide=True).text
-    assert '"thief" -> "shop" [label="9 denied", color=orange, arrowhead=tee];' in dot(refused())
-    assert '--x|"9 denied"|' in mermaid(refused())
-    assert 'class="line calls refused"' in svg(refused())
+    assert draw(denied_graph(), width=10).text.splitlines()[-3] == "  --x  shop"
+    assert "9 denied" in draw(denied_graph(), wide=True).text
+    assert '"thief" -> "shop" [label="9 denied", color=orange, arrowhead=tee];' in dot(denied_graph())
+    assert '--x|"9 denied"|' in mermaid(denied_graph())
+    assert 'class="line calls denied"' in svg(denied_graph())
 
 
-def test_lines_have_colours_and_boxes_have_none():
-    plain, colored = draw(refused()).text, draw(refused(), colors=True).text
+def test_lines_are_colored_and_boxes_are_not():
+    plain, colored = draw(denied_graph()).text, draw(denied_graph(), colors=True).text
     assert re.sub(r"\x1b\[\d+m", "", colored) == plain
     paint = "".join(re.findall(r"\x1b\[3[13]m([^\x1b]*)", colored))
     assert set(paint) <= set("-|+>x^v< ")

@@ -1,4 +1,4 @@
-"""`kubectl traffic top`: a list of TrafficMetrics as the table of 004 (R103, R104)."""
+"""`kubectl traffic top`: the table of 004 for a TrafficMetricsList (R103, R104)."""
 
 import json
 import re
@@ -22,7 +22,7 @@ PODS = listed(
 )
 
 
-def test_top_is_the_table_of_004():
+def test_top_prints_the_table_of_004():
     # R103: the header and the rows of 004, right-aligned; rps = (s+f)/window, success = s/(s+f)
     assert table(parse_rows(PODS)) == (
         "NAME                          SUCCESS      RPS   LATENCY_P99\n"
@@ -32,21 +32,21 @@ def test_top_is_the_table_of_004():
     )
 
 
-def test_wide_adds_percentiles_and_failures():
+def test_the_wide_table_adds_percentiles_and_failures():
     assert table(parse_rows(listed(traffic_metrics("foo", 99, 1))), wide=True) == (
         "NAME   SUCCESS      RPS   LATENCY_P50   LATENCY_P90   LATENCY_P99   FAILURES\n"
         "foo     99.00%   3.3rps         0.5ms         0.8ms           1ms          1\n"
     )
 
 
-def test_a_pod_without_traffic_has_no_numbers():
-    # latencies of 0 would be a lie: the API writes 0 where there were no requests
+def test_a_pod_without_traffic_shows_dashes():
+    # The API returns latencies of 0 without requests, which would be misleading.
     assert table(parse_rows(listed(traffic_metrics("idle", 0, p99="0")))) == (
         "NAME   SUCCESS   RPS   LATENCY_P99\nidle         -     -             -\n"
     )
 
 
-def test_all_namespaces_have_a_column():
+def test_the_namespace_column_comes_first():
     pods = listed(traffic_metrics("foo", 30, namespace="a"), traffic_metrics("foo", 60, namespace="b"))
     assert table(parse_rows(pods), namespaces=True) == (
         "NAMESPACE   NAME   SUCCESS      RPS   LATENCY_P99\n"
@@ -55,8 +55,8 @@ def test_all_namespaces_have_a_column():
     )
 
 
-def test_the_backends_of_a_split_have_their_weights_and_latencies_in_milliseconds_are_read():
-    # D20: the released API says ms where 004 says seconds
+def test_backends_of_a_split_show_weights_and_latencies_in_milliseconds():
+    # D20: the released API has milliseconds where 004 has seconds.
     splits = listed(leg("canary", "web", "web-v1", 80, 80), leg("canary", "web", "web-v2", 20, 19, failure=1))
     assert table(parse_rows(splits)) == (
         "NAME     BACKEND   WEIGHT   SUCCESS      RPS   LATENCY_P99\n"
@@ -65,10 +65,10 @@ def test_the_backends_of_a_split_have_their_weights_and_latencies_in_millisecond
     )
 
 
-def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
-    # R98: they are no requests, so nothing failed
-    beyond = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
-    text = table(parse_rows(listed(traffic_metrics("db", 0, beyond=beyond), traffic_metrics("foo", 3))), wide=True)
+def test_connections_and_failed_connections_are_columns_when_there_are_any():
+    # R98: connections are not requests, so FAILURES stays empty.
+    extra = [{"name": "connection_count", "value": "54"}, {"name": "connection_failure_count", "value": "2"}]
+    text = table(parse_rows(listed(traffic_metrics("db", 0, more_metrics=extra), traffic_metrics("foo", 3))), wide=True)
     assert [line.split()[-3:] for line in text.splitlines()] == [
         ["FAILURES", "CONNECTIONS", "CONN_FAILURES"],
         ["-", "54", "2"],
@@ -76,7 +76,7 @@ def test_connections_and_those_that_nobody_took_are_told_when_there_are_any():
     ]
 
 
-REFUSED = listed(
+DENIED = listed(
     traffic_metrics("shop", 30, mesh=(3, 3), counts={"denied": 60}),
     traffic_metrics("bank", 0, mesh=(1, 1), counts={"connection": 5, "connection_denied": 2}),
     traffic_metrics("calm", 3, 1, mesh=(2, 2)),
@@ -84,20 +84,20 @@ REFUSED = listed(
 )
 
 
-def test_what_access_rules_refused_is_a_column_when_there_is_any():
-    # R68, R103: behind the columns of 004, and in no rate; requests and connections
-    assert table(parse_rows(REFUSED)) == (
+def test_denials_are_a_column_when_there_are_any():
+    # R68, R103: after the columns of 004, and part of no rate.
+    assert table(parse_rows(DENIED)) == (
         "NAME   SUCCESS      RPS   LATENCY_P99   DENIED\n"
         "shop   100.00%   1.0rps           1ms       60\n"
         "bank         -        -             -        2\n"
         "calm    75.00%   0.1rps           1ms        0\n"
         "idle         -        -             -        -\n"
     )
-    assert [line.name for line in sort_rows(parse_rows(REFUSED), "denied")][:2] == ["shop", "bank"]
+    assert [line.name for line in sort_rows(parse_rows(DENIED), "denied")][:2] == ["shop", "bank"]
 
 
-def test_sidecars_show_where_some_pods_have_none_and_in_wide_tables():
-    header, *rows = table(parse_rows(REFUSED), wide=True).splitlines()
+def test_the_meshed_column_shows_when_some_pods_have_no_sidecar_and_in_wide_tables():
+    header, *rows = table(parse_rows(DENIED), wide=True).splitlines()
     assert header.split()[-3:] == ["DENIED", "CONNECTIONS", "MESHED"]
     assert [row.split()[-1] for row in rows] == ["3/3", "1/1", "2/2", "-"]
     gaps = parse_rows(
@@ -112,18 +112,18 @@ def test_sidecars_show_where_some_pods_have_none_and_in_wide_tables():
     assert [line.name for line in sort_rows(gaps, "meshed")] == ["c", "b", "a"]
     assert "MESHED" not in table(
         parse_rows(listed(traffic_metrics("a", 3, mesh=(2, 0))))
-    )  # nothing is meshed: nothing is missing
+    )  # without any sidecar the column is hidden
 
 
-def test_colours_mark_what_fails_and_what_is_refused_and_nothing_else():
-    shown = table(parse_rows(REFUSED), colors=True)
+def test_only_failures_and_denials_are_colored():
+    shown = table(parse_rows(DENIED), colors=True)
     assert re.findall(r"\x1b\[(\d+)m *([^\x1b ]*)\x1b\[0m", shown) == [("33", "60"), ("33", "2"), ("31", "75.00%")]
-    assert re.sub(r"\x1b\[\d+m", "", shown) == table(parse_rows(REFUSED))
+    assert re.sub(r"\x1b\[\d+m", "", shown) == table(parse_rows(DENIED))
 
 
-def test_copies_are_told_apart_when_there_are_any():
-    # D22: never part of success or failure
-    copied = traffic_metrics("shadow", 0, beyond=[{"name": "copy_count", "value": "7"}])
+def test_copies_are_a_column_when_there_are_any():
+    # D22: copies are not part of success or failure.
+    copied = traffic_metrics("shadow", 0, more_metrics=[{"name": "copy_count", "value": "7"}])
     text = table(parse_rows(listed(copied, traffic_metrics("foo", 3))), wide=True)
     assert [line.split()[-1] for line in text.splitlines()] == ["COPIES", "7", "0"]
     assert text.splitlines()[1].split()[1] == "-"
@@ -141,7 +141,7 @@ def test_copies_are_told_apart_when_there_are_any():
         ("", ["idle", "c", "a", "b"]),
     ],
 )
-def test_lines_are_sorted_by_a_column_and_what_asks_for_attention_comes_first(by: str, names: list[str]):
+def test_rows_are_sorted_by_a_column_with_the_worst_first(by: str, names: list[str]):
     pods = listed(
         traffic_metrics("idle", 0),
         traffic_metrics("c", 90),
@@ -151,7 +151,7 @@ def test_lines_are_sorted_by_a_column_and_what_asks_for_attention_comes_first(by
     assert [line.name for line in sort_rows(parse_rows(pods), by)] == names
 
 
-def test_a_column_that_is_none_is_named():
+def test_an_unknown_sort_column_is_an_error_that_names_it():
     with pytest.raises(WrongUsage, match=r"no column 'speed'.*name, .*rps"):
         sort_rows([], "speed")
 
@@ -165,7 +165,7 @@ def test_success_is_100_percent_only_when_nothing_failed(success: int, failure: 
 
 
 @pytest.mark.parametrize(("requests", "text"), [(54, "1.8rps"), (1, "0.033rps"), (0, "-"), (36000, "1200.0rps")])
-def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
+def test_a_low_rate_is_not_rounded_to_zero(requests: int, text: str):
     assert rate(Metrics(success=requests, window=30)) == text
 
 
@@ -176,16 +176,16 @@ def test_one_request_in_a_window_is_not_nothing(requests: int, text: str):
         *((60.0, "60s"), (1250.0, "1250s"), (0.0, "0ms"), (None, "-")),
     ],
 )
-def test_latencies_have_three_digits(value: float | None, text: str):
+def test_latencies_have_three_significant_digits(value: float | None, text: str):
     assert latency(value) == text
 
 
-def test_a_latency_of_10m_seconds_is_10_ms():
+def test_a_latency_of_10m_seconds_is_10_milliseconds():
     # R84
     assert parse_metrics(traffic_metrics("foo", 1, p99="10m")).p99 == 0.01
 
 
-def test_numbers_that_are_none_name_the_metric():
+def test_an_invalid_metric_is_an_error_that_names_it():
     broken: Any = json.loads(json.dumps(traffic_metrics("foo", 1)).replace('"1m"', '"fast"'))
     with pytest.raises(HeadgateError, match=r"p99_response_latency.*'fast' seconds"):
         parse_metrics(broken)
@@ -199,6 +199,6 @@ def test_numbers_that_are_none_name_the_metric():
         ("rc", "replicationcontrollers"), ("ts", "trafficsplits"),
     ],
 )  # fmt: skip
-def test_kinds_have_the_names_that_kubectl_has(name: str, plural: str):
-    # R82: the ten kinds of 004, and splits
+def test_kinds_have_the_short_names_of_kubectl(name: str, plural: str):
+    # R82: the ten kinds of 004, and TrafficSplits.
     assert kind_named(name).plural == plural

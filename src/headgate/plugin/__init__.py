@@ -1,18 +1,18 @@
-"""`kubectl traffic`: numbers and pictures of traffic from the metrics API (004; R103 to R107, docs/kubectl-traffic.md).
+"""`kubectl traffic`: tables and diagrams of traffic from the metrics API (004; R103 to R107, docs/kubectl-traffic.md).
 
-A client like any other: it knows the API and the user's kubeconfig, and nothing of the rest of headgate.
+It uses only the API and the user's kubeconfig, so it works with every implementation of the metrics API.
 """
 
 
 def main() -> None:
-    """Run `kubectl traffic`; exits with the command's code."""
-    from headgate.plugin.app import run  # noqa: PLC0415 - whoever imports the package need not load a command line
+    """Run `kubectl traffic` and exit with the code of the command."""
+    from headgate.plugin.app import run  # noqa: PLC0415 - importing the package does not load the command line
 
     run()
 
 
 def complete() -> None:
-    """Run `kubectl_complete-traffic`."""
+    """Run `kubectl_complete-traffic`, which kubectl calls for shell completion."""
     from headgate.plugin.completion import main as run  # noqa: PLC0415 - same
 
     run()

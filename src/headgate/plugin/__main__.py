@@ -1,4 +1,4 @@
-"""`python -m headgate.plugin`: the plugin where it is not on PATH."""
+"""`python -m headgate.plugin` runs the plugin when it is not on PATH."""
 
 from headgate.plugin import main
 

@@ -1,4 +1,4 @@
-"""The command line of `kubectl traffic`: errors in a line, and exit codes as `headgate` has them."""
+"""The command line of `kubectl traffic`, with error messages and exit codes like those of `headgate`."""
 
 import os
 import signal
@@ -18,44 +18,44 @@ from headgate.plugin.tap import tap
 
 NAME = "kubectl traffic"
 NO, USAGE, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
-_ENDED = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Commands(TyperGroup):
-    """Runs a command; turns errors of ours into a line and an exit code."""
+    """The group of all commands: turns a HeadgateError into a message and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the options before the command; without any arguments typer prints the help."""
+        """Parse the options before the command. Without arguments typer prints the help."""
         given = bool(args)
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:
-            raise (_refused(error, ctx) if given else error) from None
+            raise (_usage_exit(error, ctx) if given else error) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Wrong usage, and an error that is raised on purpose, need no traceback."""
+        """Run the command. Wrong usage and a HeadgateError print a message without a traceback."""
         try:
             return super().invoke(ctx)
         except TyperException as error:
-            raise _refused(error, ctx) from None
+            raise _usage_exit(error, ctx) from None
         except HeadgateError as error:
             raise _failed(str(error), _exit_code(error)) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        except BrokenPipeError:  # the reader of the pipe, for example `head`, has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
 
 
-def _refused(error: TyperException, ctx: Any) -> typer.Exit:
-    asked = getattr(error, "ctx", None) or ctx
-    return _failed(f"{usage_message(error.format_message())}\nSee `{asked.command_path} --help`.", error.exit_code)
+def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:
+    context = getattr(error, "ctx", None) or ctx
+    return _failed(f"{usage_message(error.format_message())}\nSee `{context.command_path} --help`.", error.exit_code)
 
 
 app = typer.Typer(
     cls=Commands,
-    help="Shows traffic between what runs in a cluster: callers, what they call, how often, how well.",
-    epilog=HELP + " Exit codes: 0 fine; 1 the answer is no; 2 wrong usage; 3 no API to be reached; 130 interrupted.",
+    help="Show the traffic between the workloads of a cluster: request rates, success and latency.",
+    epilog=HELP + " Exit codes: 0 success; 1 error; 2 wrong usage; 3 the API can't be reached; 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -86,15 +86,15 @@ def _failed(message: str, code: int) -> typer.Exit:
 
 
 def run() -> None:
-    """Run what the command line says; exits with the command's code."""
-    for number in _ENDED:  # kubectl's proxy must not outlive this, whatever ends it
+    """Run the command line and exit with the code of the command."""
+    for number in _SIGNALS:  # SystemExit also stops `kubectl proxy`
         signal.signal(number, _end)
     try:
-        kubectl, rest = split_options(sys.argv[1:])
+        kubectl, arguments = split_options(sys.argv[1:])
     except WrongUsage as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(USAGE) from error
-    app(rest, prog_name=NAME, obj=kubectl)
+    app(arguments, prog_name=NAME, obj=kubectl)
 
 
 def _end(number: int, _frame: object) -> None:

@@ -1,7 +1,7 @@
-"""A layout on the cells of a terminal: everything keeps its order, and stands as close as it can.
+"""Place a pixel layout on the character grid of a terminal, as compactly as possible (one-dimensional compaction).
 
-First the columns, then the lines. Each box has two unknowns in each direction, each piece of a line one; what would meet
-if it were moved keeps its order and a gap, and the smallest solution is the longest path (one-dimensional compaction).
+First the columns are solved, then the rows. Each border of a box and each segment of a line is a variable. Variables that
+could collide get a constraint, which keeps their order and a minimum distance. The smallest solution is the longest path.
 """
 
 from collections import defaultdict
@@ -18,19 +18,19 @@ from headgate.plugin.errors import NotDrawable
 from headgate.plugin.graph import Link
 from headgate.plugin.layout import EdgePath, Layout, NodeBox, Point
 
-_NEAR = 0.5  # pixels: less is the same place
-_BESIDE, _APART = 4, 2  # cells between a box and an upright piece, between two of those
-_COLUMN_GAP = 6  # cells between columns of boxes: room for ` --> `
-_ROOM = 4  # cells at each end of a label: a blank, and a bit of line
-_HEAD_ROOM = 3  # more of them beside a box: a head
+_NEAR = 0.5  # pixels; positions that differ by less are equal
+_BESIDE, _APART = 4, 2  # cells between a box and a vertical segment; between two vertical segments
+_COLUMN_GAP = 6  # cells between columns of boxes, for ` --> `
+_ROOM = 4  # cells at each end of a label: a blank, and some of the line
+_HEAD_ROOM = 3  # additional cells beside a box, for an arrowhead
 
 Variable = Hashable
 Constraint = tuple[Variable, Variable, int]
-"""The second is at least so much greater than the first."""
+"""The second variable is greater than the first one by at least this distance."""
 
 
 class GridBox(msgspec.Struct, frozen=True, kw_only=True):
-    """A box in cells: its border's columns and lines."""
+    """A box on the grid: the columns and rows of its border."""
 
     text: str
     left: int
@@ -40,7 +40,7 @@ class GridBox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GridPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A line in cells, from border to border. Its label stands on a line, between two columns."""
+    """A line on the grid, from border to border. `label_span` are the columns between which its label is."""
 
     link: Link
     points: tuple[tuple[int, int], ...]
@@ -50,16 +50,17 @@ class GridPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What a terminal shows."""
+    """The boxes and lines of a diagram on the grid."""
 
     boxes: Mapping[Peer, GridBox]
     paths: tuple[GridPath, ...]
 
 
 class _Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A straight piece of a run: `number` counts from the source; `at` is where, `low` to `high` how far, in pixels.
+    """A straight segment of an edge path, the `number`th from the source.
 
-    `ports` are the boxes that it ends at, `ends` the unknowns at `low` and `high`: a box's border, or the next piece.
+    `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes that it ends at. `ends` are
+    the variables at `low` and `high`: the border of a box, or the next segment.
     """
 
     path: int
@@ -77,7 +78,7 @@ class _Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Span(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a level piece that carries a label: between two unknowns, `room` cells apart."""
+    """The part of a horizontal segment with a label: between two variables, at least `room` cells apart."""
 
     segment: Variable
     start: Variable
@@ -86,7 +87,7 @@ class _Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _segments(layout: Layout, number: int, path: EdgePath) -> Iterator[_Segment]:
-    """Cut a run into straight pieces."""
+    """Yield the straight segments of an edge path."""
     source, target = (layout.node_boxes[node] for node in (path.link.edge.source, path.link.edge.target))
     last = len(path.points) - 2
     for part, (a, b) in enumerate(pairwise(path.points)):
@@ -108,17 +109,17 @@ def _segments(layout: Layout, number: int, path: EdgePath) -> Iterator[_Segment]
 
 
 def _side(node_box: NodeBox, point: Point) -> Literal["left", "right"]:
-    """Return the side of a box that a point is nearer to."""
+    """Return the side of a box that is nearer to a point."""
     return "left" if abs(node_box.left - point.x) < abs(node_box.right - point.x) else "right"
 
 
 def layout_on_grid(layout: Layout, labels: Sequence[str] = ()) -> GridLayout:
-    """Bring a layout onto cells. `labels` are texts for its runs, in order. Raises TooEntangled."""
+    """Place a layout on the grid. `labels` are the texts of its edge paths, in order. Raises NotDrawable."""
     return _Compaction(layout, labels).solution()
 
 
 class _Compaction:
-    """The unknowns of one layout, and what holds between them."""
+    """The variables of a layout and the constraints between them."""
 
     def __init__(self, layout: Layout, labels: Sequence[str]) -> None:
         self._layout = layout
@@ -163,7 +164,7 @@ class _Compaction:
                 yield *segment.ends, _COLUMN_GAP + (path.link.back is not None)
 
     def _beside(self, segment: _Segment, node_box: NodeBox) -> Iterator[Constraint]:
-        """Yield what keeps an upright piece beside a box, or on it where the piece ends at its top or bottom."""
+        """Yield the constraints that keep a vertical segment beside a box, or within it where the segment ends there."""
         layer = _layer(node_box)
         if node_box.node in segment.ports:
             yield ("left", layer), segment.key, 2
@@ -175,7 +176,7 @@ class _Compaction:
                 yield ("right", layer), segment.key, _BESIDE
 
     def _span(self, path: int, label: str) -> _Span:
-        """Choose where a label stands: on the longest part of a level piece that nothing crosses."""
+        """Return the place of a label: the longest part of a horizontal segment that no other line crosses."""
         parts = [
             part
             for segment in self._segments
@@ -187,7 +188,7 @@ class _Compaction:
         return _Span(segment=segment, start=start, end=end, room=len(label) + 2 * _ROOM + ends)
 
     def _parts(self, segment: _Segment) -> Iterator[tuple[float, int, Variable, Variable, Variable]]:
-        """Yield length, number and ends of the parts of a level piece between what crosses it."""
+        """Yield the parts of a horizontal segment between the lines that cross it: length, number, key, start, end."""
         ends = dict(zip((segment.low, segment.high), segment.ends, strict=True))
         crossing = {
             one.at: one.key
@@ -229,7 +230,7 @@ class _Compaction:
         elif reach[0] <= right + 1 and reach[1] >= left - 1:
             if (
                 segment.at < (node_box.top + node_box.bottom) / 2
-            ):  # nearly always above it; at times a hair below its border
+            ):  # nearly always above the box; at times a fraction of a pixel below its border
                 yield segment.key, ("top", node_box.node), 2
             else:
                 yield ("bottom", node_box.node), segment.key, 2
@@ -238,7 +239,7 @@ class _Compaction:
         return self._columns["left", _layer(node_box)], self._columns["right", _layer(node_box)]
 
     def _aligned(self, rows: dict[Variable, int], constraints: Iterable[Constraint]) -> dict[Variable, int]:
-        """Move lines that turn beside their box down to those that can't: it need not be higher than they."""
+        """Move down the lines that turn beside their box, to the lowest line at the box, so that the box stays low."""
         after: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
         for low, high, distance in constraints:
             after[low].append((high, distance))
@@ -255,10 +256,10 @@ class _Compaction:
             rows[key] = max(rows[key], min([lowest[node], *limits]))
         return rows
 
-    # What comes of it
+    # Result
 
     def _box(self, node_box: NodeBox) -> GridBox:
-        """Return a box, not higher than the lines at its sides need."""
+        """Return a box that is only as high as the lines at its sides need."""
         ports = [
             self._rows[segment.key]
             for segment in self._segments
@@ -288,7 +289,7 @@ class _Compaction:
         return self._columns[end] + toward * (_HEAD_ROOM if _is_border(end) else 0)
 
     def _points(self, number: int, path: EdgePath, boxes: Mapping[Peer, GridBox]) -> Iterator[tuple[int, int]]:
-        """Yield the corners of a run and its ends, which are on the borders of boxes."""
+        """Yield the corners of an edge path and its ends, which are on the borders of boxes."""
         own = [segment for segment in self._segments if segment.path == number]
         yield self._port(own[0], path.points[0], path.link.edge.source, boxes)
         for one, other in pairwise(own):
@@ -313,7 +314,7 @@ def _is_border(key: Variable) -> bool:
 
 
 def _order(segment: _Segment) -> tuple[float, int, int]:
-    """Say what is before what; of two that are on each other, which must not be, one is made the first."""
+    """Return the sort key of parallel segments; those with the same coordinate get an arbitrary order."""
     return segment.at, segment.path, segment.number
 
 
@@ -322,7 +323,7 @@ def _overlap(one: _Segment, other: _Segment) -> bool:
 
 
 def solve(constraints: Iterable[Constraint]) -> dict[Variable, int]:
-    """Return the smallest whole numbers of 0 or more that keep all gaps. Raises TooEntangled when there are none."""
+    """Return the smallest integers, from 0, that fulfil all constraints. Raises NotDrawable when there are none."""
     before: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
     order: TopologicalSorter[Variable] = TopologicalSorter()
     for low, high, distance in constraints:
@@ -333,5 +334,5 @@ def solve(constraints: Iterable[Constraint]) -> dict[Variable, int]:
         for key in order.static_order():
             values[key] = max((values[low] + distance for low, distance in before.get(key, ())), default=0)
     except CycleError as error:
-        raise NotDrawable("this graph can't be drawn in rows and columns: use -o dot, or -o json") from error
+        raise NotDrawable("this graph can't be drawn in rows and columns; use -o dot or -o json") from error
     return values

@@ -1,4 +1,4 @@
-"""The commands: what each asks for, and what it makes of the answers (R103 to R107)."""
+"""The commands `top`, `edges` and `topology` (R103 to R107)."""
 
 import contextlib
 import shutil
@@ -33,22 +33,28 @@ pause = time.sleep
 
 What = Annotated[str, typer.Argument(metavar="KIND[/NAME]", help="pods, deployments, services, trafficsplits, ...")]
 WhatOne = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, service/NAME, ...")]
-Name = Annotated[str, typer.Argument(help="One resource alone.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Only the resource with this name.", show_default=False)]
 Of = Annotated[str, typer.Argument(metavar="[KIND]", help="deployments, services, pods, namespaces, ...")]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; else the context's.", show_default=False)
+    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
-Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
+Everywhere = Annotated[bool, typer.Option("-A", "--all-namespaces", help="Show all namespaces.")]
 Selector = Annotated[
-    str, typer.Option("-l", "--selector", help="Labels of what shows: app=foo,tier!=db.", show_default=False)
+    str,
+    typer.Option(
+        "-l", "--selector", help="Label selector of the resources to show: app=foo,tier!=db.", show_default=False
+    ),
 ]
 Window = Annotated[
-    str, typer.Option("--window", help="How far back: 30s, 5m. The API's own is 30s.", show_default=False)
+    str, typer.Option("--window", help="Time to look back: 30s, 5m; by default 30s.", show_default=False)
 ]
 SortBy = Annotated[
-    str, typer.Option("--sort-by", metavar="COLUMN", help="name, success, rps, latency_p99, failures, ...")
+    str,
+    typer.Option(
+        "--sort-by", metavar="COLUMN", help="Column to sort by: name, success, rps, latency_p99, failures, ..."
+    ),
 ]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Go on, and refresh in place.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Refresh the table every 2 seconds until Ctrl-C.")]
 
 
 TableFormat = Literal["table", "wide", "json", "yaml"]
@@ -61,10 +67,13 @@ TopologyOutput = Annotated[
 ]
 By = Annotated[
     GroupBy,
-    typer.Option("--by", metavar="each|namespace|kind", help="Tell peers apart by that alone.", show_default=False),
+    typer.Option(
+        "--by", metavar="each|namespace|kind", help="Group the peers by namespace or kind.", show_default=False
+    ),
 ]
 PeerSelector = Annotated[
-    str, typer.Option("-l", "--selector", help="Labels of the peers that show: app=foo,tier!=db.", show_default=False)
+    str,
+    typer.Option("-l", "--selector", help="Label selector of the peers to show: app=foo,tier!=db.", show_default=False),
 ]
 
 
@@ -81,7 +90,7 @@ def top(
     output: TableOutput = "table",
     watch: Watch = False,
 ) -> None:
-    """Show success, requests per second and latency of resources."""
+    """Show success rate, requests per second and latency of resources."""
     order = sort_by.lower()
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
@@ -91,7 +100,7 @@ def top(
         def text() -> str:
             return _top_text(api, query, name, order=order, output=output)
 
-        empty_note = f"No {kind.plural} found{_in_namespace(query)}."
+        empty_note = _no_resources(query)
         if watch:
             _watch(api, lambda: text() or f"{empty_note}\n")
         elif found := text():
@@ -101,14 +110,14 @@ def top(
 
 
 def _top_text(api: MetricsApi, query: Query, name: str, *, order: str, output: TableFormat) -> str:
-    document = api.one(query, name) if name else api.list(query)
+    document = api.get(query, name) if name else api.list(query)
     if output in ("json", "yaml"):
         return _document(document, output)
-    lines = tops.sort_rows(tops.parse_rows(document), order)
-    if not lines:
+    rows = tops.sort_rows(tops.parse_rows(document), order)
+    if not rows:
         return ""
     namespaces = query.kind.namespaced and not query.namespace
-    return tops.table(lines, wide=output == "wide", namespaces=namespaces, colors=colors.wanted())
+    return tops.table(rows, wide=output == "wide", namespaces=namespaces, colors=colors.enabled())
 
 
 def edges(
@@ -122,13 +131,13 @@ def edges(
     window: Window = "",
     output: TableOutput = "table",
 ) -> None:
-    """Show what a resource receives from others and sends to them."""
+    """Show the traffic between a resource and each of its peers, in both directions."""
     kind, name = _kind_and_name(what, name)
     if not name:
-        raise WrongUsage(f"which of the {kind.plural}? Write {kind.singular}/NAME")
+        raise WrongUsage(f"the name is missing; write {kind.singular}/NAME")
     if kind is SPLITS:
         raise WrongUsage(
-            f"a TrafficSplit has no edges: `top {kind.plural}/{name}` has its backends, `edges service/NAME` who calls it"
+            f"a TrafficSplit has no edges; use `top {kind.plural}/{name}` for its backends, `edges service/NAME` for its callers"
         )
     grouped = "" if by == "each" else by
     query = Query(kind=kind, namespace=namespace, selector=selector, window=window, by=grouped)
@@ -136,11 +145,11 @@ def edges(
         document = api.edges(query, name)
         if output in ("json", "yaml"):
             sys.stdout.write(_document(document, output))
-        elif exchanges := edge_tables.parse_edges(document):
+        elif found := edge_tables.parse_edges(document):
             wide = output == "wide"
-            sys.stdout.write(edge_tables.table(exchanges, kind, query.namespace, wide=wide, colors=colors.wanted()))
+            sys.stdout.write(edge_tables.table(found, kind, query.namespace, wide=wide, colors=colors.enabled()))
         else:
-            _print_note(f"{kind.singular}/{name} exchanged nothing in the last {window or '30s'}.")
+            _print_note(f"No traffic of {kind.singular}/{name} in the last {window or '30s'}.")
 
 
 def topology(
@@ -153,10 +162,12 @@ def topology(
     window: Window = "",
     output: TopologyOutput = "terminal",
 ) -> None:
-    """Draw callers, and what they call."""
+    """Draw a diagram of all callers and the resources that they call."""
     kind, name = _kind_and_name(what, "")
     if name:
-        raise WrongUsage(f"a topology has all {kind.plural}; `edges {kind.singular}/{name}` shows one, -l chooses some")
+        raise WrongUsage(
+            f"`topology` takes no name; use `edges {kind.singular}/{name}` for one resource, or -l to select some {kind.plural}"
+        )
     query = Query(kind=kind, namespace=namespace, selector=selector, window=window)
     with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
         graph = graphs.topology(api, query)
@@ -182,10 +193,10 @@ def _topology_text(graph: graphs.Graph, output: TopologyFormat) -> str:
 
 def _picture_text(graph: graphs.Graph, *, wide: bool) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    drawing = draw(graph, wide=wide, width=width, colors=colors.wanted())
+    drawing = draw(graph, wide=wide, width=width, colors=colors.enabled())
     if drawing.needs:
         _print_note(
-            f"The picture needs {drawing.needs} columns; here is a list. For the picture: `| less -S`, or -o svg."
+            f"The diagram needs {drawing.needs} columns, so this is a list; for the diagram use `| less -S` or -o svg."
         )
     return drawing.text
 
@@ -193,27 +204,27 @@ def _picture_text(graph: graphs.Graph, *, wide: bool) -> str:
 def _kind_and_name(what: str, name: str) -> tuple[Kind, str]:
     kind, slash, named = what.partition("/")
     if slash and (name or not named):
-        raise WrongUsage(f"{what!r} is not clear: write KIND/NAME or KIND NAME")
+        raise WrongUsage(f"{what!r} is ambiguous; write KIND/NAME or KIND NAME")
     name = named or name
     if "/" in name:
-        raise WrongUsage(f"{name!r} is no name: write KIND/NAME, and the namespace with -n")
+        raise WrongUsage(f"{name!r} is not a resource name; write KIND/NAME, and the namespace with -n")
     return kind_named(kind), name
 
 
 @contextlib.contextmanager
 def _open_api(kubectl: Kubectl, query: Query, *, everywhere: bool = False) -> Iterator[tuple[MetricsApi, Query]]:
-    """Give the API for as long as it is asked, and what is asked, with the context's namespace if none is typed."""
+    """Yield a client of the API and the query, with the context's namespace as the default. Print the warnings at the end."""
     if query.window:
         _check_window(query.window)
     with kubectl.proxy() as proxy:
-        inside = "" if everywhere or not query.kind.namespaced else query.namespace or kubectl.namespace()
+        namespace = "" if everywhere or not query.kind.namespaced else query.namespace or kubectl.namespace()
         api = MetricsApi(proxy)
-        yield api, msgspec.structs.replace(query, namespace=inside)
+        yield api, msgspec.structs.replace(query, namespace=namespace)
         _print_warnings(api)
 
 
 def _print_warnings(api: MetricsApi) -> None:
-    """Print what the API warned of, what was not counted for example."""
+    """Print the warnings of the API, for example about requests that it could not count."""
     for warning in api.warnings:
         _print_note(f"Warning: {warning}")
     api.warnings.clear()
@@ -225,11 +236,11 @@ def _check_window(window: str) -> None:
     except ValueError as error:
         raise WrongUsage(f"--window: {error}") from error
     if not length:
-        raise WrongUsage(f"--window: {window} is no time; write for example 30s, 5m or 1m30s")
+        raise WrongUsage(f"--window: {window} is not a positive duration; write for example 30s, 5m or 1m30s")
 
 
 def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
-    """Show a table until interrupted: in place on a terminal that can, one beneath the other elsewhere."""
+    """Show a table until interrupted: refreshed in place on a terminal, else printed again each time."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         while True:
@@ -240,20 +251,26 @@ def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
     with Live(console=console, auto_refresh=False) as live:
         shown = ""
         while True:
-            trouble = ""
+            messages = ""
             try:
                 shown = text()
-                trouble = "\n".join(f"Warning: {warning}" for warning in api.warnings)
+                messages = "\n".join(f"Warning: {warning}" for warning in api.warnings)
             except Unavailable as error:
-                trouble = f"error: {error}"
+                messages = f"error: {error}"
             api.warnings.clear()
             table = Text.from_ansi(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
-            live.update(Group(Text(trouble), table) if trouble else table, refresh=True)  # at the foot it may be cut
+            # Above the table: rich cuts what does not fit at the bottom.
+            live.update(Group(Text(messages), table) if messages else table, refresh=True)
             pause(REFRESH_S)
 
 
+def _no_resources(query: Query) -> str:
+    """Return the note about an empty list, in the words of `kubectl get`."""
+    return f"No resources found in {query.namespace} namespace." if query.namespace else "No resources found"
+
+
 def _in_namespace(query: Query) -> str:
-    return f" in the namespace {query.namespace}" if query.namespace else ""
+    return f" in {query.namespace} namespace" if query.namespace else ""
 
 
 def _document(value: object, output: TableFormat) -> str:
@@ -263,5 +280,5 @@ def _document(value: object, output: TableFormat) -> str:
 
 
 def _print_note(text: str) -> None:
-    """Print a remark where it does not disturb what a script reads."""
+    """Print a note on stderr, so that stdout stays readable for scripts."""
     sys.stderr.write(text + "\n")

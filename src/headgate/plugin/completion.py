@@ -1,5 +1,6 @@
-"""Completion in shells: kubectl runs `kubectl_complete-traffic` with the words of the line, and reads candidates (cobra's
-format: one a line, a tab before its description, and the number of a directive at the end).
+"""Shell completion: kubectl runs `kubectl_complete-traffic` with the words of the command line and reads candidates.
+
+The output has the format of cobra: a candidate a line, a tab before its description, and last the number of a directive.
 """
 
 import contextlib
@@ -19,18 +20,18 @@ from headgate.plugin.kubectl_proxy import Kubectl
 from headgate.plugin.options import split_options
 from headgate.plugin.top import SORT_NAMES
 
-_NO_SPACE, _NO_FILES = 2, 4
+_NO_SPACE, _NO_FILES = 2, 4  # cobra's ShellCompDirectiveNoSpace and NoFileComp
 NAMESPACES = kind_named("namespaces")
 
 
 class Candidates(NamedTuple):
-    """What may stand next, with descriptions. `open`: more of the same word follows."""
+    """Candidates for a word, with descriptions; `open` means that the word continues after the candidate."""
 
     words: Mapping[str, str]
     open: bool = False
 
-    def written(self, begun: str) -> str:
-        """Return those that begin with what is there, as kubectl reads them."""
+    def output(self, begun: str) -> str:
+        """Return the candidates that start with `begun`, in the format of cobra."""
         found = [f"{word}\t{text}".rstrip() for word, text in self.words.items() if word.startswith(begun)]
         directive = _NO_FILES + _NO_SPACE * self.open
         return "\n".join([*found, f":{directive}", ""])
@@ -40,17 +41,17 @@ NOTHING = Candidates({})
 
 
 def main() -> None:
-    """Print what may stand in the place of the last word of the command line."""
+    """Print the candidates for the last word of the command line."""
     *before, begun = sys.argv[1:] or [""]
-    sys.stdout.write(candidates(before, begun).written(begun))
+    sys.stdout.write(candidates(before, begun).output(begun))
 
 
 def candidates(before: Sequence[str], begun: str) -> Candidates:
-    """Return what may stand behind the words `before`; nothing when that can't be known, or no API answers."""
+    """Return the candidates for `begun` after the words `before`; none when the API does not respond."""
     group: Any = typer.main.get_command(app)
     try:
         kubectl, words = split_options(before)
-    except WrongUsage:  # the value of one of kubectl's own options
+    except WrongUsage:  # completes the value of an option of kubectl
         return NOTHING
     if not words:
         return Candidates({name: one.help.partition("\n")[0] for name, one in group.commands.items()})
@@ -59,9 +60,9 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
     context = command.make_context(words[0], words[1:], resilient_parsing=True)
     typed = {name: value for name, value in context.params.items() if _is_typed(context, name)}
-    waiting = options.get(words[-1])
-    if waiting and not waiting.is_flag:
-        return _values(kubectl, typed, waiting)
+    option = options.get(words[-1])
+    if option and not option.is_flag:
+        return _values(kubectl, typed, option)
     if begun.startswith("-"):
         return Candidates({name: one.help or "" for name, one in options.items() if name.startswith("--")})
     return _arguments(kubectl, words[0], typed, begun)
@@ -72,7 +73,7 @@ def _is_typed(context: Any, name: str) -> bool:
 
 
 def _values(kubectl: Kubectl, typed: Mapping[str, Any], option: Any) -> Candidates:
-    """Return the values of an option."""
+    """Return the candidates for the value of an option."""
     if option.name == "namespace":
         return _names(kubectl, typed, NAMESPACES)
     if option.name == "sort_by":
@@ -82,7 +83,7 @@ def _values(kubectl: Kubectl, typed: Mapping[str, Any], option: Any) -> Candidat
 
 
 def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: str) -> Candidates:
-    """Return kinds, then names: `deployments web`, or `deployment/web`."""
+    """Return the candidates for an argument: kinds, then names, as in `deployments web` or `deployment/web`."""
     given = typed.get("what", "")
     if command == "version" or "name" in typed or (given and (command == "topology" or "/" in given)):
         return NOTHING
@@ -96,7 +97,7 @@ def _arguments(kubectl: Kubectl, command: str, typed: Mapping[str, Any], begun: 
 
 
 def _kinds(command: str) -> Candidates:
-    """Return the kinds that a command takes; some take one resource only."""
+    """Return the kinds that a command accepts, with a slash for commands that need a name."""
     if command == "tap":
         return Candidates({f"{names.singular}/": "" for names in TAPPABLE_KINDS}, open=True)
     if command == "edges":
@@ -105,11 +106,11 @@ def _kinds(command: str) -> Candidates:
 
 
 def _names(kubectl: Kubectl, typed: Mapping[str, Any], kind: Kind, prefix: str = "") -> Candidates:
-    """Ask the API for the names of a kind's resources."""
-    inside = ""
+    """Return the names of a kind's resources, from the API."""
+    namespace = ""
     if kind.namespaced and not typed.get("all_namespaces"):
-        inside = typed.get("namespace") or kubectl.namespace()
+        namespace = typed.get("namespace") or kubectl.namespace()
     with contextlib.suppress(HeadgateError), kubectl.proxy() as proxy:
-        found = items(MetricsApi(proxy).list(Query(kind=kind, namespace=inside)))
+        found = items(MetricsApi(proxy).list(Query(kind=kind, namespace=namespace)))
         return Candidates({f"{prefix}{resource_name(item)[1]}": "" for item in found})
     return NOTHING

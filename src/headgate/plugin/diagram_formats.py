@@ -1,4 +1,4 @@
-"""A topology in the languages of graph drawing: Graphviz's DOT (R106), and Mermaid."""
+"""Render a topology as Graphviz DOT (R106) or Mermaid."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,12 +7,12 @@ from headgate.plugin.graph import Edge, Graph
 from headgate.plugin.kinds import OUTSIDE
 
 _DOT_STYLES = {"calls": "", "copies": ", style=dotted", "split": ", penwidth=2"}
-_DOT_COLORS = {"": "", "failing": ", color=red", "refused": ", color=orange"}
+_DOT_COLORS = {"": "", "failing": ", color=red", "denied": ", color=orange"}
 _MERMAID_ARROWS = {"calls": "-->", "copies": "-.->", "split": "==>"}
 
 
 def dot(graph: Graph) -> str:
-    """Return a graph in DOT. Names are quoted, so any name is one."""
+    """Return a graph in DOT. All names are quoted, so they may have any character."""
     return "\n".join(["digraph traffic {", "  rankdir=LR;", "  node [shape=box];", *_dot(graph), "}", ""])
 
 
@@ -53,5 +53,5 @@ def _arrow(edge: Edge) -> str:
 
 
 def _entities(text: str) -> str:
-    """Write what would end a text in Mermaid as entities, which it has for that."""
+    """Return a text with the characters that end a Mermaid label replaced by entities."""
     return text.replace("#", "#35;").replace('"', "#quot;")

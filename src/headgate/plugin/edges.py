@@ -1,4 +1,4 @@
-"""`kubectl traffic edges`: with whom a resource exchanged traffic, both ways, with numbers (R86, R91, R92)."""
+"""`kubectl traffic edges`: the traffic between a resource and each of its peers (R86, R91, R92)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -26,14 +26,14 @@ ALL = "(all)"
 
 
 class Peer(msgspec.Struct, frozen=True, order=True):
-    """The other end of an edge; its fields are empty where the API tells less of it (R88)."""
+    """The other end of an edge. Fields that the API does not return are empty (R88)."""
 
     kind: str = ""
     namespace: str = ""
     name: str = ""
 
     def named(self, kind: str, namespace: str) -> str:
-        """Return its name, as seen from a resource of that kind in that namespace: `foo`, `shop/foo`, `pod/foo`."""
+        """Return the name, relative to a resource of a kind in a namespace: `foo`, `shop/foo`, `pod/foo`."""
         if self.kind == OUTSIDE:
             return f"({self.name or OUTSIDE.lower()})"
         if not self.name:
@@ -43,27 +43,27 @@ class Peer(msgspec.Struct, frozen=True, order=True):
 
 
 class Security(msgspec.Struct, frozen=True):
-    """How the requests and connections of an edge went: some by mutual TLS, between identities (SPIFFE IDs)."""
+    """How many requests and connections of an edge used mutual TLS, and between which SPIFFE IDs."""
 
-    exchanged: int
+    total: int
     secured: int
     clients: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
 
     @property
     def share(self) -> str:
-        """What went by mutual TLS: `yes`, `no`, or how much."""
-        if not self.exchanged:
+        """Return the share that used mutual TLS: `yes`, `no`, or a percentage."""
+        if not self.total:
             return NONE
-        if self.secured in (0, self.exchanged):
+        if self.secured in (0, self.total):
             return "yes" if self.secured else "no"
-        return formatting.percent(self.secured, self.exchanged - self.secured)
+        return formatting.percent(self.secured, self.total - self.secured)
 
 
 class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """An edge of a resource. `copy`: these are copies of requests, as mirrors make them (D22).
+    """An edge of a resource. `copy` marks copies of requests to a mirror (D22).
 
-    `security` is None where the API does not say it.
+    `security` is None when the API does not return it.
     """
 
     direction: Literal["from", "to"]
@@ -74,12 +74,12 @@ class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_edges(document: Document) -> list[ResourceEdge]:
-    """Return the edges in a list of them, what came in first. Raises HeadgateError when numbers can't be read."""
-    found = [_exchange(item, item.get("edge") or {}) for item in items(document)]
+    """Return the edges of a list, incoming ones first. Raises HeadgateError when a metric can't be parsed."""
+    found = [_edge(item, item.get("edge") or {}) for item in items(document)]
     return sorted(found, key=lambda one: (one.direction, one.copy, one.peer))
 
 
-def _exchange(item: Document, edge: Mapping[str, Any]) -> ResourceEdge:
+def _edge(item: Document, edge: Mapping[str, Any]) -> ResourceEdge:
     return ResourceEdge(
         direction="from" if edge.get("direction") == "from" else "to",
         peer=_peer(edge.get("resource") or {}),
@@ -98,10 +98,10 @@ def _peer(resource: Mapping[str, Any]) -> Peer:
     return Peer(*(str(resource.get(field) or "") for field in ("kind", "namespace", "name")))
 
 
-def table(exchanges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bool, colors: bool) -> str:
-    """Return edges as a table, as seen from a resource of that kind in that namespace."""
-    columns = _columns([one.metrics for one in exchanges], wide=wide)
-    shown = list(_security_columns([one.security for one in exchanges], wide=wide))
+def table(edges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bool, colors: bool) -> str:
+    """Return a table of edges, with peers named relative to a resource of a kind in a namespace."""
+    columns = _columns([one.metrics for one in edges], wide=wide)
+    shown = list(_security_columns([one.security for one in edges], wide=wide))
     rows = [
         [
             Cell(one.direction),
@@ -109,25 +109,25 @@ def table(exchanges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide
             *(column.cell(one.metrics) for column in columns),
             *(Cell(text(one.security) if one.security else NONE) for _, text in shown),
         ]
-        for one in exchanges
+        for one in edges
     ]
     titles = [*(column.title for column in columns), *(title for title, _ in shown)]
     return format_table(["DIRECTION", "PEER", *titles], rows, left=2, colors=colors)
 
 
-def _columns(several: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
-    """Return the usual figures; refusals, and connections of ports that are not HTTP, where there are any."""
-    any_connections = (CONNECTIONS,) if nonzero_columns(several, CONNECTIONS, CONNECTION_FAILURES) else ()
-    beyond = (*nonzero_columns(several, DENIED), *any_connections, *nonzero_columns(several, CONNECTION_FAILURES))
-    return (WIDE if wide else NARROW) + beyond
+def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
+    """Return the columns; those for denials and for TCP connections only when an edge has some."""
+    any_connections = (CONNECTIONS,) if nonzero_columns(values, CONNECTIONS, CONNECTION_FAILURES) else ()
+    optional = (*nonzero_columns(values, DENIED), *any_connections, *nonzero_columns(values, CONNECTION_FAILURES))
+    return (WIDE if wide else NARROW) + optional
 
 
 def _security_columns(
-    several: Sequence[Security | None], *, wide: bool
+    values: Sequence[Security | None], *, wide: bool
 ) -> Iterator[tuple[str, Callable[[Security], str]]]:
-    """Yield titles and texts of what went by mutual TLS, and between which identities."""
-    if any(several):
+    """Yield title and text of each column about mutual TLS and identities."""
+    if any(values):
         yield "SECURED", lambda one: one.share
-    if wide and any(several):
+    if wide and any(values):
         yield "CLIENT_ID", lambda one: ",".join(one.clients) or NONE
         yield "SERVER_ID", lambda one: ",".join(one.servers) or NONE

@@ -1,19 +1,19 @@
-"""What goes wrong between a user, the plugin and the API; each message says what to do."""
+"""The errors of the plugin. Each message names the next step."""
 
 from headgate.errors import HeadgateError
 
 
 class WrongUsage(HeadgateError):
-    """What the user typed can't be meant: a kind, a column or a duration that is none."""
+    """An argument is invalid, for example an unknown kind or column."""
 
 
 class NoMetrics(HeadgateError):
-    """The cluster has no metrics API, or none that knows the kind."""
+    """The cluster has no metrics API, or the API does not have the kind."""
 
 
 class Forbidden(HeadgateError):
-    """The user may not read this."""
+    """The user has no right to read the resource."""
 
 
 class NotDrawable(HeadgateError):
-    """A graph can't be brought onto the cells of a terminal."""
+    """The edges of a graph contradict each other on a grid, so it can't be drawn in a terminal."""

@@ -1,4 +1,4 @@
-"""`kubectl traffic topology`: callers and servers, out of one list and the edges of each of its items (R105, R107)."""
+"""`kubectl traffic topology`: the graph of a list of resources and the edges of each of them (R105, R107)."""
 
 import ipaddress
 from collections import Counter
@@ -16,14 +16,17 @@ from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import OUTSIDE, SERVICES, SPLITS
 from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate
 
-_AT_A_TIME = 8  # queries
+_CONCURRENCY = 8  # queries
 _SUMMED = ("success", "failure", "denied", "connections", "unreached", "denied_connections")
 Style = Literal["calls", "copies", "split"]
-"""Requests; copies of requests, as mirrors make them; how a TrafficSplit divides what its Service is called for."""
+"""Requests; copies of requests to a mirror; the share of a TrafficSplit's backend."""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
-    """An arrow. Of a split's backend: `split` is `namespace/name`, `weight` its weight and the sum of all of them."""
+    """An arrow of the graph.
+
+    For a backend of a split, `split` is `namespace/name`, and `weight` is its weight and the sum of all weights.
+    """
 
     source: Peer
     target: Peer
@@ -34,26 +37,26 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> "_Key":
-        """What is one arrow: several splits of a Service, by matches, have arrows of their own."""
+        """Return the identity of the arrow. Each split of a Service has its own arrows."""
         return self.source, self.target, self.style, self.split
 
     @property
     def share(self) -> str:
-        """The share of a split's backend: `90%`; empty without any weight."""
+        """Return the share of a split's backend: `90%`; empty without weights."""
         return f"{100 * self.weight[0] / self.weight[1]:.3g}%" if self.weight and self.weight[1] else ""
 
     @property
     def label(self) -> str:
-        """Its numbers: `100.00% 1.8rps`, or `54 connections`, and `3 denied`; before them a split's share."""
+        """Return the label: `100.00% 1.8rps`, or `54 connections`, with `, 3 denied`, after the share of a split."""
         share, metrics = f"{self.share}: " if self.share else "", self.metrics
         if metrics.is_denied:
-            return f"{share}{metrics.refused} denied"
-        refused = f", {metrics.refused} denied" if metrics.refused else ""
-        return share + (_connections(metrics) or f"{percent(metrics)} {rate(metrics)}") + refused
+            return f"{share}{metrics.denied_total} denied"
+        denied = f", {metrics.denied_total} denied" if metrics.denied_total else ""
+        return share + (_connections(metrics) or f"{percent(metrics)} {rate(metrics)}") + denied
 
 
 def _connections(metrics: Metrics) -> str:
-    """Write connections of ports that are not HTTP, when there is nothing else."""
+    """Return the text for TCP connections; empty when the edge has requests."""
     if metrics.requests or not (metrics.connections or metrics.connection_failures):
         return ""
     plural = "" if metrics.connections == 1 else "s"
@@ -66,7 +69,7 @@ _Key: TypeAlias = tuple[Peer, Peer, Style, str]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources of a kind with what they exchange. `nodes` without an edge are in it too."""
+    """Resources of a kind and the traffic between them. `nodes` includes those without an edge."""
 
     kind: str
     namespace: str
@@ -74,35 +77,35 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
 
     def name(self, node: Peer) -> str:
-        """Return how a node is written in a picture."""
+        """Return the name of a node in a diagram."""
         return node.named(self.kind, self.namespace)
 
     @property
     def connected(self) -> tuple[Peer, ...]:
-        """The nodes that have an edge."""
+        """Return the nodes that have an edge."""
         ends = {end for edge in self.edges for end in (edge.source, edge.target)}
         return tuple(node for node in self.nodes if node in ends)
 
     @property
     def idle(self) -> tuple[Peer, ...]:
-        """The nodes that have none."""
+        """Return the nodes that have no edge."""
         return tuple(node for node in self.nodes if node not in set(self.connected))
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What a picture draws as one line: an edge, and the edge that goes back, if there is one of the same style."""
+    """An edge and the opposite edge of the same style, if any; a diagram draws them as one line."""
 
     edge: Edge
     back: Edge | None = None
 
     @property
     def color(self) -> Color:
-        """How it is shown: failures first."""
+        """Return the color of the line: failures take precedence over denials."""
         found = {one.metrics.color for one in (self.edge, self.back) if one}
-        return "failing" if "failing" in found else "refused" if "refused" in found else ""
+        return "failing" if "failing" in found else "denied" if "denied" in found else ""
 
     def label(self, joint: str, *, rightward: bool = True) -> str:
-        """Return its numbers; of a line with two heads, those of each head on its side, with `joint` between them."""
+        """Return the label; with an opposite edge both labels, each beside its arrowhead, joined by `joint`."""
         if self.back is None:
             return self.edge.label
         ends = (self.back.label, self.edge.label)
@@ -110,21 +113,22 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def topology(api: MetricsApi, query: Query) -> Graph:
-    """Ask for a kind's resources and the edges of each, and return their graph.
+    """Query the resources of a kind and the edges of each, and return their graph.
 
-    Services have the shares of TrafficSplits besides, where the API tells of them; of TrafficSplits there is nothing else.
+    The graph of Services also has the shares of TrafficSplits, if the API has them. The graph of TrafficSplits has only
+    these shares.
     """
     if query.kind is SPLITS:
         return build_graph(SERVICES.kind, query.namespace, {}, split_edges(api.list(query)))
     nodes = [Peer(query.kind.kind, *resource_name(item)) for item in items(api.list(query))]
-    unselected = msgspec.structs.replace(query, selector="")  # labels choose resources, not their peers
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+    unselected = msgspec.structs.replace(query, selector="")  # the selector is for resources, not for their peers
+    with ThreadPoolExecutor(_CONCURRENCY) as pool:
         edges = dict(zip(nodes, pool.map(lambda node: _edges(api, unselected, node), nodes), strict=True))
     return build_graph(query.kind.kind, query.namespace, edges, _splits(api, query) if nodes else ())
 
 
 def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
-    """Return a resource's edges; none when it went away since it was listed."""
+    """Return the edges of a resource; none when it was deleted after the list."""
     try:
         return parse_edges(api.edges(query, node.name, node.namespace))
     except NotFound:
@@ -132,7 +136,7 @@ def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
 
 
 def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
-    """Yield the shares of the splits, if the kind is Service; an API without splits, or a user without the right, has none."""
+    """Yield the shares of splits for the kind Service; none when the API has no splits or forbids to list them."""
     if query.kind is not SERVICES:
         return
     try:
@@ -144,10 +148,10 @@ def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
 def build_graph(
     kind: str, namespace: str, edges: Mapping[Peer, Iterable[ResourceEdge]], splits: Iterable[Edge] = ()
 ) -> Graph:
-    """Put the edges of all resources together; an edge that both of its ends have is in the graph once."""
+    """Return the graph of all edges. An edge that both of its ends report is in it once."""
     found: dict[_Key, Edge] = {}
-    for node, exchanges in edges.items():
-        for one in exchanges:
+    for node, node_edges in edges.items():
+        for one in node_edges:
             edge = _edge(node, one)
             found[edge.key] = _merged(
                 found.get(edge.key), edge, outside=OUTSIDE in (edge.source.kind, edge.target.kind)
@@ -159,7 +163,7 @@ def build_graph(
 
 
 def _is_share(edge: Edge, found: Mapping[_Key, Edge], shares: Mapping[_Key, Edge]) -> bool:
-    """Return whether a backend received all of an edge as its share of a split whose root has an arrow of its own."""
+    """Return whether all requests of an edge reached a backend through a split, so that the split's arrows show them."""
     if edge.metrics.called != 0 or edge.style != "calls":
         return False
     roots = (source for source, target, *_ in shares if target == edge.target)
@@ -173,7 +177,7 @@ def _edge(node: Peer, one: ResourceEdge) -> Edge:
 
 
 def _collapse_outside(peer: Peer) -> Peer:
-    """Take all addresses outside for one: each client would have a box of its own."""
+    """Return one peer for all outside addresses, so that clients share a box."""
     if peer.kind != OUTSIDE:
         return peer
     try:
@@ -184,7 +188,7 @@ def _collapse_outside(peer: Peer) -> Peer:
 
 
 def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
-    """Return one edge for two: what clients outside did adds up, what both ends of an edge tell is the same."""
+    """Return one edge for two: outside clients are added up; the two ends of an edge report the same traffic."""
     if known is None or not outside:
         return known or edge
     a, b = known.metrics, edge.metrics
@@ -194,7 +198,7 @@ def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
 
 
 def split_edges(listed: Document) -> Iterator[Edge]:
-    """Yield an edge for each backend of each TrafficSplit in a list: from the Service that is called to its own."""
+    """Yield an edge for each backend of each TrafficSplit in a list: from the root Service to the backend's Service."""
     legs = [(resource_name(item), item.get("backend") or {}, parse_metrics(item)) for item in items(listed)]
     totals: Counter[tuple[str, str]] = Counter()
     for split, _, metrics in legs:
@@ -211,13 +215,13 @@ def split_edges(listed: Document) -> Iterator[Edge]:
 
 
 def _service(name: str, namespace: str) -> Peer:
-    """Return the Service that a split means: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
+    """Return the Service of a name in a split: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
     short, _, rest = name.partition(".")
     return Peer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
 
 
 def build_links(graph: Graph) -> Iterator[Link]:
-    """Yield what a picture draws: edges in both directions are one line with two heads; it begins where more traffic does."""
+    """Yield the lines of a diagram. Opposite edges are one line, which starts at the end that sends more requests."""
     strongest = sorted(graph.edges, key=lambda one: (-one.metrics.requests, one.source, one.target))
     edges: Mapping[_Key, Edge] = {one.key: one for one in strongest}
     drawn: set[_Key] = set()
@@ -231,7 +235,7 @@ def build_links(graph: Graph) -> Iterator[Link]:
 
 
 def to_document(graph: Graph) -> Mapping[str, object]:
-    """Return a graph for scripts (`-o json`)."""
+    """Return the document for `-o json`."""
     found: Mapping[str, object] = msgspec.to_builtins(
         {
             "kind": "TrafficTopology",

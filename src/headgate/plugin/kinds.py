@@ -1,4 +1,4 @@
-"""The kinds that traffic can be asked about (R82)."""
+"""The kinds that have metrics (R82)."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from headgate.plugin.errors import WrongUsage
 METRICS = "traffic.metrics.k8s.io/v1beta1"
 RELEASED_METRICS = "metrics.smi-spec.io/v1alpha1"
 OUTSIDE = "Outside"
-"""The kind of an edge's other end that is no resource: a gateway, or an address."""
+"""The kind of a peer outside of the mesh: a gateway, or an address."""
 
 
 class Kind(KindNames, frozen=True, kw_only=True):
-    """A kind: its plural is the resource of the API. `api` is the group and version that has it."""
+    """A kind with metrics. `api` is the group and version of its resource, whose name is the plural."""
 
     api: str = METRICS
 
@@ -37,9 +37,9 @@ _BY_NAME: Mapping[str, Kind] = {name: kind for kind in KINDS for name in kind.wo
 
 
 def kind_named(name: str) -> Kind:
-    """Return a kind by its plural, singular or short name, in any case. Raises WrongUsage."""
+    """Return a kind by its plural, singular or short name, case-insensitively. Raises WrongUsage."""
     found = _BY_NAME.get(name.lower())
     if found is None:
         known = ", ".join(kind.plural for kind in KINDS)
-        raise WrongUsage(f"there are no metrics of {name!r}; write one of {known}")
+        raise WrongUsage(f"unknown kind {name!r}; write one of {known}")
     return found

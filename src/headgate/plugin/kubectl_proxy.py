@@ -1,8 +1,8 @@
-"""How the API is called: through `kubectl proxy`, on a socket that only this user can open.
+"""Call the Kubernetes API through `kubectl proxy`, on a Unix socket that only this user can open.
 
-This is kubectl's plugin, so kubectl is there, and it knows every way to log in: certificates, tokens, programs that get
-tokens, proxies, impersonation. Its proxy does that once, however many queries follow; `kubectl get --raw` would do it for
-each, and a client library would do it nearly as kubectl does.
+kubectl supports every way to authenticate: certificates, tokens, exec plugins, proxies, impersonation. `kubectl proxy`
+authenticates once for all queries. `kubectl get --raw` would do it for each query, and a client library would differ from
+kubectl in details.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from typing import NamedTuple
 from headgate.errors import HeadgateError, Unavailable
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_ANSWER_S = 60.0
-_LOG_LINE = re.compile(rb"[EWI]\d{4} ")  # kubectl's own log: what went wrong is in the answer, too
+_RESPONSE_S = 60.0
+_LOG_LINE = re.compile(rb"[EWI]\d{4} ")  # klog prefix of kubectl's own log; the response has the same error
 _WARNING = re.compile(r'\d{3} \S+ "(.*)"(?: "[^"]*")?')
-_CHANGES = "^(POST|PUT|PATCH|DELETE)$"
+_WRITES = "^(POST|PUT|PATCH|DELETE)$"
 
 
 class Response(NamedTuple):
-    """A status code and a body, with what the API warns of."""
+    """Status code, body and warnings of an API response."""
 
     status: int
     body: bytes
@@ -35,13 +35,13 @@ class Response(NamedTuple):
 
 
 class Kubectl(NamedTuple):
-    """kubectl with the options that name the cluster and the user: `--context=...`."""
+    """kubectl, with its options for the cluster and the user: `--context=...`."""
 
     options: Sequence[str] = ()
 
     def namespace(self) -> str:
-        """Return the namespace that the context names, or else that of the pod that this runs in."""
-        ran = subprocess.run(  # noqa: S603 - kubectl, with the options that its user gave
+        """Return the namespace of the context, else of the pod that this runs in, else `default`."""
+        ran = subprocess.run(  # noqa: S603 - kubectl with the options of the user
             self._command("config", "view", "--minify", "--output=jsonpath={..namespace}"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -52,38 +52,38 @@ class Kubectl(NamedTuple):
 
     @contextlib.contextmanager
     def proxy(self) -> Iterator["KubectlProxy"]:
-        """Run `kubectl proxy`, and end it. Raises HeadgateError in kubectl's words."""
+        """Run `kubectl proxy` for the body. Raises HeadgateError with kubectl's message when it does not start."""
         with tempfile.TemporaryDirectory(prefix="kubectl-traffic-") as directory:
             path = Path(directory, "api")
             process = self._start(path)
-            words = _StderrReader(process)
+            stderr = _StderrReader(process)
             try:
                 if process.stdout is None or not process.stdout.readline():
-                    raise HeadgateError(words.last() or "kubectl proxy ended before it served")
+                    raise HeadgateError(stderr.error() or "`kubectl proxy` exited before it was ready")
                 yield KubectlProxy(path)
             finally:
                 process.terminate()
                 process.wait()
-                words.last()
+                stderr.error()
                 if process.stdout is not None:
                     process.stdout.close()
 
     def _start(self, path: Path) -> "subprocess.Popen[bytes]":
-        command = self._command("proxy", f"--unix-socket={path}", f"--reject-methods={_CHANGES}")
+        command = self._command("proxy", f"--unix-socket={path}", f"--reject-methods={_WRITES}")
         try:
             return subprocess.Popen(  # noqa: S603 - same
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
-            reason = error.strerror or "it can't be started"
-            raise HeadgateError(f"kubectl can't be run ({reason}): install kubectl, or put it on PATH") from error
+            reason = error.strerror or "unknown error"
+            raise HeadgateError(f"kubectl can't be started ({reason}); install kubectl and put it on PATH") from error
 
     def _command(self, *arguments: str) -> list[str]:
         return ["kubectl", *arguments, *self.options]
 
 
 class _StderrReader:
-    """What kubectl prints on stderr: its error is kept, what it tells the user (how to log in) goes on to them."""
+    """Reads the stderr of kubectl: keeps its error, and prints the rest, such as login instructions, on our stderr."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -91,8 +91,8 @@ class _StderrReader:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def last(self) -> str:
-        """Return the error that kubectl ended with; empty when it named none."""
+    def error(self) -> str:
+        """Wait until kubectl has exited; return its error, or an empty text."""
         self._reader.join()
         return self._error
 
@@ -107,14 +107,14 @@ class _StderrReader:
 
 
 class KubectlProxy:
-    """A `kubectl proxy` that listens on a socket."""
+    """A client of a running `kubectl proxy`."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
 
     def get(self, target: str) -> Response:
-        """Return the answer for a path with its query. Several threads may ask at a time. Raises Unavailable."""
-        with contextlib.closing(_UnixConnection(self._path)) as connection, _answering():
+        """Return the response for a path with query parameters. It is thread-safe. Raises Unavailable."""
+        with contextlib.closing(_UnixConnection(self._path)) as connection, _unavailable_on_error():
             connection.request("GET", target, headers={"accept": "application/json"})
             response = connection.getresponse()
             warnings = [_warning(text) for text in response.headers.get_all("warning", ())]
@@ -122,9 +122,9 @@ class KubectlProxy:
 
     @contextlib.contextmanager
     def stream(self, target: str) -> Iterator[tuple[Response, Iterator[bytes]]]:
-        """Give the lines of an answer as they come; of an error, the whole answer and no lines. Raises Unavailable."""
+        """Yield the response and an iterator of its lines. An error response has its body and no lines. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection:
-            with _answering():
+            with _unavailable_on_error():
                 connection.request("GET", target, headers={"accept": "application/json"})
                 response = connection.getresponse()
                 failed = response.status != http.client.OK
@@ -134,7 +134,7 @@ class KubectlProxy:
 
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
     while True:
-        with _answering():
+        with _unavailable_on_error():
             line = response.readline()
         if not line:
             return
@@ -142,18 +142,18 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _answering() -> Iterator[None]:
+def _unavailable_on_error() -> Iterator[None]:
     try:
         yield
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"kubectl's proxy does not answer: {str(error) or type(error).__name__}") from error
+        raise Unavailable(f"`kubectl proxy` does not respond: {str(error) or type(error).__name__}") from error
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_ANSWER_S)
+        super().__init__("localhost", timeout=_RESPONSE_S)
         self._path = path
 
     def connect(self) -> None:

@@ -1,4 +1,4 @@
-"""Where boxes stand and how lines run: a layered layout, from left to right, by graphlay."""
+"""Compute a layered layout of boxes and lines, from left to right, with graphlay."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ _OPTIONS: Mapping[str, Any] = {
 
 
 class Point(NamedTuple):
-    """A place, in pixels; y grows downwards."""
+    """A point in pixels; y grows downwards."""
 
     x: float
     y: float
 
 
 class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the box of a node stands; `center` is shared by all boxes of a layer."""
+    """The box of a node, in pixels. All boxes of a layer have the same `center`."""
 
     node: Peer
     text: str
@@ -40,41 +40,43 @@ class NodeBox(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def center(self) -> float:
-        """The middle from left to right."""
+        """Return the horizontal middle."""
         return (self.left + self.right) / 2
 
 
 class EdgePath(msgspec.Struct, frozen=True, kw_only=True):
-    """How the line of a link runs from box to box: level and upright pieces in turn."""
+    """The line of a link from box to box: alternating horizontal and vertical segments."""
 
     link: Link
     points: tuple[Point, ...]
 
     @property
     def rightward(self) -> bool:
-        """Whether it does not end left of where it begins."""
+        """Return whether the line ends right of its start, or at the same x."""
         return self.points[0].x <= self.points[-1].x
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Boxes by their nodes, and lines between them."""
+    """The boxes by node, and the lines between them."""
 
     node_boxes: Mapping[Peer, NodeBox]
     paths: tuple[EdgePath, ...]
 
 
 def layout_graph(names: Mapping[Peer, str], links: Sequence[Link]) -> Layout:
-    """Lay a graph out. `names` are the texts of the boxes; runs come in the order of the links."""
+    """Lay out a graph. `names` are the texts of the boxes; the paths are in the order of the links."""
     drawing = graphlay.layout(_graph(names, links), options=_OPTIONS)
     node_boxes = {node: _place(node, names[node], placed) for node, placed in zip(names, drawing.nodes, strict=True)}
     paths = [_path(link, edge, node_boxes) for link, edge in zip(links, drawing.edges, strict=True)]
     found = Layout(node_boxes=node_boxes, paths=tuple(paths))
-    return _from_the_top(_mirrored(found) if _hangs_low(drawing.edges) else found)
+    return _start_at_top(_mirrored(found) if _runs_below(drawing.edges) else found)
 
 
 def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
     graph = graphlay.Graph()
-    width = max(map(len, names.values()), default=0) * _CHARACTER + _PADDING  # one for all: a layer is a column
+    width = (
+        max(map(len, names.values()), default=0) * _CHARACTER + _PADDING
+    )  # the same for all boxes, so that a layer is a column
     out = Counter(link.edge.source for link in links)
     into = Counter(link.edge.target for link in links)
     for node in names:
@@ -98,14 +100,14 @@ def _place(node: Peer, text: str, placed: Mapping[str, Any]) -> NodeBox:
 
 
 def _path(link: Link, edge: Mapping[str, Any], node_boxes: Mapping[Peer, NodeBox]) -> EdgePath:
-    points = list(_corners(list(_square([Point(point["x"], point["y"]) for point in edge["points"]]))))
-    points[0] = _docked(points[0], points[1], node_boxes[link.edge.source])
-    points[-1] = _docked(points[-1], points[-2], node_boxes[link.edge.target])
+    points = list(_corners(list(_orthogonal([Point(point["x"], point["y"]) for point in edge["points"]]))))
+    points[0] = _attach(points[0], points[1], node_boxes[link.edge.source])
+    points[-1] = _attach(points[-1], points[-2], node_boxes[link.edge.target])
     return EdgePath(link=link, points=tuple(points))
 
 
-def _docked(end: Point, before: Point, node_box: NodeBox) -> Point:
-    """Let a line end where it meets its box, not at the far side."""
+def _attach(end: Point, before: Point, node_box: NodeBox) -> Point:
+    """Return the end of a line, moved to the border where the line meets its box."""
     if end.x == before.x:
         return Point(
             end.x, node_box.bottom if before.y > node_box.bottom else node_box.top if before.y < node_box.top else end.y
@@ -115,8 +117,8 @@ def _docked(end: Point, before: Point, node_box: NodeBox) -> Point:
     )
 
 
-def _square(points: Sequence[Point]) -> Iterator[Point]:
-    """Yield points between which all is level or upright: what is askew by a hair goes on straight, else it has a corner."""
+def _orthogonal(points: Sequence[Point]) -> Iterator[Point]:
+    """Yield points of an orthogonal line: a slight slant is straightened, a greater one gets a corner."""
     before = points[0]
     yield before
     shift = Point(0.0, 0.0)
@@ -134,7 +136,7 @@ def _square(points: Sequence[Point]) -> Iterator[Point]:
 
 
 def _corners(points: Sequence[Point]) -> Iterator[Point]:
-    """Yield the ends and the corners: a point on a straight piece, or one that is told twice, is none."""
+    """Yield the ends and corners of a line, without repeated points and points on a straight segment."""
     for number, point in enumerate(points):
         if number not in (0, len(points) - 1):
             before, after = points[number - 1], points[number + 1]
@@ -143,14 +145,14 @@ def _corners(points: Sequence[Point]) -> Iterator[Point]:
         yield point
 
 
-def _hangs_low(edges: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether lines rather run below the boxes than above, where 004 draws them."""
+def _runs_below(edges: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether more lines run below the boxes than above them, where 004 draws them."""
     sides = Counter(edge[port]["side"] for edge in edges for port in ("source_port", "target_port"))
     return sides["bottom"] > sides["top"]
 
 
 def _mirrored(layout: Layout) -> Layout:
-    """Turn a layout upside down."""
+    """Return the layout, mirrored vertically."""
     node_boxes = {
         node: msgspec.structs.replace(node_box, top=-node_box.bottom, bottom=-node_box.top)
         for node, node_box in layout.node_boxes.items()
@@ -159,39 +161,39 @@ def _mirrored(layout: Layout) -> Layout:
     return Layout(node_boxes=node_boxes, paths=tuple(paths))
 
 
-def _from_the_top(layout: Layout) -> Layout:
-    """Let a line that comes down on its target leave its box at the top too, as in 004, where nothing is in the way."""
+def _start_at_top(layout: Layout) -> Layout:
+    """Move the start of a line that ends at the top of its target to the top of its source, as in 004, if it is free."""
     paths = list(layout.paths)
     for number, path in enumerate(paths):
         node_box = layout.node_boxes[path.link.edge.source]
-        if len(path.points) == 5 and _comes_down(path, node_box) and not _is_taken(node_box, number, paths, layout):
+        if len(path.points) == 5 and _ends_at_top(path, node_box) and not _is_blocked(node_box, number, paths, layout):
             port, lane = node_box.left + _CHARACTER, path.points[2].y
             points = (Point(port, node_box.top), Point(port, lane), *path.points[3:])
             paths[number] = msgspec.structs.replace(path, points=points)
     return Layout(node_boxes=layout.node_boxes, paths=tuple(paths))
 
 
-def _comes_down(path: EdgePath, node_box: NodeBox) -> bool:
-    """Say whether a line leaves to the right, goes up beside its box and then right, and comes down."""
+def _ends_at_top(path: EdgePath, node_box: NodeBox) -> bool:
+    """Return whether a line starts to the right, goes up beside its box, then right, and down to its target."""
     start, corner, turn, lane, end = path.points
     right_and_up = start.y == corner.y and corner.x == turn.x > node_box.right and turn.y < node_box.top
     return right_and_up and turn.y == lane.y and lane.x == end.x > turn.x and end.y > lane.y
 
 
-def _is_taken(node_box: NodeBox, number: int, paths: Sequence[EdgePath], layout: Layout) -> bool:
-    """Say whether something is between the top of a box and a lane, or in the way of one that is made longer to there."""
+def _is_blocked(node_box: NodeBox, number: int, paths: Sequence[EdgePath], layout: Layout) -> bool:
+    """Return whether a box or a line is between the top of a box and the lane, or on the extended lane."""
     _, corner, lane, *_ = paths[number].points
     above = (
         other.center == node_box.center and lane.y < other.bottom and other.top < node_box.top
         for other in layout.node_boxes.values()
     )
-    others = (pairwise(path.points) for other, path in enumerate(paths) if other != number)
+    other_lines = (pairwise(path.points) for other, path in enumerate(paths) if other != number)
     met = (
         min(a.x, b.x) <= corner.x
         and max(a.x, b.x) >= node_box.left
         and max(a.y, b.y) >= lane.y - _PORT_GAP
         and min(a.y, b.y) <= node_box.top
-        for ends in others
+        for ends in other_lines
         for a, b in ends
     )
     return any(above) or any(met)

@@ -1,4 +1,4 @@
-"""TrafficMetrics as numbers, and numbers as people read them (004; R83, R84, R103)."""
+"""Parse the metrics of TrafficMetrics objects, and format them (004; R83, R84, R103)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ _UNITS = {"": 1.0, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What went over an edge, or into a resource, in `window` seconds. Latencies are seconds, None where none is told.
+    """The traffic of an edge or a resource in `window` seconds.
 
-    Copies of requests are counted apart from them (D22), and so are connections of ports that are not HTTP; `unreached` are
-    those that no server took (R98). `denied` are requests that access rules refused, which are neither successes nor
-    failures; `denied_connections` are some of the connections. `called` is how many named the Service that received
-    them, None where the API does not say it.
+    `denied` are requests that TrafficTargets do not allow; they are neither successes nor failures. `copies` are requests to
+    mirrors, counted separately (D22). `connections` are those of ports that are not HTTP, with `denied_connections` among
+    them; `connection_failures` reached no server (R98). `called` is the number of requests that named the receiving Service
+    itself. `p50` to `p99` are latencies in seconds.
 
-    Of a backend of a TrafficSplit there is the `weight`. A resource has so many `pods` (None where the API does not say it),
-    `meshed` of them with a sidecar.
+    `weight` is that of a TrafficSplit's backend. `pods` is the number of pods of a resource, `meshed` of them have a sidecar.
+    Fields that the API does not return are None.
     """
 
     success: int = 0
@@ -44,37 +44,37 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests(self) -> int:
-        """All requests, failed ones too."""
+        """Return the number of requests, including failed ones."""
         return self.success + self.failure
 
     @property
-    def refused(self) -> int:
-        """All requests and connections that access rules refused."""
+    def denied_total(self) -> int:
+        """Return the number of denied requests and connections."""
         return self.denied + self.denied_connections
 
     @property
     def is_denied(self) -> bool:
-        """Whether access rules refused everything that there was."""
-        return bool(self.refused) and not self.requests and self.connections == self.denied_connections
+        """Return whether all requests and connections were denied."""
+        return bool(self.denied_total) and not self.requests and self.connections == self.denied_connections
 
     @property
     def color(self) -> Color:
-        """How it is shown: failures first."""
-        return "failing" if self.failure or self.connection_failures else "refused" if self.refused else ""
+        """Return the color: failures take precedence over denials."""
+        return "failing" if self.failure or self.connection_failures else "denied" if self.denied_total else ""
 
     @property
     def rps(self) -> float | None:
-        """Requests per second; None without any."""
+        """Return requests per second; None without requests."""
         return self.requests / self.window if self.requests and self.window > 0 else None
 
     @property
     def share(self) -> float | None:
-        """The share that succeeded, of 1; None without requests."""
+        """Return the share of successful requests, from 0 to 1; None without requests."""
         return self.success / self.requests if self.requests else None
 
 
 def parse_metrics(item: Mapping[str, Any]) -> Metrics:
-    """Read the metrics of a TrafficMetrics object. Raises HeadgateError when they are no numbers."""
+    """Return the metrics of a TrafficMetrics object. Raises HeadgateError when a value can't be parsed."""
     values = {str(one.get("name")): _value(one) for one in item.get("metrics") or ()}
     copied = bool((item.get("edge") or {}).get("copy"))
     mesh = item.get("mesh") or {}
@@ -92,7 +92,7 @@ def parse_metrics(item: Mapping[str, Any]) -> Metrics:
         pods=mesh.get("pods"),
         meshed=mesh.get("meshed") or 0,
     )
-    if copied and not counts.requests:  # an edge of copies alone says how many there were
+    if copied and not counts.requests:  # for an edge of copies, success and failure are those of the copies
         failed = int(values.get("copy_failure_count", 0))
         counts = msgspec.structs.replace(counts, success=counts.copies - failed, failure=failed)
     if not counts.requests:
@@ -108,23 +108,23 @@ def _value(metric: Mapping[str, Any]) -> float:
         return float(parse_quantity(str(metric.get("value", "")))) * _UNITS[unit]
     except (ValueError, KeyError) as error:
         raise HeadgateError(
-            f"the API's metric {metric.get('name')!r} can't be read: {metric.get('value')!r} {unit}".rstrip()
+            f"the metric {metric.get('name')!r} of the API can't be parsed: {metric.get('value')!r} {unit}".rstrip()
         ) from error
 
 
 def parse_window(item: Mapping[str, Any]) -> float:
-    """Return the window of an item's numbers in seconds. Raises HeadgateError."""
+    """Return the window of an item in seconds. Raises HeadgateError when it can't be parsed."""
     try:
         return seconds(str(item.get("window") or ""))
     except ValueError as error:
-        raise HeadgateError(f"the API's window can't be read: {error}") from error
+        raise HeadgateError(f"the window of the API's metrics can't be parsed: {error}") from error
 
 
 def percent(metrics: Metrics) -> str:
-    """Write the share that succeeded."""
+    """Format the share of successful requests: `99.99%`."""
     return formatting.percent(metrics.success, metrics.failure)
 
 
 def rate(metrics: Metrics) -> str:
-    """Write requests per second."""
+    """Format requests per second: `1.8rps`."""
     return formatting.rate(metrics.requests, metrics.window)

@@ -1,4 +1,4 @@
-"""kubectl's own options, wherever they stand: they are kubectl's to understand, and go on to it as they are."""
+"""Find the options of kubectl itself on the command line, to pass them to kubectl."""
 
 from collections.abc import Sequence
 
@@ -28,24 +28,24 @@ _WITH_VALUE = frozenset(
 )
 _FLAGS = frozenset({"--disable-compression", "--insecure-skip-tls-verify"})
 HELP = (
-    "kubectl's options choose the cluster and the user: --kubeconfig, --context, --cluster, --user, --as, --server and the"
-    " like; `kubectl options` lists them."
+    "kubectl's options for the cluster and the user work here, too: --kubeconfig, --context, --cluster, --user, --as,"
+    " --server and so on; `kubectl options` lists them."
 )
 
 
 def split_options(arguments: Sequence[str]) -> tuple[Kubectl, list[str]]:
-    """Divide a command line into kubectl's options and the rest. Raises WrongUsage."""
-    given, rest = [], []
-    waiting = iter(arguments)
-    for argument in waiting:
+    """Split a command line into kubectl's options and the other arguments. Raises WrongUsage for a missing value."""
+    options, rest = [], []
+    remaining = iter(arguments)
+    for argument in remaining:
         name, equals, _ = argument.partition("=")
         if name in _WITH_VALUE and not equals:
-            value = next(waiting, None)
+            value = next(remaining, None)
             if value is None:
                 raise WrongUsage(f"{name} needs a value")
-            given.append(f"{name}={value}")
+            options.append(f"{name}={value}")
         elif name in _WITH_VALUE or name in _FLAGS:
-            given.append(argument)
+            options.append(argument)
         else:
             rest.append(argument)
-    return Kubectl(options=given), rest
+    return Kubectl(options=options), rest

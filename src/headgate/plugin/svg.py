@@ -1,4 +1,4 @@
-"""A topology as an SVG document: the picture of the terminal with numbers, drawn with a pen."""
+"""Render a topology as an SVG document, with the layout of the terminal diagram."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,29 +11,27 @@ from headgate.plugin.graph import Graph, build_links
 from headgate.plugin.kinds import OUTSIDE
 from headgate.plugin.layout import Point, layout_graph
 
-_CELL = Point(8.5, 18.0)  # pixels of a character
+_CELL = Point(8.5, 18.0)  # size of a character in pixels
 _LABEL_SCALE = 0.86
 _MARGIN = 24.0
 _CORNER = 6.0
 _STYLE = (
     "text { font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #1f2933 }"
     " .box { fill: #f5f7fa; stroke: #52606d; stroke-width: 1.5 } .outside { stroke-dasharray: 5 3 }"
-    " .line { fill: none; stroke: #52606d; stroke-width: 1.5 } .failing { stroke: #c81e1e } .refused { stroke: #b7791f } .copies { stroke-dasharray: 3 4 }"
+    " .line { fill: none; stroke: #52606d; stroke-width: 1.5 } .failing { stroke: #c81e1e } .denied { stroke: #b7791f } .copies { stroke-dasharray: 3 4 }"
     " .split { stroke-width: 3 } .label { font-size: 12px } .paper { fill: #ffffff }"
 )
 
 
 def svg(graph: Graph) -> str:
-    """Return a graph as SVG. Arrows with failures are red, those with refusals yellow, those of copies dotted, those of splits thick.
+    """Return a graph as SVG. Raises NotDrawable.
 
-    Raises TooEntangled.
+    Arrows with failures are red, with denials yellow; copies are dotted, shares of splits thick.
     """
     links = list(build_links(graph))
-    layout = layout_graph(
-        {node: graph.name(node) for node in graph.nodes}, links
-    )  # a drawing has room for idle ones too
-    picture = layout_on_grid(layout, [path.link.label(" ↔ ", rightward=path.rightward) for path in layout.paths])
-    low, high = _bounds(picture)
+    layout = layout_graph({node: graph.name(node) for node in graph.nodes}, links)  # includes nodes without an edge
+    grid = layout_on_grid(layout, [path.link.label(" ↔ ", rightward=path.rightward) for path in layout.paths])
+    low, high = _bounds(grid)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN
     box = f"{low.x - _MARGIN:g} {low.y - _MARGIN:g} {width:g} {height:g}"
     parts = [
@@ -42,11 +40,11 @@ def svg(graph: Graph) -> str:
         f"<style>{_STYLE}</style>",
         _marker("head", "#52606d"),
         _marker("failing-head", "#c81e1e"),
-        _marker("refused-head", "#b7791f"),
+        _marker("denied-head", "#b7791f"),
         f'<rect class="paper" x="{low.x - _MARGIN:g}" y="{low.y - _MARGIN:g}" width="{width:g}" height="{height:g}"/>',
-        *map(_line, picture.paths),
-        *(_box(node, box) for node, box in picture.boxes.items()),
-        *map(_text, (path for path in picture.paths if path.label)),
+        *map(_line, grid.paths),
+        *(_box(node, box) for node, box in grid.boxes.items()),
+        *map(_text, (path for path in grid.paths if path.label)),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -68,9 +66,9 @@ def _at(column: float, line: float) -> Point:
     return Point(column * _CELL.x, line * _CELL.y)
 
 
-def _bounds(picture: GridLayout) -> tuple[Point, Point]:
-    cells = [point for path in picture.paths for point in path.points]
-    for box in picture.boxes.values():
+def _bounds(grid: GridLayout) -> tuple[Point, Point]:
+    cells = [point for path in grid.paths for point in path.points]
+    for box in grid.boxes.values():
         cells += [(box.left, box.top), (box.right, box.bottom)]
     columns, lines = [x for x, _ in cells] or [0], [y for _, y in cells] or [0]
     return _at(min(columns), min(lines)), _at(max(columns), max(lines))
@@ -85,7 +83,7 @@ def _line(path: GridPath) -> str:
 
 
 def _path(points: Sequence[Point]) -> str:
-    """Return a line with round corners."""
+    """Return the SVG path data of a line, with rounded corners."""
     steps = [f"M{points[0].x:.1f} {points[0].y:.1f}"]
     for (before, corner), (_, after) in pairwise(pairwise(points)):
         start, end = _toward(corner, before), _toward(corner, after)

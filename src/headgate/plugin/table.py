@@ -1,4 +1,4 @@
-"""Tables as kubectl prints them: columns of figures, right-aligned (R103)."""
+"""Format tables as kubectl prints them, with right-aligned columns of metrics (R103)."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,14 +14,14 @@ _GAP = "   "
 
 
 class Cell(NamedTuple):
-    """A text, and the colour that it has where colours show."""
+    """The text and color of a table cell."""
 
     text: str
     color: Color = ""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A figure: its title, the value that sorts it, the most first unless `least_first`, its text, and its colour."""
+    """A column of metrics. `value` is the sort key; the greatest comes first, except with `least_first`."""
 
     title: str
     value: Callable[[Metrics], float | None]
@@ -30,13 +30,13 @@ class Column(msgspec.Struct, frozen=True):
     least_first: bool = False
 
     def cell(self, metrics: Metrics) -> Cell:
-        """Return the figure of a line."""
+        """Return the cell of a row."""
         value = self.value(metrics)
         text = self.text(metrics) if self.text else NONE if value is None else str(value)
         return Cell(text, self.color(metrics))
 
-    def order(self, metrics: Metrics) -> float:
-        """Return the sort key of a line; unknown values come last."""
+    def sort_key(self, metrics: Metrics) -> float:
+        """Return the sort key of a row; unknown values come last."""
         value = self.value(metrics)
         return math.inf if value is None else value if self.least_first else -value
 
@@ -55,9 +55,9 @@ P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
 FAILURES = Column("FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing)
 DENIED = Column(
     "DENIED",
-    lambda one: one.refused,
-    lambda one: str(one.refused) if one.requests or one.connections or one.refused else NONE,
-    lambda one: "refused" if one.refused else "",
+    lambda one: one.denied_total,
+    lambda one: str(one.denied_total) if one.requests or one.connections or one.denied_total else NONE,
+    lambda one: "denied" if one.denied_total else "",
 )
 COPIES = Column("COPIES", lambda one: one.copies)
 CONNECTIONS = Column("CONNECTIONS", lambda one: one.connections)
@@ -76,14 +76,14 @@ WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
 COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
 
 
-def nonzero_columns(several: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
-    """Return those of some columns that have anything but zero to show."""
-    lines = tuple(several)
-    return tuple(column for column in columns if any(map(column.value, lines)))
+def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
+    """Return the columns that have a value other than zero in a row."""
+    rows = tuple(values)
+    return tuple(column for column in columns if any(map(column.value, rows)))
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], *, left: int, colors: bool) -> str:
-    """Return a table as text. The first `left` columns are names, left-aligned; the others are figures."""
+    """Return a table as text. The first `left` columns are left-aligned, the other columns right-aligned."""
     lines = [[Cell(title) for title in header], *rows]
     widths = [max(len(line[column].text) for line in lines) for column in range(len(header))]
     return "".join(_line(line, widths, left, colors=colors) + "\n" for line in lines)

@@ -1,4 +1,4 @@
-"""`kubectl traffic tap`: live requests, one in each line, until Ctrl-C (D29)."""
+"""`kubectl traffic tap`: show live requests, one in each line, until Ctrl-C (D29)."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ import typer
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import TAPPABLE_KINDS
 from headgate.plugin.api import error_message, forbidden_error, is_api_status, no_api_error
-from headgate.plugin.colors import Color, paint, wanted
+from headgate.plugin.colors import Color, enabled, paint
 from headgate.plugin.errors import NoMetrics, WrongUsage
 from headgate.plugin.kubectl_proxy import Kubectl, KubectlProxy, Response
 
@@ -22,12 +22,16 @@ _ACCOUNT = "/sa/"
 
 What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, trafficsplit/NAME, ...")]
 Namespace = Annotated[
-    str, typer.Option("-n", "--namespace", help="The namespace; else the context's.", show_default=False)
+    str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
-Values = Annotated[bool, typer.Option("--values", help="Show values of headers and queries; else they are redacted.")]
-Headers = Annotated[bool, typer.Option("--headers", help="Show a request's headers beneath it.")]
-Limit = Annotated[int, typer.Option("--max-rps", min=1, max=1000, help="Requests a second to show, at most.")]
-Json = Annotated[str, typer.Option("-o", "--output", metavar="json", help="A JSON object in each line.")]
+Values = Annotated[
+    bool, typer.Option("--values", help="Show the values of headers and queries, which are redacted by default.")
+]
+Headers = Annotated[bool, typer.Option("--headers", help="Show the headers of each request below it.")]
+Limit = Annotated[
+    int, typer.Option("--max-rps", min=1, max=1000, help="Maximum number of requests per second to show.")
+]
+Json = Annotated[str, typer.Option("-o", "--output", metavar="json", help="Print a JSON object in each line.")]
 
 
 def tap(
@@ -40,21 +44,21 @@ def tap(
     max_rps: Limit = 100,
     output: Json = "",
 ) -> None:
-    """Show live requests of a resource, and which route and which access rule decided about each.
+    """Show live requests of a resource, with the route and the access rule that applied to each.
 
-    A request shows twice where two proxies see it: the client's proxy knows the route, the server's the access rule.
+    A request between two sidecars is shown twice: the client's proxy reports the route, the server's the access rule.
     """
     kubectl: Kubectl = ctx.obj
     plural, name = _target(what)
     if output not in ("", "json"):
-        raise WrongUsage(f"-o {output}: tap writes lines, or json")
+        raise WrongUsage(f"`tap` has no output format {output!r}; write -o json, or omit -o")
     with kubectl.proxy() as proxy:
-        inside = "" if plural == "namespaces" else namespace or kubectl.namespace()
-        for line in _events(proxy, _path(plural, name, inside, values=values), max_rps):
+        namespace = "" if plural == "namespaces" else namespace or kubectl.namespace()
+        for line in _events(proxy, _path(plural, name, namespace, values=values), max_rps):
             if output:
                 sys.stdout.write(line.decode())
             else:
-                _show(msgspec.json.decode(line), inside, headers=headers)
+                _show(msgspec.json.decode(line), namespace, headers=headers)
             sys.stdout.flush()
 
 
@@ -63,22 +67,22 @@ def _target(what: str) -> tuple[str, str]:
     plural = _BY_NAME.get(kind.lower())
     if plural is None or not slash or not name or "/" in name:
         raise WrongUsage(
-            f"{what!r} can't be tapped; write KIND/NAME, with one of the kinds {', '.join(names.plural for names in TAPPABLE_KINDS)}"
+            f"{what!r} can't be tapped; write KIND/NAME with one of the kinds {', '.join(names.plural for names in TAPPABLE_KINDS)}"
         )
     return plural, name
 
 
 def _path(plural: str, name: str, namespace: str, *, values: bool) -> str:
-    inside = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
-    return f"/apis/{INSPECT}/{inside}{plural}/{quote(name, safe='')}/{'tapvalues' if values else 'tap'}"
+    prefix = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
+    return f"/apis/{INSPECT}/{prefix}{plural}/{quote(name, safe='')}/{'tapvalues' if values else 'tap'}"
 
 
 def _events(proxy: KubectlProxy, path: str, limit: int) -> Iterator[bytes]:
-    """Yield the lines of the stream. Raises HeadgateError with what to do when there is none."""
+    """Yield the lines of the tap. Raises HeadgateError when the API refuses it, Unavailable when the stream ends."""
     with proxy.stream(f"{path}?limit={limit}") as (response, lines):
         if response.status != 200:
             raise _error(path, response)
-        _print_note("Live requests; Ctrl-C ends it.")
+        _print_note("Showing live requests; press Ctrl-C to stop.")
         yield from (line for line in lines if line.strip())
     raise Unavailable("the API ended the stream")
 
@@ -88,14 +92,14 @@ def _error(path: str, response: Response) -> HeadgateError:
     if not is_api_status(response):
         return no_api_error(message)
     if status == 404 and "could not find the requested resource" in message:
-        return NoMetrics(f"this cluster has no {INSPECT}: run `headgate up`, or install headgate")
+        return NoMetrics(f"this cluster has no inspect API ({INSPECT}); run `headgate up`, or install headgate")
     if status == 404:
         return NotFound(message)
     if status == 403:
         _, _, group, *_, plural, _, sub = path.split("/")
         return forbidden_error(message, group, f"{plural}/{sub}", "get")
     kind = Unavailable if status in (501, 503) else HeadgateError
-    return kind(f"the API answers with {status}: {message}")
+    return kind(f"the API responded with {status}: {message}")
 
 
 def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
@@ -103,7 +107,7 @@ def _show(event: Mapping[str, Any], namespace: str, *, headers: bool) -> None:
         _print_note(f"{event['dropped']} requests are not shown: {event['reason']}.")
         return
     line = format_event(event, namespace)
-    sys.stdout.write((paint(line, _color(event)) if wanted() else line) + "\n")
+    sys.stdout.write((paint(line, _color(event)) if enabled() else line) + "\n")
     for name, text in event["request"]["headers"].items() if headers else ():
         sys.stdout.write(f"             {name}: {text}\n")
 
@@ -115,17 +119,17 @@ def _print_note(text: str) -> None:
 def _color(event: Mapping[str, Any]) -> Color:
     access, status = event.get("access"), event["response"]["status"]
     if access and not access["allowed"]:
-        return "refused"
+        return "denied"
     return "failing" if status >= _FAILED or not status else ""
 
 
 def format_event(event: Mapping[str, Any], namespace: str = "") -> str:
-    """Write an event in a line: time, caller and server, request, response, and the deciding rule."""
+    """Format an event in a line: time, caller and server, request, response, and the route or access rule."""
     request, response = event["request"], event["response"]
-    called = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
+    peers = f"{_name(event['source'], namespace)} -> {_name(event['destination'], namespace)}"
     answered = " ".join(part for part in (str(response["status"] or "no response"), _flags(response)) if part)
     sent = f"{request['method']} {request['authority']}{request['path']}"
-    return f"{_clock(event['time'])} {event['side']} {called}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
+    return f"{_clock(event['time'])} {event['side']} {peers}  {sent}  {answered} {_latency(event)}  {_decision(event)}"
 
 
 def _clock(time: str) -> str:
@@ -133,7 +137,7 @@ def _clock(time: str) -> str:
 
 
 def _name(peer: Mapping[str, Any], namespace: str) -> str:
-    """Write a pod, a Service, an account, or an address: the first that is known."""
+    """Return the name of a peer: its ServiceAccount, pod, Service or address, the first that is known."""
     if peer["identity"]:
         account = peer["identity"].partition("/ns/")[2].replace(_ACCOUNT, "/")
         return f"serviceaccount/{_short(account, namespace)}"
@@ -161,10 +165,12 @@ def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
     if event["side"] == "client":
         chosen = _named(route) if route else "the Service's plain behaviour"
-        return f"route: {chosen}" + ("; denied by the server's access rules" if access else "")
+        return f"route: {chosen}" + ("; denied by the access rules of the server" if access else "")
     if not access["allowed"]:
         return "denied: no access rule allows it"
-    return f"allowed: {_named(access, 'rule')}" if access["object"] else "allowed: the workload is open"
+    return (
+        f"allowed: {_named(access, 'rule')}" if access["object"] else "allowed: no TrafficTarget selects the workload"
+    )
 
 
 def _named(found: Mapping[str, Any], key: str = "name") -> str:

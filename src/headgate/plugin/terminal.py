@@ -1,4 +1,4 @@
-"""Pictures in the terminal: boxes and arrows as 004 draws them (R105), and a list where they don't fit."""
+"""Draw a topology in the terminal: boxes and arrows as in 004 (R105), or a list when they don't fit."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,31 +12,31 @@ from headgate.plugin.errors import NotDrawable
 from headgate.plugin.graph import Edge, Graph, Link, Style, build_links
 from headgate.plugin.layout import layout_graph
 
-_DRAWABLE = 300  # lines; nobody follows more with the eye, and the time goes with their square
+_DRAWABLE = 300  # lines; a diagram with more is unreadable, and the layout time grows with their square
 _HORIZONTAL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
 _VERTICAL: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
-_REFUSED = "x"
+_DENIED = "x"
 _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> shares of a TrafficSplit"}
 
 
 class Drawing(NamedTuple):
-    """What to print. `needs` is how wide the picture would have been for which a list stands; 0 when it is the picture."""
+    """The text to print. When it is a list, `needs` is the width of the diagram in columns; else 0."""
 
     text: str
     needs: int = 0
 
 
 _Line = Sequence[tuple[str, Color]]
-"""Characters, each with its colour."""
+"""Characters, each with its color."""
 _Position = tuple[int, int]
-"""Column and line of a character."""
+"""Column and row of a character."""
 
 
 def _plain(text: str, color: Color = "") -> _Line:
     return [(character, color) for character in text]
 
 
-def _written(line: _Line, *, colors: bool) -> str:
+def _to_text(line: _Line, *, colors: bool) -> str:
     if not colors:
         return "".join(character for character, _ in line)
     runs = groupby(line, key=itemgetter(1))
@@ -44,18 +44,18 @@ def _written(line: _Line, *, colors: bool) -> str:
 
 
 def draw(graph: Graph, *, wide: bool = False, width: int | None = None, colors: bool = False) -> Drawing:
-    """Return a graph as a picture, or as a list when it is wider than `width` characters. `wide` writes numbers on edges."""
+    """Return a graph as a diagram, or as a list when it is wider than `width` columns. `wide` labels all edges."""
     links = list(build_links(graph))
-    grid = _picture(graph, links, wide=wide)
-    needs = max(map(len, grid), default=0)
-    listed = not grid or (width is not None and needs > width)
-    body = list(_outline(graph, links, wide=wide)) if listed else grid
-    lines = [*(_written(line, colors=colors) for line in body), *_notes(graph)]
+    diagram = _diagram(graph, links, wide=wide)
+    needs = max(map(len, diagram), default=0)
+    listed = not diagram or (width is not None and needs > width)
+    body = list(_outline(graph, links, wide=wide)) if listed else diagram
+    lines = [*(_to_text(line, colors=colors) for line in body), *_notes(graph)]
     return Drawing("".join(line + "\n" for line in lines), needs if listed else 0)
 
 
-def _picture(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
-    """Return the lines of a picture; none when there is nothing to draw, or no way to."""
+def _diagram(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
+    """Return the rows of a diagram; none without edges, with too many, or when the graph is not drawable."""
     if not 0 < len(links) <= _DRAWABLE:
         return []
     try:
@@ -96,7 +96,7 @@ def _horizontal(path: GridPath) -> _Characters:
 
 
 def _vertical(path: GridPath) -> _Characters:
-    """Yield upright pieces: where one crosses a level piece, that is interrupted (`-|-`); `+` is a corner."""
+    """Yield the vertical segments. They interrupt the horizontal ones that they cross: `-|-`."""
     for (ax, ay), (bx, by) in pairwise(path.points):
         if ax == bx:
             yield from (((ax, y), _VERTICAL[path.link.edge.style]) for y in range(min(ay, by), max(ay, by) + 1))
@@ -111,13 +111,13 @@ def _corners(path: GridPath) -> _Characters:
 
 
 def _ends(path: GridPath) -> _Characters:
-    """Yield a blank beside the boxes, and the heads."""
+    """Yield the blanks beside the boxes and the arrowheads."""
     yield from _end(path.points[0], path.points[1], path.link.back)
     yield from _end(path.points[-1], path.points[-2], path.link.edge)
 
 
 def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
-    """Yield one end of a wire; it has a head where an `edge` ends there."""
+    """Yield one end of a line, with an arrowhead if an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
         away = 1 if inner_x > x else -1
@@ -130,7 +130,7 @@ def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
 
 
 def _head(edge: Edge, usual: str) -> str:
-    return _REFUSED if edge.metrics.is_denied else usual
+    return _DENIED if edge.metrics.is_denied else usual
 
 
 def _box(box: GridBox) -> _Characters:
@@ -144,7 +144,7 @@ def _box(box: GridBox) -> _Characters:
 
 
 def _outline(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Line]:
-    """Yield a list of edges, by the node that they begin at."""
+    """Yield the list of edges, grouped by their first node."""
     for node in graph.connected:
         lines = list(_arrows(graph, [link for link in links if link.edge.source == node], wide=wide))
         yield from ([_plain(graph.name(node)), *lines] if lines else ())
@@ -161,11 +161,11 @@ def _arrows(graph: Graph, links: Sequence[Link], *, wide: bool) -> Iterator[_Lin
 
 
 def _notes(graph: Graph) -> Iterator[str]:
-    """Yield what stands beneath: signs that need a word, and what has no traffic."""
+    """Yield the lines below the diagram: the legend of its arrows, and the nodes without traffic."""
     styles = {edge.style for edge in graph.edges}
     signs = [text for style, text in _LEGEND.items() if style in styles]
     if any(edge.metrics.is_denied for edge in graph.edges):
-        signs.append(f"--{_REFUSED} refused by access rules")
+        signs.append(f"--{_DENIED} denied by access rules")
     if signs:
         yield ""
         yield "   ".join(signs)

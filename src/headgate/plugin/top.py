@@ -1,4 +1,4 @@
-"""`kubectl traffic top`: a TrafficMetricsList as a table, and nothing else (R103, R104)."""
+"""`kubectl traffic top`: a TrafficMetricsList as a table (R103, R104)."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ from headgate.plugin.table import (
 
 
 class ResourceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource and its numbers; of a TrafficSplit one of its backends."""
+    """A resource and its metrics; for a TrafficSplit, one of its backends."""
 
     namespace: str
     name: str
@@ -38,11 +38,11 @@ _ORDERS = {
     name: column for column in COLUMNS for name in (column.title.lower(), column.title.lower().removeprefix("latency_"))
 }
 SORT_NAMES = ("name", "namespace", *_ORDERS)
-"""The names of what lines can be sorted by."""
+"""The values of --sort-by."""
 
 
 def parse_rows(document: Document) -> list[ResourceRow]:
-    """Return what a list, or one resource, says. Raises HeadgateError when its numbers can't be read."""
+    """Return the rows of a list or a single resource. Raises HeadgateError when a metric can't be parsed."""
     return [_line(item) for item in items(document)]
 
 
@@ -53,23 +53,23 @@ def _line(item: Document) -> ResourceRow:
 
 
 def check_order(by: str) -> None:
-    """Find out early whether lines can be sorted `by`. Raises WrongUsage."""
+    """Check a value of --sort-by before the API is called. Raises WrongUsage."""
     if by and by not in SORT_NAMES:
-        raise WrongUsage(f"there is no column {by!r} to sort by; choose one of {', '.join(SORT_NAMES)}")
+        raise WrongUsage(f"--sort-by: there is no column {by!r}; write one of {', '.join(SORT_NAMES)}")
 
 
 def sort_rows(lines: Sequence[ResourceRow], by: str) -> list[ResourceRow]:
-    """Sort by a column: names as in the alphabet, the lowest success first, the most of everything else first."""
+    """Sort rows by a column: names alphabetically, the lowest success rate first, other values in descending order."""
     check_order(by)
     if not by:
         return list(lines)
     named = sorted(lines, key=lambda line: (line.name, line.namespace) if by == "name" else (line.namespace, line.name))
     column = _ORDERS.get(by)
-    return sorted(named, key=lambda line: column.order(line.metrics)) if column else named
+    return sorted(named, key=lambda line: column.sort_key(line.metrics)) if column else named
 
 
 def table(lines: Sequence[ResourceRow], *, wide: bool = False, namespaces: bool = False, colors: bool = False) -> str:
-    """Return the table. `namespaces` begins it with the NAMESPACE."""
+    """Return the table. `namespaces` adds the column NAMESPACE."""
     backends = any(line.backend for line in lines)
     columns = ((WEIGHT,) if backends else ()) + _columns([line.metrics for line in lines], wide=wide)
     names = ["NAMESPACE"] * namespaces + ["NAME"] + ["BACKEND"] * backends
@@ -83,10 +83,10 @@ def table(lines: Sequence[ResourceRow], *, wide: bool = False, namespaces: bool 
     return format_table([*names, *(column.title for column in columns)], rows, left=len(names), colors=colors)
 
 
-def _columns(several: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
-    """Return what shows: beyond the usual figures what there is any of, and MESHED where only some pods have a sidecar."""
+def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
+    """Return the columns. Optional ones show only with values, MESHED when only some pods have a sidecar."""
     if wide:
-        meshed = (MESHED,) if any(one.pods is not None for one in several) else ()
-        return (*WIDE, *nonzero_columns(several, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
-    has_gaps = 0 < sum(one.meshed for one in several) < sum(one.pods or 0 for one in several)
-    return (*NARROW, *nonzero_columns(several, DENIED), *((MESHED,) if has_gaps else ()))
+        meshed = (MESHED,) if any(one.pods is not None for one in values) else ()
+        return (*WIDE, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
+    has_gaps = 0 < sum(one.meshed for one in values) < sum(one.pods or 0 for one in values)
+    return (*NARROW, *nonzero_columns(values, DENIED), *((MESHED,) if has_gaps else ()))
