@@ -1,4 +1,4 @@
-"""Every request counts once, in the right series, whatever else happens: the real Envoy's reports against the truth."""
+"""Each request counts once, in the right series: the reports of a real Envoy, compared with the backends' counts."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ DEAD_PORT = 1
 
 @pytest.fixture
 def rig() -> Iterator[ReportingRig]:
-    """A new proxy that has counted nothing yet, and two backends."""
+    """Run a new proxy, without counts, and two backends."""
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         for name in ("one", "two"):
             rig.echo(name)
@@ -77,7 +77,7 @@ def sidecar() -> Iterator[ReportingSidecar]:
 
 
 def ready(rig: ReportingRig, *routes: Route, **more) -> None:
-    """Give the proxy routes and wait until it serves."""
+    """Push routes to the proxy and wait until it listens."""
     rig.apply(*routes, **more)
     until(lambda: listens(rig.address), "the listener")
 
@@ -90,11 +90,11 @@ def split(rig: ReportingRig, **weights: int) -> Route:
     return Route(split=Split(targets=tuple(share(rig, name, weight) for name, weight in weights.items())))
 
 
-# --- exactness
+# --- exact counts
 
 
-def test_requests_count_once_through_every_kind_of_change_under_load(rig):
-    """R86, R97: what the reports add up to is what the backends saw."""
+def test_each_request_counts_once_under_load_while_the_configuration_changes(rig):
+    """R86, R97: the sum of the reports is the sum of the backends' counts."""
     ready(rig, split(rig, one=9, two=1))
     flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     third = rig.echo("three")
@@ -118,14 +118,14 @@ def test_requests_count_once_through_every_kind_of_change_under_load(rig):
     assert rig.reports.counts(REQUESTS, "backend") == Counter(by_backend)
 
 
-def test_an_address_that_another_pod_takes_over_counts_for_that_pod(rig):
-    """And the change of its name costs no request."""
+def test_requests_to_an_address_count_for_the_pod_that_has_it(rig):
+    """No request fails when another pod takes over the address."""
     ready(rig, rig.route("one"))
     mesh, port = rig.apply(rig.route("one")), rig.echoes["one"].port
     flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     for pod in ("default/first", "default/second"):
-        place = Endpoint(address=ADDRESS, port=port, workload=pod)
-        rig.push(structs.replace(mesh, endpoints=(Endpoints(ref=rig.ref("one"), ready=(place,)),)))
+        endpoint = Endpoint(address=ADDRESS, port=port, workload=pod)
+        rig.push(structs.replace(mesh, endpoints=(Endpoints(ref=rig.ref("one"), ready=(endpoint,)),)))
         until(lambda pod=pod: rig.reports.total(REQUESTS, pod=f"{pod}:{port} "), f"requests to {pod}")
     answered = flow.stop()
     assert answered == {"one": flow.sent}
@@ -135,7 +135,7 @@ def test_an_address_that_another_pod_takes_over_counts_for_that_pod(rig):
     rig.reports.wait_for(REQUESTS, before + Counter({f"default/second:{port} ": 10}), "pod")
 
 
-def test_counts_outlive_the_listener_that_counted(rig):
+def test_counts_survive_the_removal_of_their_listener(rig):
     ready(rig, rig.route("one"))
     rig.load(20)
     rig.reports.wait_for(REQUESTS, {"default/one": 20}, "backend")
@@ -146,22 +146,22 @@ def test_counts_outlive_the_listener_that_counted(rig):
     rig.reports.wait_for(REQUESTS, {"default/one": 25}, "backend")
 
 
-def test_nothing_is_lost_while_nobody_listens(rig):
+def test_no_count_is_lost_while_the_receiver_rejects_reports(rig):
     ready(rig, rig.route("one"))
     rig.load(10)
     rig.reports.wait_for(REQUESTS, {"default/one": 10}, "backend")
     rig.reports.rejecting = True
     rig.load(7)
     mark = rig.reports.rejected
-    until(lambda: rig.reports.rejected >= mark + 3, "reports that nobody takes")
+    until(lambda: rig.reports.rejected >= mark + 3, "rejected reports")
     rig.reports.rejecting = False
     rig.reports.wait_for(REQUESTS, {"default/one": 17}, "backend")
 
 
-# --- what counts as what
+# --- which series a request counts in
 
 
-def test_answers_count_by_their_code(rig):
+def test_responses_count_by_status_code(rig):
     ready(rig, rig.route("one"))
     for status, times in (("200 OK", 3), ("404 Not Found", 2), ("500 Broken", 1)):
         rig.echo("one").status = status
@@ -170,24 +170,24 @@ def test_answers_count_by_their_code(rig):
     rig.reports.wait_for(LATENCY, {"default/one": 6}, "backend")
 
 
-def test_a_request_that_is_tried_again_counts_once(rig):
+def test_a_retried_request_counts_once(rig):
     dead = Echo(rig.network, "dead")
     dead.close()
-    until(lambda: not listens(Address(ADDRESS, dead.port)), "nobody listens")
+    until(lambda: not listens(Address(ADDRESS, dead.port)), "the port does not listen")
     ready(rig, rig.route("one"), services={"one": [dead, rig.echoes["one"]]})
     assert rig.load(10) == {"one": 10}
     rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 10}, "backend", "code")
 
 
-def test_what_never_reached_a_server_is_a_failure_of_the_service(rig):
-    ready(rig, rig.route("nobody"))
+def test_a_request_that_reached_no_server_counts_for_the_service(rig):
+    ready(rig, rig.route("without-endpoints"))
     assert rig.load(4) == {"503": 4}
-    place = f"outbound/default/web/{rig.address.port}"
-    rig.reports.wait_for(REQUESTS, {(place, "503UH", "", ""): 4}, "cluster", "code", "pod", "backend")
+    cluster = f"outbound/default/web/{rig.address.port}"
+    rig.reports.wait_for(REQUESTS, {(cluster, "503UH", "", ""): 4}, "cluster", "code", "pod", "backend")
 
 
-def test_a_share_that_must_fail_is_of_the_service_too(rig):
-    """D11: half of the requests are answered with 500, by no cluster at all."""
+def test_a_failing_share_of_a_split_counts_for_the_service(rig):
+    """D11: the proxy answers half of the requests with 500, without a cluster."""
     broken = Split(targets=(share(rig, "one", 1),), broken=(Broken(weight=1, status=500, reason="why"),))
     ready(rig, Route(split=broken))
     answered = rig.load(40)
@@ -197,7 +197,7 @@ def test_a_share_that_must_fail_is_of_the_service_too(rig):
     assert {backend for _, backend in found} == {"", "default/one"}
 
 
-def test_an_answer_of_the_mesh_itself_is_of_the_service(rig):
+def test_a_redirect_counts_for_the_service(rig):
     redirect = Route(split=Split(targets=()), redirect=Redirect(status=302, scheme="https"))
     ready(rig, redirect)
     assert rig.load(3) == {"302": 3}
@@ -207,7 +207,7 @@ def test_an_answer_of_the_mesh_itself_is_of_the_service(rig):
     }
 
 
-def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
+def test_a_disconnect_of_the_client_counts_apart_from_one_of_the_server(rig):
     ready(rig, rig.route("one"))
     rig.echo("one").hangs = True
     for _ in range(3):
@@ -215,25 +215,25 @@ def test_a_client_that_goes_away_is_told_from_a_server_that_breaks_off(rig):
             client.sendall(b"GET /left HTTP/1.1\r\nhost: web\r\n\r\n")
             until(lambda: rig.take_requests("one"), "the server has the request")
     rig.reports.wait_for(REQUESTS, {"0DC": 3}, "code")
-    short = listening(rig, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
+    short = server_that_answers(rig, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhello")
     rig.apply(rig.route("short"), services={"short": [short]})
     for _ in range(2):
         assert rig.ask().body == "IncompleteReadError"
     rig.reports.wait_for(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
     assert parse_code("200UPE").complete_status == 0
-    rig.reports.wait_for(LATENCY, {}, "backend")  # nobody got a whole response
+    rig.reports.wait_for(LATENCY, {}, "backend")  # no response was complete
 
 
 class Backend(NamedTuple):
-    """A port that something listens on."""
+    """A server of `server_that_answers`."""
 
     port: int
 
 
-def listening(rig: ReportingRig, answer: bytes, *, after: bytes = b"\r\n\r\n") -> Backend:
-    """Start a server that says something when it has been asked, and hangs up."""
+def server_that_answers(rig: ReportingRig, answer: bytes, *, after: bytes = b"\r\n\r\n") -> Backend:
+    """Start a server that reads until `after`, sends `answer` and closes the connection."""
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await reader.readuntil(after)
             writer.write(answer)
@@ -241,14 +241,14 @@ def listening(rig: ReportingRig, answer: bytes, *, after: bytes = b"\r\n\r\n") -
         writer.close()
 
     async def start() -> Backend:
-        server = await asyncio.start_server(say, ADDRESS, 0)
+        server = await asyncio.start_server(respond, ADDRESS, 0)
         rig.network.opened.add(server)
         return Backend(server.sockets[0].getsockname()[1])
 
     return rig.network.run(start())
 
 
-def test_the_status_of_grpc_counts_beside_the_code(rig):
+def test_grpc_responses_count_by_grpc_status_too(rig):
     ready(rig, rig.route("one"))
     for status, times in ((0, 2), (5, 1), (14, 3)):
         rig.echo("one").status = f"200 OK\r\ncontent-type: application/grpc\r\ngrpc-status: {status}"
@@ -261,8 +261,8 @@ def test_the_status_of_grpc_counts_beside_the_code(rig):
     )
 
 
-def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
-    """R89: counts that add up need the same bounds everywhere."""
+def test_latencies_are_reported_in_the_buckets_of_headgate(rig):
+    """R89: all proxies use the same bounds, so that their counts can be added."""
     ready(rig, rig.route("one"))
     rig.load(30)
     rig.reports.wait_for(LATENCY, {"default/one": 30}, "backend")
@@ -278,8 +278,8 @@ def test_latencies_come_in_the_buckets_that_everybody_adds_up(rig):
     assert sum(point.bucket_counts) == 30
 
 
-def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
-    """R89: whoever counts latencies without Envoy puts each where Envoy does."""
+def test_a_latency_that_equals_a_bound_is_in_the_bucket_above(rig, monkeypatch):
+    """R89: `bucket_of` returns the bucket that Envoy chooses."""
     monkeypatch.setattr(traffic_stats, "_WHOLE", "%REQ(TOOK)%")
     ready(rig, rig.route("one"))
     latencies = [bound + more for bound in BOUNDS_US for more in (-1, 0)]
@@ -291,12 +291,12 @@ def test_a_latency_that_equals_a_bound_is_above_it(rig, monkeypatch):
     assert packed_counters.by_index(counts, packed_counters.WIDE) == Counter(map(bucket_of, latencies))
 
 
-def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
-    """D22: they are nobody's successes and failures, and the application sees no difference."""
+def test_mirrored_requests_count_apart_and_for_the_pod_that_received_them(rig):
+    """D22: they are no successes or failures of a Service."""
     mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
     pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
     ready(rig, rig.route("one", mirrors=(mirror,)))
-    rig.push(named(rig, mirror, pod))
+    rig.push(mesh_with_mirror(rig, mirror, pod))
     rig.load(10)
     rig.reports.wait_for(COPIES, {f"default/two-1:{pod.port} ": 10}, "envoy.endpoint_hostname")
     rig.echo("two").status = "500 Broken"
@@ -305,7 +305,7 @@ def test_copies_count_apart_and_for_the_pod_that_got_them(rig):
     rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 13}, "backend", "code")
 
 
-def named(rig: ReportingRig, mirror: Mirror, pod: Endpoint) -> Mesh:
+def mesh_with_mirror(rig: ReportingRig, mirror: Mirror, pod: Endpoint) -> Mesh:
     ref = PortRef("default/web", rig.address.port)
     one = Endpoint(address=ADDRESS, port=rig.echoes["one"].port)
     return Mesh(
@@ -320,7 +320,7 @@ def named(rig: ReportingRig, mirror: Mirror, pod: Endpoint) -> Mesh:
 
 
 def database(rig: ReportingRig, *ports: int, proxy_port: int = 0) -> Address:
-    """Let the Service `default/web` carry connections to pods on these ports; return where the proxy takes them."""
+    """Push the TCP Service `default/web` with pods on these ports; return the address that the proxy listens on."""
     ref = PortRef("default/web", rig.address.port)
     pods = tuple(
         Endpoint(address=ADDRESS, port=port, workload=f"default/db-{number}") for number, port in enumerate(ports)
@@ -341,8 +341,8 @@ def database(rig: ReportingRig, *ports: int, proxy_port: int = 0) -> Address:
     return address
 
 
-def talk(address: Address, said: bytes = b"hello\n", *, connect: str = "") -> bytes:
-    """Say something over a new connection, in a tunnel when its target is given; return all that is answered."""
+def exchange(address: Address, data: bytes = b"hello\n", *, connect: str = "") -> bytes:
+    """Send bytes over a new connection, through a CONNECT tunnel if its target is given; return the whole answer."""
     with socket.create_connection(address) as client:
         if connect:
             client.sendall(f"CONNECT {connect} HTTP/1.1\r\nhost: {connect}\r\n\r\n".encode())
@@ -351,116 +351,118 @@ def talk(address: Address, said: bytes = b"hello\n", *, connect: str = "") -> by
                 head += client.recv(1)
             if b" 200 " not in head:
                 return head.split()[1]
-        client.sendall(said)
+        client.sendall(data)
         with contextlib.suppress(ConnectionError):
             return b"".join(iter(lambda: client.recv(4096), b""))
     return b""
 
 
-def test_connections_count_when_they_reach_a_server_and_their_bytes_when_they_end(rig):
-    server = listening(rig, b"welcome\n", after=b"\n")
+def test_a_connection_counts_when_it_is_open_and_its_bytes_when_it_ends(rig):
+    server = server_that_answers(rig, b"welcome\n", after=b"\n")
     address, pod = database(rig, server.port), f"default/db-0:{server.port} "
     with socket.create_connection(address) as client:
         client.sendall(b"no end of line")
         rig.reports.wait_for(CONNECTIONS, {pod: 1}, "pod")
     for _ in range(4):
-        assert talk(address) == b"welcome\n"
+        assert exchange(address) == b"welcome\n"
     rig.reports.wait_for(CONNECTIONS, {pod: 5}, "pod")
     rig.reports.wait_for(SENT, {pod: len(b"no end of line") + 4 * len(b"hello\n")}, "pod")
     rig.reports.wait_for(RECEIVED, {pod: 4 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(FAILED)
 
 
-def test_a_connection_that_reached_another_pod_has_not_failed(rig):
-    server = listening(rig, b"welcome\n", after=b"\n")
+def test_a_connection_that_a_retry_brought_to_another_pod_counts_once(rig):
+    server = server_that_answers(rig, b"welcome\n", after=b"\n")
     address = database(rig, DEAD_PORT, server.port)
     for _ in range(6):
-        assert talk(address) == b"welcome\n"
+        assert exchange(address) == b"welcome\n"
     rig.reports.wait_for(CONNECTIONS, {f"default/db-1:{server.port} ": 6}, "pod")
     assert not rig.reports.total(FAILED)
 
 
 @pytest.mark.parametrize(("ports", "pod"), [((DEAD_PORT,), f"default/db-0:{DEAD_PORT} "), ((), "")])
-def test_a_connection_that_reached_nobody_has_failed(rig, ports, pod):
+def test_a_connection_that_reached_no_pod_counts_as_failed(rig, ports, pod):
     address = database(rig, *ports)
-    assert [talk(address) for _ in range(3)] == [b""] * 3
+    assert [exchange(address) for _ in range(3)] == [b""] * 3
     rig.reports.wait_for(FAILED, {(f"outbound/default/web/{address.port}", pod): 3}, "cluster", "pod")
     assert not rig.reports.total(CONNECTIONS)
 
 
-def test_what_is_in_a_tunnel_is_a_connection_and_no_request(rig):
+def test_a_connect_tunnel_counts_as_a_connection_not_as_a_request(rig):
     proxy_port = rig.free().port
-    server = listening(rig, b"welcome\n", after=b"\n")
+    server = server_that_answers(rig, b"welcome\n", after=b"\n")
     address, pod = database(rig, server.port, proxy_port=proxy_port), f"default/db-0:{server.port} "
     target = f"web.default:{rig.address.port}"
     for _ in range(3):
-        assert talk(address, connect=target) == b"welcome\n"
+        assert exchange(address, connect=target) == b"welcome\n"
     rig.reports.wait_for(CONNECTIONS, {pod: 3}, "pod")
     rig.reports.wait_for(SENT, {pod: 3 * len(b"hello\n")}, "pod")
     rig.reports.wait_for(RECEIVED, {pod: 3 * len(b"welcome\n")}, "pod")
     assert not rig.reports.total(REQUESTS)
     database(rig, proxy_port=proxy_port)
-    assert talk(address, connect=target) == b"503"
+    assert exchange(address, connect=target) == b"503"
     rig.reports.wait_for(FAILED, {f"outbound/default/web/{rig.address.port}": 1}, "cluster")
-    assert talk(address, connect="nobody.default:1") == b"404"
-    rig.reports.wait_for(FAILED, {f"outbound/default/web/{rig.address.port}": 1, "": 1}, "cluster")  # of no Service
+    assert exchange(address, connect="unknown.default:1") == b"404"
+    rig.reports.wait_for(
+        FAILED, {f"outbound/default/web/{rig.address.port}": 1, "": 1}, "cluster"
+    )  # an unknown host belongs to no Service
 
 
-# --- a server's side
+# --- the inbound side of a sidecar
 
 
-def test_a_sidecar_counts_only_who_comes_in_plaintext(sidecar):
-    """Whoever comes by mutual TLS has a proxy of his own, which has counted already."""
+def test_a_sidecar_counts_inbound_requests_in_plaintext_only(sidecar):
+    """A client by mutual TLS has its own proxy, which counts its requests."""
     port = sidecar.port(sidecar.echoes["app"].port)
     sidecar.serve(port)
     sidecar.wait_for(port)
-    stranger = sidecar.caller(port)
-    friend = sidecar.caller(port, CLIENT)
-    assert [stranger.get("/", x_forwarded_for="10.1.2.3").status for _ in range(3)] == [200] * 3
-    assert [friend.get().status for _ in range(5)] == [200] * 5
+    plain = sidecar.caller(port)
+    meshed = sidecar.caller(port, CLIENT)
+    assert [plain.get("/", x_forwarded_for="10.1.2.3").status for _ in range(3)] == [200] * 3
+    assert [meshed.get().status for _ in range(5)] == [200] * 5
     sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "200-"): 3}, "port", "source", "code")
     sidecar.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
 
 
-def test_a_sidecar_counts_connections_of_strangers_and_those_that_failed(sidecar):
-    server = listening(sidecar, b"welcome\n", after=b"\n")
+def test_a_sidecar_counts_inbound_plaintext_connections_and_failed_ones(sidecar):
+    server = server_that_answers(sidecar, b"welcome\n", after=b"\n")
     port = sidecar.port(server.port, Protocol.TCP)
     sidecar.serve(port)
     sidecar.wait_for(port)
     address = Address(ADDRESS, port.port)
-    assert talk(address) == b"welcome\n"
+    assert exchange(address) == b"welcome\n"
     sidecar.reports.wait_for(CONNECTIONS, {(str(port.port), ADDRESS): 1}, "port", "source")
     sidecar.reports.wait_for(RECEIVED, {ADDRESS: len(b"welcome\n")}, "source")
     dead = sidecar.port(DEAD_PORT, Protocol.TCP)
     sidecar.serve(dead)
     sidecar.wait_for(dead)
-    assert talk(Address(ADDRESS, dead.port)) == b""
+    assert exchange(Address(ADDRESS, dead.port)) == b""
     sidecar.reports.wait_for(FAILED, {str(dead.port): 1}, "port")
 
 
-# --- what access rules refuse
+# --- requests and connections that access rules deny
 
 BOOKS = RequestRule(name="books/look", match=Match(path=RequestPath(kind="exact", value="/books")))
 ORIGIN = Key("access.smi-spec.io", "TrafficTarget", "default", "target")
 
 
 def only(*sources: str) -> Access:
-    """Only these identities may read /books, and connect."""
+    """Return access that allows these identities to request /books and to connect."""
     grant = Grant(origin=ORIGIN, sources=sources, requests=(BOOKS,), connections=(ConnectionRule(name="all"),))
     return Access(closed=True, grants=(grant,))
 
 
-def test_a_clients_proxy_counts_apart_what_the_servers_proxy_marks_as_refused(rig):
-    """R68. Of a server without a sidecar, which may send any mark, one character is kept."""
+def test_the_clients_proxy_counts_responses_apart_that_are_marked_as_denied(rig):
+    """R68. A server without a sidecar may send any mark: the proxy reports its first character only."""
     ready(rig, rig.route("one"))
-    for marked in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
-        rig.echo("one").status = f"403 Forbidden{marked}"
+    for mark in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
+        rig.echo("one").status = f"403 Forbidden{mark}"
         rig.load(2)
     rig.reports.wait_for(REQUESTS, {"403-": 2, "403-t": 2, "403-a": 2}, "code")
 
 
-def test_only_the_proxy_marks_refusals_and_no_other_403(sidecar):
-    """R68, R70: not the application, and not an upgrade that the proxy does not know."""
+def test_the_sidecar_marks_only_the_403_of_its_access_rules_as_denied(sidecar):
+    """R68, R70: it removes the application's mark, and sets none for an unknown upgrade."""
     app = sidecar.echo("app")
     app.status = "403 Forbidden\r\nx-headgate-denied: true\r\nx-headgate-unreached: true"
     port = sidecar.port(app.port)
@@ -475,45 +477,45 @@ def test_only_the_proxy_marks_refusals_and_no_other_403(sidecar):
     refused = sidecar.caller(port, OTHER).get("/books")
     assert (refused.status, refused.headers.get("x-headgate-denied")) == (403, "true")
     assert CLIENT not in refused.body
-    unknown = sidecar.caller(port, CLIENT).get("/books", connection="upgrade", upgrade="unheard-of")
+    unknown = sidecar.caller(port, CLIENT).get("/books", connection="upgrade", upgrade="unknown")
     assert (unknown.status, unknown.headers.get("x-headgate-denied")) == (403, None)
     over_grpc = sidecar.caller(port, OTHER).get("/books", content_type="application/grpc")
     assert (over_grpc.headers.get("grpc-status"), over_grpc.headers.get("x-headgate-denied")) == ("7", "true")
 
 
-def test_a_sidecar_counts_the_requests_in_plaintext_that_it_refused(sidecar):
+def test_a_sidecar_counts_the_plaintext_requests_that_it_denied(sidecar):
     port = sidecar.port(sidecar.echoes["app"].port)
     sidecar.serve(port, access=only(CLIENT))
     sidecar.wait_for(port)
-    stranger = sidecar.caller(port)
-    assert [stranger.get("/books").status for _ in range(3)] == [403] * 3
+    plain = sidecar.caller(port)
+    assert [plain.get("/books").status for _ in range(3)] == [403] * 3
     sidecar.reports.wait_for(REQUESTS, {(str(port.port), ADDRESS, "403-t"): 3}, "port", "source", "code")
 
 
-def test_a_sidecar_counts_refused_connections_by_the_identity_that_the_caller_proved(sidecar):
-    """R68, R69: in plaintext there is none. A certificate of another authority proves nothing, and is not counted."""
-    port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
+def test_a_sidecar_counts_denied_connections_by_the_callers_identity(sidecar):
+    """R68, R69: plaintext has no identity. A failed handshake, here by a foreign certificate, is not counted."""
+    port = sidecar.port(server_that_answers(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
     sidecar.serve(port, access=only(CLIENT))
     sidecar.wait_for(port)
     foreign = Authority("another").issue(OTHER)
     tls = [sidecar.client_tls(one, [MESH_ALPN]) for one in (CLIENT, OTHER, OTHER, foreign)]
-    assert [said(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
-    assert talk(Address(ADDRESS, port.port)) == b""
-    place = str(port.port), ADDRESS
-    sidecar.reports.wait_for(DENIED, {(*place, OTHER): 2, (*place, ""): 1}, "port", "source", "identity")
+    assert [answer_by_tls(sidecar, port, one) for one in tls] == [b"welcome\n", b"", b"", b""]
+    assert exchange(Address(ADDRESS, port.port)) == b""
+    key = str(port.port), ADDRESS
+    sidecar.reports.wait_for(DENIED, {(*key, OTHER): 2, (*key, ""): 1}, "port", "source", "identity")
     assert not sidecar.reports.total(FAILED)
 
 
-def test_a_sidecar_whose_rules_allow_no_caller_counts_every_connection_as_refused(sidecar):
-    port = sidecar.port(listening(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
+def test_a_sidecar_that_allows_no_caller_counts_every_connection_as_denied(sidecar):
+    port = sidecar.port(server_that_answers(sidecar, b"welcome\n", after=b"\n").port, Protocol.TCP)
     sidecar.serve(port, access=Access(closed=True))
     sidecar.wait_for(port)
-    assert [said(sidecar, port, sidecar.client_tls(CLIENT, [MESH_ALPN])) for _ in range(2)] == [b"", b""]
+    assert [answer_by_tls(sidecar, port, sidecar.client_tls(CLIENT, [MESH_ALPN])) for _ in range(2)] == [b"", b""]
     sidecar.reports.wait_for(DENIED, {CLIENT: 2}, "identity")
 
 
-def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
-    """Return what a port that is not HTTP answers a client of the mesh."""
+def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
+    """Connect to a TCP port by TLS and send a line; return the answer."""
     with contextlib.suppress(OSError), socket.create_connection(Address(ADDRESS, port.port)) as plain:
         name = server_name(port.protocols[0].services[0], DOMAIN)
         with tls.wrap_socket(plain, server_hostname=name) as client:
@@ -525,7 +527,7 @@ def said(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> b
 # --- limits
 
 
-def test_what_does_not_fit_is_said(monkeypatch):
+def test_the_proxy_counts_the_histograms_that_exceed_the_limit(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")
@@ -534,17 +536,17 @@ def test_what_does_not_fit_is_said(monkeypatch):
             rig.echo("one").status = status
             rig.load(5)
         rig.reports.wait_for(REQUESTS, {"200-": 5, "201-": 5}, "code")
-        until(lambda: rig.reports.total("server.stats_overflow.histogram") == 10, "what was cut")
+        until(lambda: rig.reports.total("server.stats_overflow.histogram") == 10, "the overflow counter")
 
 
-def test_a_series_that_nobody_uses_is_left_out_then_dropped_and_begins_anew():
-    """What a receiver must know: after as many reports without a series as there are between two sweeps, it is gone."""
+def test_an_unused_series_is_evicted_and_starts_again_at_zero():
+    """The receiver must notice it: the counts before the eviction are not in the new value."""
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root), sweep_s=0.5) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))
         rig.load(5)
         rig.reports.next(lambda report: any(name == REQUESTS for name, _ in report.values))
-        for _ in range(12):  # a proxy without traffic says that it lives
+        for _ in range(12):  # a proxy without traffic sends reports too
             rig.reports.next()
         assert not rig.reports.total(REQUESTS)
         rig.load(1)

@@ -1,4 +1,4 @@
-"""What headgate says of traffic is what the clients counted, whatever happens in between (R83 to R97)."""
+"""The metrics API has the same counts as the clients, also after restarts and rollouts (R83 to R97)."""
 
 import contextlib
 import json
@@ -37,13 +37,13 @@ def deployment(name: str, program: str, replicas: int, **environment: str) -> st
     pod = {"containers": [container], "terminationGracePeriodSeconds": 10}
     template = {"metadata": {"labels": {"app": name}}, "spec": pod}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
-    if program == "caller.py":  # two of them would both do what one is told
+    if program == "caller.py":  # two pods would both send the same plan
         spec["strategy"] = {"type": "Recreate"}
     return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
 
 
 class Shop:
-    """Two clients and three Services, one of them of two pods; `truth` is what the clients saw, by client and server."""
+    """Two clients and several Services; `truth` has the clients' counts by client, server and outcome."""
 
     def __init__(self, world: World, root: Path) -> None:
         self.world = world
@@ -52,23 +52,26 @@ class Shop:
         self._number = Counter[str]()
 
     def send(self, plan: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """Let each client send requests, by server and path; return how long each took. All must be answered as asked."""
+        """Let each client send a plan, the number of requests by `server/status/delay`; return the seconds of each request.
+
+        Asserts that each answer has the planned status.
+        """
         done = {}
         for client, paths in plan.items():
-            place = self._root / client / str(self._number[client])
+            plan_file = self._root / client / str(self._number[client])
             self._number[client] += 1
             wanted = {f"http://{path.replace('/', ':8080/', 1)}": number for path, number in paths.items()}
-            place.with_suffix(".new").write_text(json.dumps(wanted))
-            place.with_suffix(".new").rename(place.with_suffix(".json"))
-            done[client] = place.with_suffix(".done")
+            plan_file.with_suffix(".new").write_text(json.dumps(wanted))
+            plan_file.with_suffix(".new").rename(plan_file.with_suffix(".json"))
+            done[client] = plan_file.with_suffix(".done")
         seconds = {}
         for client, path in done.items():
             until(path.exists, f"the requests of {client}", 90)
             found = json.loads(path.read_text())
             for text, number in found["answers"].items():
                 url, status = text.split()
-                host, told, _ = url.removeprefix("http://").split("/")
-                assert status == told, found["answers"]
+                host, planned, _ = url.removeprefix("http://").split("/")
+                assert status == planned, found["answers"]
                 outcome = "failure_count" if int(status) >= 500 else "success_count"
                 self.truth[client, host.partition(":")[0], outcome] += number
             seconds[client] = {
@@ -80,7 +83,7 @@ class Shop:
         return self.world.api.call("GET", f"{API}{path}?t={window}")
 
     def counted(self) -> Counter[tuple[str, str, str]]:
-        """Return what headgate says, in the form of `truth`."""
+        """Return the counts of the metrics API in the form of `truth`."""
         found: Counter[tuple[str, str, str]] = Counter()
         for client in CLIENTS:
             for edge in self.ask(f"/namespaces/default/deployments/{client}/edges")["items"]:
@@ -92,17 +95,17 @@ class Shop:
         return found
 
     def wait_for_agreement(self) -> None:
-        """Wait until headgate says what the clients counted; they count faster than proxies report."""
+        """Wait until the metrics API has the clients' counts; reports of proxies arrive after a delay."""
 
         def same() -> bool:
             found = self.counted()
             assert found == self.truth, f"too many: {found - self.truth}, too few: {self.truth - found}"
             return True
 
-        until(same, "the truth")
+        until(same, "the clients' counts")
 
     def pids(self, app: str) -> Mapping[str, int]:
-        """Return the sidecars of a Deployment's pods."""
+        """Return the process IDs of the sidecars of a Deployment's pods."""
         uids = {pod["metadata"]["uid"] for pod in self.pods(app)}
         return {name: pid for name, pid in self.world.sidecars().items() if name.rpartition("_")[2] in uids}
 
@@ -111,7 +114,7 @@ class Shop:
 
 
 def metrics(item: Any) -> Mapping[str, float]:
-    """Return the numbers of a TrafficMetrics; latencies in seconds."""
+    """Return the values of a TrafficMetrics by name; latencies in seconds."""
     found = {}
     for metric in item["metrics"]:
         digits = metric["value"].rstrip("mu")
@@ -144,16 +147,18 @@ PLAN = {
 }
 
 
-def test_every_request_counts_once_between_the_pods_that_sent_and_answered_it(shop: Shop) -> None:
-    """R86, R89, R97: a Deployment has what its pods have, and both ends of an edge say the same."""
+def test_each_request_counts_once_on_the_edge_between_client_and_server(shop: Shop) -> None:
+    """R86, R89, R97: a Deployment has the sum of its pods' counts, and both ends of an edge have the same counts."""
     shop.send(PLAN)
     shop.wait_for_agreement()
     received: Counter[tuple[str, str]] = Counter()
-    for (_, server, what), number in shop.truth.items():
-        received[server, what] += number
+    for (_, server, outcome), number in shop.truth.items():
+        received[server, outcome] += number
     for server in ("books", "bank", "mail"):
         found = metrics(shop.ask(f"/namespaces/default/deployments/{server}"))
-        assert {what: found[what] for what in OUTCOMES} == {what: received[server, what] for what in OUTCOMES}
+        assert {outcome: found[outcome] for outcome in OUTCOMES} == {
+            outcome: received[server, outcome] for outcome in OUTCOMES
+        }
     for client in CLIENTS:
         (pod,) = shop.pods(client)
         sent = edges(shop, pod, "to")
@@ -167,13 +172,13 @@ def name_of(pod: Any) -> str:
 
 
 def edges(shop: Shop, pod: Any, direction: str) -> Mapping[str, Mapping[str, float]]:
-    """Return the metrics of a pod's edges by the other pod."""
+    """Return the metrics of a pod's edges in a direction, by peer."""
     items = shop.ask(f"/namespaces/default/pods/{name_of(pod)}/edges")["items"]
     return {item["edge"]["resource"]["name"]: metrics(item) for item in items if item["edge"]["direction"] == direction}
 
 
-def test_who_has_no_proxy_is_seen_where_he_arrives(shop: Shop) -> None:
-    """R96: by his address, and by nobody twice."""
+def test_a_client_without_a_proxy_counts_at_the_server_by_its_address(shop: Shop) -> None:
+    """R96: once."""
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
     for status in (200, 503, 200):
@@ -184,7 +189,7 @@ def test_who_has_no_proxy_is_seen_where_he_arrives(shop: Shop) -> None:
     def gained() -> Mapping[str, Mapping[str, float]]:
         found = edges(shop, pod, "from")
         return {
-            name: {what: found[name][what] - before.get(name, none)[what] for what in OUTCOMES}
+            name: {outcome: found[name][outcome] - before.get(name, none)[outcome] for outcome in OUTCOMES}
             for name in found
             if found[name] != before.get(name)
         }
@@ -192,20 +197,20 @@ def test_who_has_no_proxy_is_seen_where_he_arrives(shop: Shop) -> None:
     until(lambda: gained() == {"127.0.0.1": {"success_count": 2, "failure_count": 1}}, "two successes, one failure")
 
 
-def test_without_mutual_tls_a_request_counts_once_too(tmp_path: Path) -> None:
-    """Both proxies see it in plaintext then; the caller's counts."""
+def test_each_request_counts_once_without_mutual_tls(tmp_path: Path) -> None:
+    """Both proxies see the request in plaintext; only the caller's proxy counts it."""
     with shop_in(tmp_path, "--mtls", "off") as shop:
         shop.send(PLAN)
         shop.wait_for_agreement()
         received = [metrics(shop.ask(f"/namespaces/default/deployments/{server}")) for server in SERVERS]
-        for what in OUTCOMES:
-            assert sum(found[what] for found in received) == sum(
-                n for (*_, told), n in shop.truth.items() if told == what
+        for outcome in OUTCOMES:
+            assert sum(found[outcome] for found in received) == sum(
+                n for (*_, counted), n in shop.truth.items() if counted == outcome
             )
 
 
-def test_percentiles_are_between_what_the_server_took_and_what_the_client_waited(shop: Shop) -> None:
-    """R84: the two are the same, but on a busy machine, where the client waits longer than its proxy."""
+def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: Shop) -> None:
+    """R84: on a busy machine the client's time is longer than its proxy's."""
     plan = {870: 55, 2020: 38, 4220: 7}
     seconds = shop.send({"thief": {f"slow/200/{wait}": number for wait, number in plan.items()}})["thief"]
     shop.wait_for_agreement()
@@ -214,11 +219,11 @@ def test_percentiles_are_between_what_the_server_took_and_what_the_client_waited
     waited = sorted(second for several in seconds.values() for second in several)
     assert found["success_count"] == len(took) == len(waited) == 100
     for name, share in PERCENTILES.items():
-        place = math.ceil(share * 100) - 1
-        assert took[place] * 0.95 <= found[name] <= waited[place] * 1.05  # what stands for a bucket is 5 % off at most
+        rank = math.ceil(share * 100) - 1
+        assert took[rank] * 0.95 <= found[name] <= waited[rank] * 1.05  # a bucket's value differs by 5 % at most
 
 
-def test_a_headgate_that_is_killed_and_started_again_has_missed_nothing(shop: Shop) -> None:
+def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
     shop.send(PLAN)
     shop.world.kill()
     shop.send(PLAN)
@@ -230,8 +235,8 @@ def test_a_headgate_that_is_killed_and_started_again_has_missed_nothing(shop: Sh
     shop.wait_for_agreement()
 
 
-def test_pods_that_are_replaced_have_reported_everything_before(shop: Shop) -> None:
-    """Clients and servers: their proxies end after their last report."""
+def test_replaced_pods_have_reported_all_requests(shop: Shop) -> None:
+    """Of clients and servers: each proxy sends a last report before it ends."""
     for app in ("books", *CLIENTS):
         shop.send(PLAN)
         shop.world.kubectl("rollout", "restart", f"deployment/{app}")
@@ -240,21 +245,21 @@ def test_pods_that_are_replaced_have_reported_everything_before(shop: Shop) -> N
     shop.wait_for_agreement()
 
 
-def test_a_proxy_that_is_killed_takes_with_it_what_it_had_not_reported_and_no_more(shop: Shop) -> None:
-    """What was reported stays, and what comes after counts; between the two are two seconds at most."""
+def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: Shop) -> None:
+    """Reported counts stay, and the new proxy's requests count. At most two seconds of requests are unreported."""
     shop.send(PLAN)
     shop.wait_for_agreement()
     ((name, pid),) = shop.pids("buyer").items()
     os.kill(pid, signal.SIGKILL)
-    until(lambda: shop.pids("buyer").get(name, pid) != pid, "another sidecar")
+    until(lambda: shop.pids("buyer").get(name, pid) != pid, "a new sidecar")
     (pod,) = shop.pods("buyer")
     shop.world.kubectl("wait", "--for=condition=Ready", f"pod/{pod['metadata']['name']}", "--timeout=60s")
     shop.send(PLAN)
     shop.wait_for_agreement()
 
 
-def test_counters_that_are_reset_do_not_matter(shop: Shop) -> None:
-    """As long as headgate is there: whether it was killed before it knew, nobody can tell afterwards."""
+def test_reset_counters_of_envoy_lose_no_counts(shop: Shop) -> None:
+    """While headgate runs. A reset while headgate is down can't be detected."""
     shop.send(PLAN)
     shop.wait_for_agreement()
     for socket in Path(shop.world.instance["admin"]).parent.glob("pod-*.sock"):
@@ -264,7 +269,7 @@ def test_counters_that_are_reset_do_not_matter(shop: Shop) -> None:
 
 
 async def reset(socket: Path) -> None:
-    """`POST /reset_counters` to a proxy's admin page."""
+    """Send `POST /reset_counters` to a proxy's admin interface."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
         session.post("http://envoy/reset_counters") as answer,

@@ -1,4 +1,4 @@
-"""What users of the metrics API count on: fresh numbers, requests apart from connections, and no need of anything else."""
+"""The metrics API for its users: current counts, requests apart from connections, and a canary controller."""
 
 import socket
 import time
@@ -20,8 +20,8 @@ def counts(item: Any) -> Mapping[str, int]:
     return {one["name"]: int(one["value"]) for one in item["metrics"] if one["name"].endswith("_count")}
 
 
-def test_the_first_request_is_in_the_window_that_ends_now(world: World, namespace: str) -> None:
-    """R85, R97: 30 seconds unless said otherwise, and nothing to switch on before."""
+def test_the_first_request_of_a_service_is_in_the_current_window(world: World, namespace: str) -> None:
+    """R85, R97: the default window is 30 seconds, and metrics need no configuration."""
     world.apply(external("first", world.backend("first")), namespace=namespace)
     world.settle()
     url = f"{SEED}/namespaces/{namespace}/services/first"
@@ -36,8 +36,8 @@ def test_the_first_request_is_in_the_window_that_ends_now(world: World, namespac
     assert int(before) <= datetime.fromisoformat(found["timestamp"]).timestamp() <= after
 
 
-def test_connections_that_nobody_took_are_no_failed_requests(world: World, namespace: str) -> None:
-    """R98: of a port that is not HTTP, with and without a server behind it."""
+def test_failed_connections_do_not_count_as_failed_requests(world: World, namespace: str) -> None:
+    """R98: on a TCP port, with and without endpoints."""
     ports = {"tcp": 5432}
     server = world.backend("db")
     world.apply(service("db", ports), endpoints("db", {"tcp": [server]}), service("gone", ports), namespace=namespace)
@@ -50,7 +50,7 @@ def test_connections_that_nobody_took_are_no_failed_requests(world: World, names
                     client.sendall(b"GET / HTTP/1.1\r\nhost: db\r\n\r\n")
                 assert bool(client.recv(1)) == (name == "db")
 
-    def told() -> Mapping[str, Mapping[str, int]]:
+    def service_counts() -> Mapping[str, Mapping[str, int]]:
         items = ask(world, f"{SEED}/namespaces/{namespace}/services")["items"]
         return {item["resource"]["name"]: counts(item) for item in items}
 
@@ -59,11 +59,11 @@ def test_connections_that_nobody_took_are_no_failed_requests(world: World, names
         "db": {**none, "connection_count": 3, "connection_failure_count": 0},
         "gone": {**none, "connection_count": 0, "connection_failure_count": 2},
     }
-    until(lambda: told() == expected, str(expected))
+    until(lambda: service_counts() == expected, str(expected))
 
 
-def test_a_canary_controller_needs_the_api_and_nothing_else(world: World, namespace: str) -> None:
-    """R102: it reads how the backends of a split do, and takes weight from the one that fails."""
+def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(world: World, namespace: str) -> None:
+    """R102: it reads the failures by backend, and sets the weight of the failing backend to 0."""
     good, bad = world.backend("v1"), world.backend("v2")
     bad.status = "500 Broken"
     shares = {"web-v1": 50, "web-v2": 50}

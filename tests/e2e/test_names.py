@@ -1,4 +1,4 @@
-"""Every spelling of a Service, and every version of HTTP, reaches it (R2, R30)."""
+"""Clients reach a Service by every spelling of its name and with every version of HTTP (R2, R30)."""
 
 import itertools
 
@@ -13,7 +13,7 @@ PORTS = ("", ":8080")
 
 @pytest.fixture
 def web(world: World, namespace: str) -> str:
-    """A split Service `web`; return its namespace."""
+    """Create a split Service `web`; return its namespace."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),
@@ -24,8 +24,8 @@ def web(world: World, namespace: str) -> str:
     return namespace
 
 
-def test_every_form_is_split(world: World, web: str) -> None:
-    """R2: through the proxy, and as Host on the Service's own address."""
+def test_a_split_applies_to_every_form_of_the_services_name(world: World, web: str) -> None:
+    """R2: in a URL for the HTTP proxy, and as Host on the Service's address."""
     address = world.address("web", 8080, web)
     for form, port in itertools.product(FORMS, PORTS):
         host = form.format(web) + port
@@ -33,15 +33,15 @@ def test_every_form_is_split(world: World, web: str) -> None:
         assert world.send(4, proxied) == {"v1": 2, "v2": 2}, host
         assert world.send(4, Request(world.proxy, host=host)) == {"v1": 2, "v2": 2}, host
         assert world.send(4, Request(address, host=host)) == {"v1": 2, "v2": 2}, host
-    for host in ("web", "web:8080", str(address), "anything.example"):  # whoever is here means this Service
+    for host in ("web", "web:8080", str(address), "anything.example"):  # the Service's listener accepts every Host
         assert world.send(4, Request(address, host=host)) == {"v1": 2, "v2": 2}, host
     by_address = Request(world.proxy, target=f"http://{address}/", host=str(address))
     assert world.send(4, by_address) == {"v1": 2, "v2": 2}
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
-def test_a_host_is_compared_as_dns_compares_names(world: World, web: str, version: str) -> None:
-    """R2: in any letter case, and with the dot that ends an absolute name."""
+def test_a_host_matches_in_any_case_and_with_a_final_dot(world: World, web: str, version: str) -> None:
+    """R2: as in DNS."""
     for form, port in itertools.product(("web.{}.", "WEB.{}.Svc.Cluster.Local", "Web.{}.svc.cluster.LOCAL."), PORTS):
         host = form.format(web) + port
         if version == "2":
@@ -51,16 +51,16 @@ def test_a_host_is_compared_as_dns_compares_names(world: World, web: str, versio
             assert world.send(4, Request(world.proxy, host=host)) == {"v1": 2, "v2": 2}, host
 
 
-def test_a_short_name_is_looked_up_in_the_namespace_default(world: World, namespace: str) -> None:
-    """The proxy serves everybody, so it can't know its client's namespace."""
+def test_a_name_without_namespace_is_a_service_of_the_namespace_default(world: World, namespace: str) -> None:
+    """The HTTP proxy serves all clients and can't know a client's namespace."""
     name = f"only-{namespace}"
     world.apply(external(name, world.backend("here")))
     for host in (name, f"{name}:8080"):
         assert world.send(2, Request(world.proxy, target=f"http://{host}/", host=host)) == {"here": 2}
 
 
-def test_an_unknown_name_is_explained(world: World) -> None:
-    for host in ("nobody.nowhere:8080", "nobody"):
+def test_the_proxy_answers_404_with_advice_for_an_unknown_name(world: World) -> None:
+    for host in ("unknown.nowhere:8080", "unknown"):
         answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
         assert answer.status == 404
         assert answer.body == (
@@ -69,7 +69,7 @@ def test_an_unknown_name_is_explained(world: World) -> None:
         )
 
 
-def test_every_version_of_http_on_one_address(world: World, web: str) -> None:
+def test_clients_of_all_http_versions_share_one_address(world: World, web: str) -> None:
     address = world.address("web", 8080, web)
     for version in ("1.1", "1.0"):
         assert world.send(4, Request(address, host="web", version=version)) == {"v1": 2, "v2": 2}
@@ -77,8 +77,8 @@ def test_every_version_of_http_on_one_address(world: World, web: str) -> None:
     assert world.send_h2(100, world.proxy, f"web.{web}:8080") == {"v1": 50, "v2": 50}
 
 
-def test_the_application_sees_what_the_client_wrote(world: World, namespace: str) -> None:
-    """The proxy leaves the host as it is."""
+def test_the_application_gets_the_clients_host_header(world: World, namespace: str) -> None:
+    """The proxy does not rewrite it."""
     backend = world.backend("v1")
     world.apply(external("web", backend), namespace=namespace)
     world.send(1, Request(world.address("web", 8080, namespace), host="shop.example"))

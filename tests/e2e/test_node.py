@@ -1,4 +1,4 @@
-"""kubectl's commands for nodes, dry runs and slips of the pen against a headgate that runs."""
+"""kubectl against a running headgate: nodes, server-side dry runs, misspelled kinds."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from tests.e2e import manifests
 from tests.e2e.world import World, until, world_in_a_new_directory
 
 LABELS = {"app": "web"}
-SLIP = """
+MISSPELLED = """
 apiVersion: split.smi-spec.io/v1alpha4
 kind: TraficSplit
 metadata: {name: web}
@@ -18,7 +18,7 @@ spec: {service: web, backends: [{service: web-v1, weight: 1}]}
 
 @pytest.fixture(scope="module")
 def own_world() -> Iterator[World]:
-    """A headgate whose node may be drained: one Deployment of two pods."""
+    """Run a headgate whose node these tests may drain."""
     with world_in_a_new_directory() as world:
         yield world
 
@@ -37,7 +37,7 @@ def phases(world: World) -> list[str]:
     return sorted(pod["status"].get("phase", "") for pod in pods)
 
 
-def test_the_machine_is_shown_as_a_node(deployed: World) -> None:
+def test_kubectl_shows_the_machine_as_a_node(deployed: World) -> None:
     header, row = deployed.kubectl("get", "no").splitlines()
     assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert row.split()[:3] == ["local", "Ready", "control-plane"]
@@ -48,14 +48,14 @@ def test_the_machine_is_shown_as_a_node(deployed: World) -> None:
         assert part in described
 
 
-def test_a_drained_node_runs_nothing_until_it_is_uncordoned(deployed: World) -> None:
+def test_a_drained_node_runs_no_pod_until_it_is_uncordoned(deployed: World) -> None:
     tried = deployed.kubectl("drain", "local", "--dry-run=server", "--delete-emptydir-data", "--force")
     assert "server dry run" in tried
     assert phases(deployed) == ["Running", "Running"]
     drained = deployed.kubectl("drain", "local", "--delete-emptydir-data", "--force", "--timeout=60s")
     assert "node/local drained" in drained
     assert drained.count("evicted") == 2
-    until(lambda: phases(deployed) == ["Pending", "Pending"], "new pods that wait")
+    until(lambda: phases(deployed) == ["Pending", "Pending"], "pending pods")
     assert "SchedulingDisabled" in deployed.kubectl("get", "nodes")
     name = deployed.kubectl("get", "pods", "-o", "name").split()[0]
     assert "1 node(s) were unschedulable" in deployed.kubectl("get", name, "-o", "jsonpath={.status.conditions}")
@@ -66,18 +66,20 @@ def test_a_drained_node_runs_nothing_until_it_is_uncordoned(deployed: World) -> 
     assert phases(deployed) == ["Running", "Running"]
 
 
-def test_a_dry_run_on_the_server_answers_as_if_it_were_done(deployed: World) -> None:
-    whole = "\n---\n".join(
+def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed: World) -> None:
+    objects = "\n---\n".join(
         (
             manifests.service("dry", {"http": 8080}),
             manifests.split("dry", "dry", {"dry-v1": 1}),
             json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "dry"}}),
         )
     )
-    done = deployed.try_kubectl("apply", "--dry-run=server", "-f", "-", stdin=whole)
+    done = deployed.try_kubectl("apply", "--dry-run=server", "-f", "-", stdin=objects)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("created (server dry run)") == 3
-    assert "Warning: spec.service: Service default/dry not found" in done.stderr  # each object is tried by itself
+    assert (
+        "Warning: spec.service: Service default/dry not found" in done.stderr
+    )  # a dry run does not see the other objects of the request
     assert not deployed.kubectl("get", "svc,ts", "-o", "name", "--field-selector", "metadata.name=dry")
     scaled = deployed.kubectl("scale", "deployment/web", "--replicas=5", "--dry-run=server")
     assert "scaled" in scaled
@@ -86,13 +88,13 @@ def test_a_dry_run_on_the_server_answers_as_if_it_were_done(deployed: World) -> 
 
 
 @pytest.mark.parametrize("command", ["apply", "create", "delete", "replace"])
-def test_a_slip_in_a_kind_is_named_by_kubectl_itself(own_world: World, command: str) -> None:
-    done = own_world.try_kubectl(command, "-f", "-", stdin=SLIP)
+def test_kubectl_reports_a_misspelled_kind(own_world: World, command: str) -> None:
+    done = own_world.try_kubectl(command, "-f", "-", stdin=MISSPELLED)
     assert done.returncode == 1
     assert 'no matches for kind "TraficSplit" in version "split.smi-spec.io/v1alpha4"' in done.stderr
 
 
-def test_every_resource_is_listed_with_its_short_names(own_world: World) -> None:
+def test_api_resources_lists_kinds_with_their_short_names(own_world: World) -> None:
     rows = {row.split()[0]: row.split() for row in own_world.kubectl("api-resources", "--no-headers").splitlines()[:30]}
     assert rows["nodes"][1:] == ["no", "v1", "false", "Node"]
     assert rows["endpointslices"][1:] == ["ep", "discovery.k8s.io/v1", "true", "EndpointSlice"]
