@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-from headgate.identity.authority import new_root, sign, signer_of
+from headgate.identity.authority import make_signer, new_root, sign
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.issuers import Wanted
-from headgate.identity.keys import FileKeys
+from headgate.identity.issuers import CertificateSpec
+from headgate.identity.keys import FileKeyStore
 from headgate.latest import until
 
 DOMAIN = "cluster.local"
@@ -27,13 +27,13 @@ ROUNDS = 5
 TICK_S = 0.001
 
 
-def wanted(number: int) -> Wanted:
-    return Wanted(identity=f"spiffe://{DOMAIN}/ns/default/sa/account-{number}")
+def wanted(number: int) -> CertificateSpec:
+    return CertificateSpec(identity=f"spiffe://{DOMAIN}/ns/default/sa/account-{number}")
 
 
 def per_second() -> float:
     """Return how many certificates one thread makes in a second, each with a key of its own."""
-    signer = signer_of(new_root(DOMAIN, time.time()), "the benchmark")
+    signer = make_signer(new_root(DOMAIN, time.time()), "the benchmark")
     begin = time.perf_counter()
     for number in range(PROXIES):
         sign(signer, wanted(number), time.time(), LIFETIME)
@@ -62,12 +62,12 @@ async def measure() -> None:
     found = [per_second() for _ in range(ROUNDS)]
     print(f"certificates per second, one thread: {statistics.median(found):,.0f} (median of {ROUNDS})")
     with tempfile.TemporaryDirectory(prefix="hg") as directory:
-        issuer = EmbeddedIssuer(FileKeys(Path(directory) / "ca"), DOMAIN, clock=time.time)
+        issuer = EmbeddedIssuer(FileKeyStore(Path(directory) / "ca"), DOMAIN, clock=time.time)
         credentials = Credentials(issuer, Schedule(clock=time.time))
         running = asyncio.create_task(credentials.run())
         async with blocked() as late:
             begin = time.perf_counter()
-            credentials.want({f"sidecar/default/pod-{number}": wanted(number) for number in range(PROXIES)})
+            credentials.set_wanted({f"sidecar/default/pod-{number}": wanted(number) for number in range(PROXIES)})
             await until(lambda: len(credentials.current.get()) == PROXIES, credentials.current)
             report("the first ones", time.perf_counter() - begin, late)
         for _ in range(ROUNDS):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from benchmarks import build
 
-from headgate.identity.authority import new_root, sign, signer_of
-from headgate.identity.issuers import Wanted
+from headgate.identity.authority import make_signer, new_root, sign
+from headgate.identity.issuers import CertificateSpec
 from headgate.model.identities import Credential
 from headgate.model.routing import Workload
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
@@ -31,8 +31,8 @@ class Authority:
     def credential(self, workload: Workload) -> Credential:
         """Return what a workload's proxy proves its identity with."""
         if workload.name not in self._known:
-            wanted = Wanted(identity=workload.identity, subjects=workload.subjects)
-            leaf = sign(signer_of(self._root, "the benchmark"), wanted, time.time(), LIFETIME)
+            wanted = CertificateSpec(identity=workload.identity, subjects=workload.subjects)
+            leaf = sign(make_signer(self._root, "the benchmark"), wanted, time.time(), LIFETIME)
             self._known[workload.name] = Credential(chain=leaf.chain, key=leaf.key, roots=self._root.certificate)
         return self._known[workload.name]
 

@@ -20,7 +20,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.keys import FileKeys
+from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.model.routing import Workload
 from headgate.objects.events import EventRecorder
@@ -51,7 +51,7 @@ class Lab:
             self._objects[key_of(item)] = item
         self.store, self._fleet, self._memo = MemoryStore(), Fleet(), Memo()
         credentials = Credentials(
-            EmbeddedIssuer(FileKeys(Path("unused")), "cluster.local", clock=time.time), Schedule(clock=time.time)
+            EmbeddedIssuer(FileKeyStore(Path("unused")), "cluster.local", clock=time.time), Schedule(clock=time.time)
         )
         self._loop = Loop(Latest(None), self._fleet, HostProxies(), Settings(), credentials)
         self.writer = StatusWriter(

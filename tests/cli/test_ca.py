@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.cli.conftest import World, ended
-from tests.identity.world import DOMAIN, Holders, MemoryKeys, openssl, wanted
+from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, openssl, wanted
 
+from headgate.identity.ca_status import CONFIG_MAP, CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.notice import CONFIG_MAP, Board
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
 
@@ -20,16 +20,16 @@ class Authority:
     def __init__(self, world: World) -> None:
         schedule = Schedule(clock=time.time)
         self.proxies = Holders()
-        self.issuer = EmbeddedIssuer(MemoryKeys(), DOMAIN, clock=time.time)
+        self.issuer = EmbeddedIssuer(MemoryKeyStore(), DOMAIN, clock=time.time)
         self.credentials = Credentials(self.issuer, schedule)
         self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
-        self.board = Board(world.store, self.issuer, self.credentials, schedule, self.rotation)
+        self.board = CaStatusPublisher(world.store, self.issuer, self.credentials, schedule, self.rotation)
 
 
 @pytest.fixture
 async def authority(world: World) -> AsyncIterator[Authority]:
     authority = Authority(world)
-    authority.credentials.want({"sidecar/default/web": wanted()})
+    authority.credentials.set_wanted({"sidecar/default/web": wanted()})
     works = (authority.credentials.run(), authority.rotation.run(), authority.board.run())
     tasks = [asyncio.create_task(work) for work in works]
     async for change in world.store.watch("", "ConfigMap", since="0"):

@@ -4,7 +4,7 @@ import pytest
 
 from headgate.compiler.compile import compile_mesh
 from headgate.compiler.snapshot import Snapshot
-from headgate.identity.credentials import HALF, SPREAD
+from headgate.identity.credentials import RENEWAL_JITTER, RENEWAL_SHARE
 from headgate.settings import Settings
 
 
@@ -13,5 +13,5 @@ def test_a_connection_ends_before_the_certificate_that_it_began_with(lifetime, c
     mesh = compile_mesh(Snapshot(), Settings(certificate_seconds=lifetime)).mesh
     assert mesh.connection_seconds == connection
     assert mesh.connection_seconds <= lifetime * (
-        1 - HALF - SPREAD
+        1 - RENEWAL_SHARE - RENEWAL_JITTER
     )  # what is left of it at least, when it is used last

@@ -14,7 +14,7 @@ from tests.e2e.world import World, until
 
 from headgate.atomic_file import write_private
 from headgate.identity.authority import Authority, new_root
-from headgate.identity.keys import Kept, to_files
+from headgate.identity.keys import StoredAuthority, to_files
 
 DOMAIN = "cluster.local"
 DAY = 86_400
@@ -134,7 +134,7 @@ def test_the_next_start_replaces_an_expired_root_of_headgate(new_world: Callable
     world.stop()
     old = new_root(DOMAIN, time.time() - 400 * DAY)
     current = world.state / "authority" / "current"
-    for name, text in to_files(Kept(signing=old)).items():
+    for name, text in to_files(StoredAuthority(signing=old)).items():
         write_private(current / name, text.encode())
     world.start()
 

@@ -11,16 +11,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from tests.identity.world import DAY, DOMAIN, START, openssl, root, verify, wanted
 
-from headgate.identity.authority import Authority, new_root, request, sign, signer_of
+from headgate.identity.authority import Authority, make_signer, new_root, request, sign
 from headgate.identity.certificates import key_to_pem, read_certificates, read_key
-from headgate.identity.issuers import IssueError, Wanted
+from headgate.identity.issuers import CertificateSpec, IssueError
 from headgate.model.identities import PrivateText
 
 LIFETIME = timedelta(hours=24)
 
 
-def leaf_of(authority: Authority, item: Wanted | None = None, now: float = START) -> str:
-    return sign(signer_of(authority, "the test"), item or wanted(), now, LIFETIME).chain
+def leaf_of(authority: Authority, item: CertificateSpec | None = None, now: float = START) -> str:
+    return sign(make_signer(authority, "the test"), item or wanted(), now, LIFETIME).chain
 
 
 def parsed(pem: str) -> x509.Certificate:
@@ -79,8 +79,8 @@ def test_openssl_refuses_what_a_stolen_root_signs_for_another_trust_domain(tmp_p
 
 def test_openssl_refuses_an_authority_below_a_root(tmp_path: Path) -> None:
     now = time.time()
-    authority, below = root(now), signer_of(root(now), "the test")
-    chain = sign(signer_of(authority, "the test"), wanted(), now, LIFETIME)
+    authority, below = root(now), make_signer(root(now), "the test")
+    chain = sign(make_signer(authority, "the test"), wanted(), now, LIFETIME)
     pretender = below._replace(chain=(parsed(chain.chain),), key=read_key(chain.key, "the test"))
     forged = sign(pretender, wanted("admin"), now, LIFETIME).chain + chain.chain
     assert verify(tmp_path, forged, authority.certificate) != ""
@@ -134,7 +134,7 @@ def test_a_trust_domain_with_an_underscore_has_no_constraint_which_envoy_would_n
 def test_a_key_that_does_not_fit_is_named_and_not_shown(key: str, words: str) -> None:
     broken = Authority(certificate=root().certificate, key=PrivateText(key))
     with pytest.raises(IssueError, match=words) as error:
-        signer_of(broken, "/etc/ca")
+        make_signer(broken, "/etc/ca")
     assert "/etc/ca" in str(error.value)
     assert key[:40] not in str(error.value)
 
@@ -144,13 +144,13 @@ def test_a_key_with_a_passphrase_is_refused() -> None:
     secret = serialization.BestAvailableEncryption(b"secret")
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret).decode()
     with pytest.raises(IssueError, match="is encrypted; give it without a passphrase"):
-        signer_of(Authority(certificate=root().certificate, key=PrivateText(pem)), "/etc/ca")
+        make_signer(Authority(certificate=root().certificate, key=PrivateText(pem)), "/etc/ca")
 
 
 def test_a_workloads_certificate_is_no_authority() -> None:
-    leaf = sign(signer_of(root(), "the test"), wanted(), START, LIFETIME)
+    leaf = sign(make_signer(root(), "the test"), wanted(), START, LIFETIME)
     with pytest.raises(IssueError, match="is not a certificate authority's"):
-        signer_of(Authority(certificate=leaf.chain, key=leaf.key), "/etc/ca")
+        make_signer(Authority(certificate=leaf.chain, key=leaf.key), "/etc/ca")
 
 
 def test_an_rsa_authority_of_the_user_signs_too(tmp_path: Path) -> None:

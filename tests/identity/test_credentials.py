@@ -9,8 +9,8 @@ import pytest
 from tests.identity.world import DAY, START, Signs, Time, settle, wanted
 
 from headgate.identity.certificates import expiry
-from headgate.identity.credentials import Credentials, share_of
-from headgate.identity.issuers import Wanted
+from headgate.identity.credentials import Credentials, jitter
+from headgate.identity.issuers import CertificateSpec
 
 HOUR = 3600.0
 
@@ -21,8 +21,8 @@ class World:
         self.issuer = Signs(self.time)
         self.credentials = Credentials(self.issuer, self.time.schedule())
 
-    async def want(self, **nodes: Wanted) -> None:
-        self.credentials.want(nodes)
+    async def want(self, **nodes: CertificateSpec) -> None:
+        self.credentials.set_wanted(nodes)
         await settle()
 
     def chain(self, node: str) -> str:
@@ -66,7 +66,7 @@ async def test_all_do_not_renew_in_the_same_moment_and_each_keeps_its_own(world:
     await world.time.advance(13.2 * HOUR)
     renewed = sum(world.credentials.current.get()[node] != before[node] for node in nodes)
     assert 8 < renewed < 32
-    assert share_of("a") == share_of("a") != share_of("b")
+    assert jitter("a") == jitter("a") != jitter("b")
 
 
 async def test_a_proxy_that_gets_none_does_not_disturb_the_others_and_is_tried_again(world: World) -> None:
@@ -191,7 +191,7 @@ async def test_near_the_end_of_the_authority_it_is_not_asked_for_ever_faster() -
     credentials = Credentials(issuer, time.schedule(lifetime=timedelta(seconds=30)))
     running = asyncio.create_task(credentials.run())
     time.now = START + 365 * DAY - 20
-    credentials.want({"a": wanted("a")})
+    credentials.set_wanted({"a": wanted("a")})
     await settle()
     assert expiry(credentials.current.get()["a"].chain) == START + 365 * DAY
     await time.advance(19)

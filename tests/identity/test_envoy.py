@@ -15,16 +15,16 @@ import pytest
 from tests.identity.world import DOMAIN, wanted
 from tests.ports import free_port
 
-from headgate.identity.authority import Authority, Leaf, new_root, sign, signer_of
-from headgate.identity.issuers import Wanted
+from headgate.identity.authority import Authority, Leaf, make_signer, new_root, sign
+from headgate.identity.issuers import CertificateSpec
 from headgate.standalone.proxies.envoy_process import find_envoy
 
 pytestmark = pytest.mark.e2e
 READY = "starting main dispatch loop"
 
 
-def leaf(authority: Authority, item: Wanted) -> Leaf:
-    return sign(signer_of(authority, "the test"), item, time.time(), timedelta(hours=1))
+def leaf(authority: Authority, item: CertificateSpec) -> Leaf:
+    return sign(make_signer(authority, "the test"), item, time.time(), timedelta(hours=1))
 
 
 def listener(port: int, own: Leaf, roots: str) -> dict:

@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.identity.world import DAY, DOMAIN, START, MemoryKeys, root, wanted
+from tests.identity.world import DAY, DOMAIN, START, MemoryKeyStore, root, wanted
 
 from headgate.errors import Unavailable
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import IssueError
-from headgate.identity.keys import SECRET, FileKeys, Kept, Keys, SecretKeys
+from headgate.identity.keys import SECRET, FileKeyStore, KeyStore, SecretKeyStore, StoredAuthority
 from headgate.standalone.store.memory import MemoryStore
 
 LIFETIME = timedelta(hours=24)
 
 
 @pytest.fixture(params=["files", "secret"])
-def keys(request: pytest.FixtureRequest, tmp_path: Path) -> Keys:
-    return FileKeys(tmp_path / "ca") if request.param == "files" else SecretKeys(MemoryStore())
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> KeyStore:
+    return FileKeyStore(tmp_path / "ca") if request.param == "files" else SecretKeyStore(MemoryStore())
 
 
-def embedded(keys: Keys, now: float = START) -> EmbeddedIssuer:
+def embedded(keys: KeyStore, now: float = START) -> EmbeddedIssuer:
     return EmbeddedIssuer(keys, DOMAIN, clock=lambda: now)
 
 
-async def test_the_authority_is_made_once_and_found_again(keys: Keys) -> None:
+async def test_the_authority_is_made_once_and_found_again(keys: KeyStore) -> None:
     first, second = embedded(keys), embedded(keys)
     await first.run()
     await second.run()
@@ -40,31 +40,31 @@ async def test_the_authority_is_made_once_and_found_again(keys: Keys) -> None:
 @pytest.mark.parametrize(
     "kept",
     [
-        Kept(signing=root()),
-        Kept(signing=root(), next=root(), answered="tuesday"),
-        Kept(signing=root(), previous=root().certificate),
+        StoredAuthority(signing=root()),
+        StoredAuthority(signing=root(), next=root(), answered="tuesday"),
+        StoredAuthority(signing=root(), previous=root().certificate),
     ],
 )
-async def test_every_state_is_read_back_as_it_was_written(keys: Keys, kept: Kept) -> None:
+async def test_every_state_is_read_back_as_it_was_written(keys: KeyStore, kept: StoredAuthority) -> None:
     assert await keys.load() is None
     await keys.save(kept)
     assert await keys.load() == kept
-    await keys.save(Kept(signing=kept.signing))
-    assert await keys.load() == Kept(signing=kept.signing)
+    await keys.save(StoredAuthority(signing=kept.signing))
+    assert await keys.load() == StoredAuthority(signing=kept.signing)
 
 
 async def test_two_that_begin_at_the_same_time_agree_on_one_root() -> None:
     store = MemoryStore()
-    found = [embedded(SecretKeys(store)) for _ in range(3)]
+    found = [embedded(SecretKeyStore(store)) for _ in range(3)]
     await asyncio.gather(*(issuer.run() for issuer in found))
     assert len({issuer.roots.get() for issuer in found}) == 1
 
 
 async def test_files_are_for_their_owner_only_and_old_keys_do_not_stay(tmp_path: Path) -> None:
-    keys = FileKeys(tmp_path / "ca")
+    keys = FileKeyStore(tmp_path / "ca")
     old = root()
-    await keys.save(Kept(signing=old))
-    await keys.save(Kept(signing=root(), previous=old.certificate))
+    await keys.save(StoredAuthority(signing=old))
+    await keys.save(StoredAuthority(signing=root(), previous=old.certificate))
     paths = [path for path in (tmp_path / "ca").rglob("*") if not path.is_symlink()]
     for path in [tmp_path / "ca", *paths]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
@@ -79,8 +79,8 @@ async def test_files_are_for_their_owner_only_and_old_keys_do_not_stay(tmp_path:
 async def test_keys_that_others_may_read_are_refused_with_the_command_that_helps(
     tmp_path: Path, name: str, mode: int, fix: str
 ) -> None:
-    keys = FileKeys(tmp_path / "ca")
-    await keys.save(Kept(signing=root()))
+    keys = FileKeyStore(tmp_path / "ca")
+    await keys.save(StoredAuthority(signing=root()))
     path = (tmp_path / "ca" / name) if name else tmp_path / "ca"
     path.chmod(mode)
     with pytest.raises(IssueError, match=f"run: {fix} {path}"):
@@ -89,8 +89,8 @@ async def test_keys_that_others_may_read_are_refused_with_the_command_that_helps
 
 @pytest.mark.parametrize(("gone", "rest"), [("tls.key", "tls.crt"), ("tls.crt", "tls.key")])
 async def test_half_of_a_pair_is_a_fault_and_no_reason_for_a_new_root(tmp_path: Path, gone: str, rest: str) -> None:
-    keys = FileKeys(tmp_path / "ca")
-    await keys.save(Kept(signing=root()))
+    keys = FileKeyStore(tmp_path / "ca")
+    await keys.save(StoredAuthority(signing=root()))
     (tmp_path / "ca" / "current" / gone).unlink()
     issuer = embedded(keys)
     with pytest.raises(IssueError, match=f"has {rest} but no {gone}; restore it from a copy"):
@@ -101,38 +101,38 @@ async def test_half_of_a_pair_is_a_fault_and_no_reason_for_a_new_root(tmp_path: 
 
 async def test_a_secret_without_a_key_is_a_fault() -> None:
     store = MemoryStore()
-    keys = SecretKeys(store)
-    await keys.save(Kept(signing=root()))
+    keys = SecretKeyStore(store)
+    await keys.save(StoredAuthority(signing=root()))
     secret = await store.get(SECRET)
     await store.update({**secret, "data": {"tls.crt": secret["data"]["tls.crt"]}})
     with pytest.raises(IssueError, match=r"Secret headgate-system/headgate-ca has tls.crt but no tls.key"):
-        await SecretKeys(store).load()
+        await SecretKeyStore(store).load()
     await store.update({**await store.get(SECRET), "data": {"tls.crt": "%%%"}})
     with pytest.raises(IssueError, match="has data that is not base64"):
-        await SecretKeys(store).load()
+        await SecretKeyStore(store).load()
 
 
 async def test_a_secret_that_somebody_else_changed_is_not_overwritten() -> None:
     store = MemoryStore()
-    first, second = SecretKeys(store), SecretKeys(store)
-    await first.save(Kept(signing=root()))
+    first, second = SecretKeyStore(store), SecretKeyStore(store)
+    await first.save(StoredAuthority(signing=root()))
     kept = await second.load()
     assert kept is not None
-    theirs = Kept(signing=kept.signing, next=root())
+    theirs = StoredAuthority(signing=kept.signing, next=root())
     await second.save(theirs)
     with pytest.raises(IssueError, match="was changed by another writer meanwhile"):
-        await first.save(Kept(signing=root()))
+        await first.save(StoredAuthority(signing=root()))
     assert await first.load() == theirs
 
 
 async def test_the_owners_labels_stay_on_the_secret() -> None:
     store = MemoryStore()
-    keys = SecretKeys(store)
-    await keys.save(Kept(signing=root()))
+    keys = SecretKeyStore(store)
+    await keys.save(StoredAuthority(signing=root()))
     secret = await store.get(SECRET)
     await store.update({**secret, "metadata": {**secret["metadata"], "labels": {"backup": "yes"}}})
     await keys.load()
-    await keys.save(Kept(signing=root()))
+    await keys.save(StoredAuthority(signing=root()))
     assert (await store.get(SECRET))["metadata"]["labels"] == {"backup": "yes"}
 
 
@@ -142,12 +142,12 @@ async def test_a_store_that_is_away_is_told_as_such() -> None:
             raise Unavailable("the API server does not answer")
 
     with pytest.raises(IssueError, match=r"can't be read from Secret .*: the API server does not answer"):
-        await SecretKeys(Away()).load()
+        await SecretKeyStore(Away()).load()
 
 
 async def test_keys_of_two_authorities_are_told_apart(tmp_path: Path) -> None:
-    keys = FileKeys(tmp_path / "ca")
-    await keys.save(Kept(signing=structs.replace(root(), key=root().key)))
+    keys = FileKeyStore(tmp_path / "ca")
+    await keys.save(StoredAuthority(signing=structs.replace(root(), key=root().key)))
     issuer = embedded(keys)
     await issuer.run()
     assert "does not belong to the certificate" in issuer.fault.get()
@@ -155,8 +155,8 @@ async def test_keys_of_two_authorities_are_told_apart(tmp_path: Path) -> None:
 
 
 async def test_what_the_user_repairs_is_found_by_the_next_attempt(tmp_path: Path) -> None:
-    keys = FileKeys(tmp_path / "ca")
-    await keys.save(Kept(signing=root()))
+    keys = FileKeyStore(tmp_path / "ca")
+    await keys.save(StoredAuthority(signing=root()))
     key = tmp_path / "ca" / "current" / "tls.key"
     text = key.read_text()
     key.write_text("rubbish")
@@ -171,8 +171,8 @@ async def test_what_the_user_repairs_is_found_by_the_next_attempt(tmp_path: Path
 async def test_a_key_that_can_not_be_read_names_the_file(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read every file")
-    keys = FileKeys(tmp_path / "ca")
-    await keys.save(Kept(signing=root()))
+    keys = FileKeyStore(tmp_path / "ca")
+    await keys.save(StoredAuthority(signing=root()))
     (tmp_path / "ca" / "current" / "tls.key").chmod(0)
     with pytest.raises(IssueError, match=r"tls.key can't be read: Permission denied; give it back"):
         await keys.load()
@@ -180,14 +180,14 @@ async def test_a_key_that_can_not_be_read_names_the_file(tmp_path: Path) -> None
 
 async def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("a file is in the way")
-    issuer = embedded(FileKeys(tmp_path / "ca"))
+    issuer = embedded(FileKeyStore(tmp_path / "ca"))
     with pytest.raises(IssueError, match=r"ca"):
         await issuer.issue(wanted(), LIFETIME)
     assert issuer.roots.get() == ""
 
 
 async def test_an_expired_root_and_a_wrong_clock_are_told_by_the_certificate_asked_for() -> None:
-    keys = MemoryKeys(Kept(signing=root(days=1)))
+    keys = MemoryKeyStore(StoredAuthority(signing=root(days=1)))
     with pytest.raises(IssueError, match="expired at"):
         await embedded(keys, START + 2 * DAY).issue(wanted(), LIFETIME)
     with pytest.raises(IssueError, match="correct this machine's clock"):
@@ -197,12 +197,12 @@ async def test_an_expired_root_and_a_wrong_clock_are_told_by_the_certificate_ask
 async def test_identities_of_another_trust_domain_are_not_signed() -> None:
     for other in (wanted(domain="example.org"), structs.replace(wanted(), identity="spiffe://cluster.local/admin")):
         with pytest.raises(IssueError, match=r"is not an identity of the trust domain cluster.local"):
-            await embedded(MemoryKeys()).issue(other, LIFETIME)
+            await embedded(MemoryKeyStore()).issue(other, LIFETIME)
 
 
 async def test_keys_that_could_not_be_kept_are_not_used() -> None:
     """A root that is lost at the next start would have to be replaced without its time of trust."""
-    keys = MemoryKeys()
+    keys = MemoryKeyStore()
     keys.fault = "no space left on the device"
     issuer = embedded(keys)
     with pytest.raises(IssueError, match="no space left"):

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.identity.world import DAY, DOMAIN, START, Holders, MemoryKeys, Time, root, settle, verify, wanted
+from tests.identity.world import DAY, DOMAIN, START, Holders, MemoryKeyStore, Time, root, settle, verify, wanted
 
 from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.keys import Kept
-from headgate.identity.rotation import UNDER_WAY_S, Phase, Progress, Rotation
+from headgate.identity.keys import StoredAuthority
+from headgate.identity.rotation import HANDSHAKE_GRACE_S, Phase, Progress, Rotation
 from headgate.latest import until
 
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
@@ -21,7 +21,7 @@ NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 class World:
     """A headgate's authority: keys that outlive it, and proxies that believe what they hold."""
 
-    def __init__(self, keys: MemoryKeys, time: Time, proxies: Holders) -> None:
+    def __init__(self, keys: MemoryKeyStore, time: Time, proxies: Holders) -> None:
         self.keys, self.time, self.proxies = keys, time, proxies
         self.issuer = EmbeddedIssuer(keys, DOMAIN, clock=time.clock)
         self.credentials = Credentials(self.issuer, time.schedule())
@@ -30,7 +30,7 @@ class World:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self.credentials.want(NODES)
+        self.credentials.set_wanted(NODES)
         self._tasks = [asyncio.create_task(self.credentials.run()), asyncio.create_task(self._note())]
         await until(lambda: len(self.credentials.current.get()) == len(NODES), self.credentials.current)
         self._tasks.append(asyncio.create_task(self.rotation.run()))
@@ -63,12 +63,12 @@ class World:
     async def wait_for_connections(self) -> None:
         """Let time pass before the last step."""
         await self.reach(Phase.SIGN_NEW)
-        await self.time.advance(UNDER_WAY_S)
+        await self.time.advance(HANDSHAKE_GRACE_S)
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    world = World(MemoryKeys(), Time(), Holders())
+    world = World(MemoryKeyStore(), Time(), Holders())
     await world.start()
     yield world
     await world.stop()
@@ -91,7 +91,7 @@ async def test_the_new_root_is_believed_first_then_signs_then_the_old_one_leaves
     await world.done(old)
     new = world.issuer.roots.get()
     assert count(new) == 1
-    assert world.keys.kept == Kept(signing=world.keys.kept.signing, answered="please")
+    assert world.keys.kept == StoredAuthority(signing=world.keys.kept.signing, answered="please")
     assert all(item.roots == new for item in world.proxies.holding.values())
     phases = [Phase.STABLE, Phase.TRUST_NEW, Phase.SIGN_NEW, Phase.STABLE]
     assert [phase for phase in world.phases if phase is not Phase.DROP_OLD] == phases
@@ -118,9 +118,9 @@ async def test_the_old_root_stays_while_connections_are_opened_that_show_its_cer
     old = world.issuer.roots.get()
     world.rotation.asked.set("please")
     await world.reach(Phase.SIGN_NEW)
-    await world.time.advance(UNDER_WAY_S / 2)
+    await world.time.advance(HANDSHAKE_GRACE_S / 2)
     assert old in world.issuer.roots.get()
-    await world.time.advance(UNDER_WAY_S / 2)
+    await world.time.advance(HANDSHAKE_GRACE_S / 2)
     await until(lambda: old not in world.issuer.roots.get(), world.issuer.roots)
 
 
@@ -153,7 +153,7 @@ async def test_at_every_moment_each_proxy_believes_every_other(world: World, tmp
 
 @pytest.mark.parametrize("saves", [1, 2, 3])
 async def test_a_crash_after_any_step_goes_on_from_there(saves: int) -> None:
-    time, proxies, keys = Time(), Holders(), MemoryKeys()
+    time, proxies, keys = Time(), Holders(), MemoryKeyStore()
     first = World(keys, time, proxies)
     await first.start()
     old = first.issuer.roots.get()
@@ -162,7 +162,7 @@ async def test_a_crash_after_any_step_goes_on_from_there(saves: int) -> None:
     reached = asyncio.Event()
     real = keys.save
 
-    async def save(kept: Kept) -> None:
+    async def save(kept: StoredAuthority) -> None:
         await real(kept)
         if len(keys.saved) == begun + saves:
             reached.set()
@@ -212,10 +212,10 @@ async def test_an_expired_root_is_replaced_at_the_start() -> None:
     time = Time()
     time.now = START + 400 * DAY
     old = root()
-    world = World(MemoryKeys(Kept(signing=old)), time, Holders())
+    world = World(MemoryKeyStore(StoredAuthority(signing=old)), time, Holders())
     real = world.proxies.lagging
     world.proxies.lagging = lambda found: [node for node in NODES if node not in found] or real(found)
-    world.credentials.want(NODES)
+    world.credentials.set_wanted(NODES)
     tasks = [asyncio.create_task(work) for work in (world.credentials.run(), world.rotation.run())]
     await until(lambda: len(world.credentials.current.get()) == len(NODES), world.credentials.current)
     await world.done("")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.identity.authority import Authority, new_root, sign, signer_of
+from headgate.identity.authority import Authority, make_signer, new_root, sign
 from headgate.identity.certificates import fingerprint
 from headgate.identity.credentials import Schedule
-from headgate.identity.issuers import IssueError, Wanted
-from headgate.identity.keys import Kept
+from headgate.identity.issuers import CertificateSpec, IssueError
+from headgate.identity.keys import StoredAuthority
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 
@@ -22,8 +22,8 @@ DOMAIN = "cluster.local"
 DAY = 86_400.0
 
 
-def wanted(account: str = "web", *subjects: str, domain: str = DOMAIN) -> Wanted:
-    return Wanted(identity=f"spiffe://{domain}/ns/default/sa/{account}", subjects=subjects)
+def wanted(account: str = "web", *subjects: str, domain: str = DOMAIN) -> CertificateSpec:
+    return CertificateSpec(identity=f"spiffe://{domain}/ns/default/sa/{account}", subjects=subjects)
 
 
 class Time:
@@ -70,16 +70,16 @@ class Signs:
         self.time = time
         self.authority = new_root(DOMAIN, time.now)
         self.roots: Latest[str] = Latest(self.authority.certificate)
-        self.signer: Latest[str] = Latest(fingerprint(signer_of(self.authority, "test").chain[0]))
+        self.signer: Latest[str] = Latest(fingerprint(make_signer(self.authority, "test").chain[0]))
         self.fault: Latest[str] = Latest("")
         self.asked: list[str] = []
-        self.refuses: Callable[[Wanted], bool] = lambda _wanted: False
+        self.refuses: Callable[[CertificateSpec], bool] = lambda _wanted: False
         self.gate = asyncio.Event()
         self.gate.set()
         self.at_once = self.most_at_once = 0
 
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
-        signer = signer_of(self.authority, "test")
+    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
+        signer = make_signer(self.authority, "test")
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
         try:
@@ -99,23 +99,23 @@ class Signs:
         """Sign with another root from now on."""
         self.authority = new_root(DOMAIN, self.time.now)
         self.roots.set(self.roots.get() + self.authority.certificate)
-        self.signer.set(fingerprint(signer_of(self.authority, "test").chain[0]))
+        self.signer.set(fingerprint(make_signer(self.authority, "test").chain[0]))
 
 
-class MemoryKeys:
-    """Keys in memory."""
+class MemoryKeyStore:
+    """KeyStore in memory."""
 
     place = "the test's memory"
 
-    def __init__(self, kept: Kept | None = None) -> None:
+    def __init__(self, kept: StoredAuthority | None = None) -> None:
         self.kept = kept
-        self.saved: list[Kept] = []
+        self.saved: list[StoredAuthority] = []
         self.fault = ""
 
-    async def load(self) -> Kept | None:
+    async def load(self) -> StoredAuthority | None:
         return self.kept
 
-    async def save(self, kept: Kept) -> None:
+    async def save(self, kept: StoredAuthority) -> None:
         if self.fault:
             raise IssueError(self.fault)
         self.kept = kept

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from tests.identity.world import DAY, DOMAIN, START, root, verify, wanted
 
-from headgate.identity.authority import Authority, sign, signer_of
-from headgate.identity.certificates import moment, to_pem
+from headgate.identity.authority import Authority, make_signer, sign
+from headgate.identity.certificates import to_datetime, to_pem
 from headgate.identity.issuers import IssueError
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer, IssuerRef
 from headgate.objects.lifecycle import namespace
@@ -48,15 +48,15 @@ class CertManager:
 
     def signed(self, obj: Object) -> Mapping[str, Any]:
         asked = x509.load_pem_x509_csr(base64.b64decode(obj["spec"]["request"]))
-        signer = signer_of(self.authority, "cert-manager")
+        signer = make_signer(self.authority, "cert-manager")
         builder = (
             x509.CertificateBuilder()
             .subject_name(asked.subject)
             .issuer_name(signer.chain[0].subject)
             .public_key(asked.public_key())
             .serial_number(7)
-            .not_valid_before(moment(START))
-            .not_valid_after(moment(START + DAY))
+            .not_valid_before(to_datetime(START))
+            .not_valid_after(to_datetime(START + DAY))
         )
         for extension in asked.extensions:
             builder = builder.add_extension(extension.value, extension.critical)
@@ -165,7 +165,7 @@ async def test_a_request_that_is_deleted_is_a_fault(manager: CertManager) -> Non
 
 async def test_a_certificate_for_another_key_or_without_the_identity_is_not_used(manager: CertManager) -> None:
     def foreign(authority: Authority) -> Mapping[str, Any]:
-        chain = sign(signer_of(authority, "x"), wanted(), START, LIFETIME).chain
+        chain = sign(make_signer(authority, "x"), wanted(), START, LIFETIME).chain
         return {
             **condition("Ready", "True", "Issued", ""),
             "certificate": encoded(chain),
@@ -182,13 +182,13 @@ async def test_a_certificate_for_another_key_or_without_the_identity_is_not_used
         other = CertManager(manager.store)
         other.authority = manager.authority
         asked = x509.load_pem_x509_csr(base64.b64decode(obj["spec"]["request"]))
-        signer = signer_of(manager.authority, "x")
+        signer = make_signer(manager.authority, "x")
         bare = (
             x509.CertificateBuilder(issuer_name=signer.chain[0].subject, subject_name=asked.subject)
             .public_key(asked.public_key())
             .serial_number(7)
-            .not_valid_before(moment(START))
-            .not_valid_after(moment(START + DAY))
+            .not_valid_before(to_datetime(START))
+            .not_valid_after(to_datetime(START + DAY))
             .sign(signer.key, hashes.SHA256())
         )
         return {**real(obj), "certificate": encoded(to_pem([bare]))}

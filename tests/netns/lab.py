@@ -23,8 +23,8 @@ from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
 from headgate.errors import ProxyError
-from headgate.identity.authority import new_root, sign, signer_of
-from headgate.identity.issuers import LIFETIME, Wanted
+from headgate.identity.authority import make_signer, new_root, sign
+from headgate.identity.issuers import LIFETIME, CertificateSpec
 from headgate.latest import until
 from headgate.model.identities import Credential
 from headgate.plane.feed import snapshot_of
@@ -43,7 +43,7 @@ SHOWN = 4000
 
 def tls_of(root, identity):
     """Return a client's TLS with an identity that an authority signed, who does not ask who he talks to."""
-    leaf = sign(signer_of(root, "the lab"), Wanted(identity=identity), time.time(), LIFETIME)
+    leaf = sign(make_signer(root, "the lab"), CertificateSpec(identity=identity), time.time(), LIFETIME)
     found = ssl.create_default_context()
     found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
     found.set_alpn_protocols(["headgate"])
@@ -222,9 +222,9 @@ class Lab:
             self._fleet.proxies[view.node.id].config.set(encode(view, self._memo))
 
     def _credential(self, workload):
-        wanted = Wanted(identity=workload.identity, subjects=workload.subjects)
+        wanted = CertificateSpec(identity=workload.identity, subjects=workload.subjects)
         if wanted not in self._credentials:
-            leaf = sign(signer_of(self._root, "the lab"), wanted, time.time(), LIFETIME)
+            leaf = sign(make_signer(self._root, "the lab"), wanted, time.time(), LIFETIME)
             self._credentials[wanted] = Credential(chain=leaf.chain, key=leaf.key, roots=self._root.certificate)
         return self._credentials[wanted]
 

@@ -25,7 +25,7 @@ def workload(mode: TlsMode, target: TlsMode | None = None) -> Workload:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for connections in flight, unless a test sets the time."""
-    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 0.0)
+    monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 0.0)
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ def test_a_migration_to_plaintext_passes_through_every_mode(fleet):
 async def test_connections_in_flight_arrive_before_a_step_that_refuses_them(fleet, monkeypatch, before, last):
     """A proxy acknowledges before its workers switch, and old connections may wait in the server's accept queue."""
     first = TlsMode.READY if last is TlsMode.STRICT else TlsMode.PERMISSIVE
-    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.record([workload(first, last)])
     assert [step(migration, last) for _ in range(3)] == [before] * 3
-    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 0.01)
+    monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 0.01)
     migration = MtlsMigration(fleet)
     migration.record([workload(first, last)])
     migration.record([workload(before, last)])
@@ -94,7 +94,7 @@ async def test_connections_in_flight_arrive_before_a_step_that_refuses_them(flee
 
 
 def test_a_step_to_strict_does_not_wait_if_clients_have_always_used_tls(fleet, monkeypatch):
-    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PERMISSIVE)])
     migration.record([workload(TlsMode.PERMISSIVE, TlsMode.STRICT)])
@@ -102,7 +102,7 @@ def test_a_step_to_strict_does_not_wait_if_clients_have_always_used_tls(fleet, m
 
 
 def test_a_step_that_refuses_no_connection_does_not_wait(fleet, monkeypatch):
-    monkeypatch.setattr(mtls_migration_module, "UNDER_WAY_S", 3600.0)
+    monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 3600.0)
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN, TlsMode.PERMISSIVE)])
     assert [step(migration, TlsMode.PERMISSIVE) for _ in range(2)] == [TlsMode.READY, TlsMode.PERMISSIVE]

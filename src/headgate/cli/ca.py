@@ -17,7 +17,7 @@ from headgate.cli.output import Format, TimedOut, answer, stderr, stdout
 from headgate.cli.wait import parse_duration, watch_object
 from headgate.errors import HeadgateError, NotFound
 from headgate.formatting import pluralize
-from headgate.identity.notice import CONFIG_MAP, ROOTS, ROTATE, STATUS, Notice
+from headgate.identity.ca_status import CONFIG_MAP, ROOTS, ROTATE, STATUS, CaStatus
 from headgate.identity.rotation import Phase
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources import registry
@@ -36,7 +36,7 @@ START_S = 20.0  # seconds to wait for the start of a rotation
 class AuthorityState(NamedTuple):
     """The content of the ConfigMap that describes the certificate authority; `roots` are PEM."""
 
-    notice: Notice
+    notice: CaStatus
     roots: str
 
 
@@ -86,7 +86,7 @@ def authority_state(obj: Object) -> AuthorityState:
     """Return the authority's state from its ConfigMap. Raises HeadgateError when it can't be decoded."""
     data = obj.get("data") or {}
     try:
-        return AuthorityState(msgspec.json.decode(data[STATUS], type=Notice), data[ROOTS])
+        return AuthorityState(msgspec.json.decode(data[STATUS], type=CaStatus), data[ROOTS])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise HeadgateError(
             f"{CONFIG_MAP} can't be decoded ({error}); delete it, and headgate writes it again"
@@ -129,7 +129,7 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
     raise TimedOut(f"the rotation was requested and continues; its progress after {limit:g} s: {progress}")
 
 
-def _print_status(notice: Notice) -> None:
+def _print_status(notice: CaStatus) -> None:
     console = stdout()
     now = timestamp(time.time())
     for root in notice.roots:
@@ -141,7 +141,7 @@ def _print_status(notice: Notice) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _status_lines(notice: Notice) -> list[str]:
+def _status_lines(notice: CaStatus) -> list[str]:
     """Return the lines of the status: rotation, certificates and faults."""
     step = STEPS[Phase(notice.phase)] if notice.phase else "not done by headgate, which did not create this authority"
     lines = [

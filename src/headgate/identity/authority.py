@@ -20,16 +20,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from headgate.identity.certificates import (
     SigningKey,
     check_authority,
-    check_dates,
-    dates,
+    check_validity,
     fingerprint,
     key_to_pem,
-    moment,
     read_certificates,
     read_key,
+    to_datetime,
     to_pem,
+    validity,
 )
-from headgate.identity.issuers import Clock, IssueError, Wanted
+from headgate.identity.issuers import CertificateSpec, Clock, IssueError
 from headgate.latest import Latest
 from headgate.model.identities import Credential, PrivateText, parse_id
 from headgate.resources.meta import Value
@@ -87,7 +87,7 @@ class SigningIssuer(abc.ABC):
         self._trust_domain = trust_domain
         self._clock = clock
 
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key with its certificate. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
         leaf = await asyncio.to_thread(sign, await self._ready(), wanted, self._clock(), lifetime)
@@ -115,8 +115,8 @@ def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(moment(now) - ROOT_CLOCK_SKEW)
-        .not_valid_after(moment(now) + lifetime)
+        .not_valid_before(to_datetime(now) - ROOT_CLOCK_SKEW)
+        .not_valid_after(to_datetime(now) + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .add_extension(identifier, critical=False)
@@ -128,30 +128,30 @@ def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME)
     return Authority(certificate=to_pem([certificate]), key=key_to_pem(key))
 
 
-def signer_of(authority: Authority, place: str) -> Signer:
-    """Return an authority as a signer. Raises IssueError when its parts can't be used together; dates are not looked at."""
+def make_signer(authority: Authority, place: str) -> Signer:
+    """Return an authority as a signer. Raises IssueError when its parts can't be used together; validity are not looked at."""
     chain = read_certificates(authority.certificate, place)
     key = read_key(authority.key, place)
     check_authority(chain, key, place)
     return Signer(chain, key, place)
 
 
-def sign(signer: Signer, wanted: Wanted, now: float, lifetime: timedelta) -> Leaf:
+def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelta) -> Leaf:
     """Return a certificate with a new P-256 key. It ends no later than its authority. Raises IssueError."""
-    check_dates(signer.chain, now, signer.place)
+    check_validity(signer.chain, now, signer.place)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = signer.chain[0]
-    begin = max(now - CLOCK_SKEW.total_seconds(), dates(issuer)[0])
-    end = min(now + lifetime.total_seconds(), *(dates(certificate)[1] for certificate in signer.chain))
+    begin = max(now - CLOCK_SKEW.total_seconds(), validity(issuer)[0])
+    end = min(now + lifetime.total_seconds(), *(validity(certificate)[1] for certificate in signer.chain))
     builder = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([]))
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(moment(begin))
-        .not_valid_after(moment(end))
-        .add_extension(names_of(wanted), critical=True)
+        .not_valid_before(to_datetime(begin))
+        .not_valid_after(to_datetime(end))
+        .add_extension(subject_alt_name(wanted), critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(_BOTH_SIDES, critical=False)
@@ -163,15 +163,15 @@ def sign(signer: Signer, wanted: Wanted, now: float, lifetime: timedelta) -> Lea
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 
-def request(wanted: Wanted) -> Leaf:
+def request(wanted: CertificateSpec) -> Leaf:
     """Return a certificate signing request, as `chain`, with a new P-256 key. Raises IssueError."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    asked = builder.add_extension(names_of(wanted), critical=True).sign(key, hashes.SHA256())
+    asked = builder.add_extension(subject_alt_name(wanted), critical=True).sign(key, hashes.SHA256())
     return Leaf(asked.public_bytes(Encoding.PEM).decode(), key_to_pem(key))
 
 
-def check_domain(wanted: Wanted, trust_domain: str) -> None:
+def check_domain(wanted: CertificateSpec, trust_domain: str) -> None:
     """Raise IssueError unless an identity is one of the trust domain's."""
     account = parse_id(wanted.identity)
     if account is None or account.domain != trust_domain:
@@ -181,7 +181,7 @@ def check_domain(wanted: Wanted, trust_domain: str) -> None:
         )
 
 
-def names_of(wanted: Wanted) -> x509.SubjectAlternativeName:
+def subject_alt_name(wanted: CertificateSpec) -> x509.SubjectAlternativeName:
     """Return the names in a certificate: the SPIFFE ID first, and DNS names, each once. Raises IssueError."""
     for name in wanted.subjects:
         if len(name) > _LONGEST_DNS_NAME or not _DNS_NAME.fullmatch(name):

@@ -94,10 +94,10 @@ def check_chain(chain: Sequence[x509.Certificate], roots: Iterable[x509.Certific
         )
 
 
-def check_dates(chain: Iterable[x509.Certificate], now: float, place: str) -> None:
+def check_validity(chain: Iterable[x509.Certificate], now: float, place: str) -> None:
     """Raise IssueError when a certificate is expired, or not valid yet."""
     for certificate in chain:
-        begin, end = dates(certificate)
+        begin, end = validity(certificate)
         if now > end:
             raise IssueError(
                 f"the certificate {describe(certificate)} in {place} expired at {timestamp(end)}, and it is {timestamp(now)};"
@@ -124,17 +124,17 @@ def is_root(certificate: x509.Certificate) -> bool:
     return certificate.subject == certificate.issuer and is_issued_by(certificate, certificate)
 
 
-def dates(certificate: x509.Certificate) -> tuple[float, float]:
+def validity(certificate: x509.Certificate) -> tuple[float, float]:
     """Return from when to when a certificate is valid, in seconds since the epoch."""
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
 def expiry(chain: str) -> float:
     """Return when the first certificate of a PEM chain ends, in seconds since the epoch."""
-    return dates(x509.load_pem_x509_certificate(chain.encode()))[1]
+    return validity(x509.load_pem_x509_certificate(chain.encode()))[1]
 
 
-def moment(seconds: float) -> datetime:
+def to_datetime(seconds: float) -> datetime:
     """Return seconds since the epoch as X.509 has them."""
     return datetime.fromtimestamp(int(seconds), UTC)
 

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
-from headgate.identity.issuers import LIFETIME, Clock, Issuer, Wanted
+from headgate.identity.issuers import LIFETIME, CertificateSpec, Clock, Issuer
 from headgate.latest import Latest, wait_for_change
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value, timestamp
@@ -23,8 +23,8 @@ from headgate.resources.meta import Value, timestamp
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
 AT_ONCE = 16
 """How many certificates are asked for at the same time: an external issuer takes seconds for each."""
-HALF = 0.5
-SPREAD = 0.1  # of the life: so much later than at half of it a certificate may be renewed
+RENEWAL_SHARE = 0.5
+RENEWAL_JITTER = 0.1  # of the life: so much later than at half of it a certificate may be renewed
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 LEAST_PAUSE_S = 1.0
 TOGETHER_S = 0.1
@@ -52,7 +52,7 @@ class _Held(NamedTuple):
 class _Entry:
     """One proxy: its certificate, when to ask for the next one, and the task that does so."""
 
-    def __init__(self, wanted: Wanted, held: _Held | None = None) -> None:
+    def __init__(self, wanted: CertificateSpec, held: _Held | None = None) -> None:
         self.wanted = wanted
         self.held = held
         self.fault = ""
@@ -81,7 +81,7 @@ class Credentials:
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
         self._showing: asyncio.TimerHandle | None = None
 
-    def want(self, wanted: Mapping[str, Wanted]) -> None:
+    def set_wanted(self, wanted: Mapping[str, CertificateSpec]) -> None:
         """Set the certificates of all proxies: new ones are issued at once, those of other proxies are forgotten.
 
         A proxy whose names change keeps its certificate until the new one is there, unless that has another identity.
@@ -101,7 +101,7 @@ class Credentials:
             self._start(node, entry)
         self._publish()
 
-    def begin_anew(self, nodes: Iterable[str]) -> None:
+    def discard(self, nodes: Iterable[str]) -> None:
         """Forget proxies whose ids other proxies have from now on: their next certificates have new keys."""
         for node in self._entries.keys() & set(nodes):
             self._entries.pop(node).stop()
@@ -152,11 +152,11 @@ class Credentials:
                 continue
             if isinstance(found, Credential):
                 entry.held, entry.fault = _Held(found, signer, expiry(found.chain)), ""
-                life = (entry.held.expires - now) * (HALF + SPREAD * share_of(node))
+                life = (entry.held.expires - now) * (RENEWAL_SHARE + RENEWAL_JITTER * jitter(node))
                 entry.due, retry = now + max(life, LEAST_PAUSE_S), FIRST_RETRY_S
             else:
                 entry.fault = f"{found}{_consequence(entry.held, now)}"
-                entry.due, retry = now + retry * (1 + share_of(node)) / 2, min(2 * retry, LAST_RETRY_S)
+                entry.due, retry = now + retry * (1 + jitter(node)) / 2, min(2 * retry, LAST_RETRY_S)
             self._show()
 
     async def _rest(self, entry: _Entry) -> None:
@@ -165,7 +165,7 @@ class Credentials:
             await self._schedule.sleep(min(left, LONGEST_SLEEP_S))
         entry.is_resting = False
 
-    async def _ask(self, wanted: Wanted) -> tuple[str, Credential | HeadgateError]:
+    async def _ask(self, wanted: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
         """Return the authority that signed before the answer came, and the answer."""
         self._asking += 1
         try:
@@ -198,7 +198,7 @@ class Credentials:
         self.faults.set(MappingProxyType({node: entry.fault for node, entry in self._entries.items() if entry.fault}))
 
 
-def share_of(node: str) -> float:
+def jitter(node: str) -> float:
     """Return a number from 0 to 1 that is always the same for a node, so that not all renew at the same moment."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) / 2**32
 

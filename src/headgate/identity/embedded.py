@@ -1,7 +1,7 @@
 """The embedded authority: headgate's own root, made at the first start and replaced in three steps (rotation).
 
 It reads its keys when it is first needed, and again at each attempt while they can't be used: what the user repairs is
-found by itself. Keys that are damaged are never replaced by new ones: those nobody would believe.
+found by itself. KeyStore that are damaged are never replaced by new ones: those nobody would believe.
 """
 
 import asyncio
@@ -9,24 +9,24 @@ import contextlib
 from typing import NamedTuple
 
 from headgate.errors import HeadgateError
-from headgate.identity.authority import Signer, SigningIssuer, new_root, signer_of
+from headgate.identity.authority import Signer, SigningIssuer, make_signer, new_root
 from headgate.identity.certificates import read_certificates
 from headgate.identity.issuers import Clock, IssueError
-from headgate.identity.keys import Kept, Keys
+from headgate.identity.keys import KeyStore, StoredAuthority
 from headgate.latest import Latest
 
 
 class _InForce(NamedTuple):
-    kept: Kept
+    kept: StoredAuthority
     signer: Signer
 
 
 class EmbeddedIssuer(SigningIssuer):
     """Signs with a root of its own. `kept` is nothing until the keys could be read."""
 
-    def __init__(self, keys: Keys, trust_domain: str, *, clock: Clock) -> None:
+    def __init__(self, keys: KeyStore, trust_domain: str, *, clock: Clock) -> None:
         super().__init__(trust_domain, clock)
-        self.kept: Latest[Kept | None] = Latest(None)
+        self.stored: Latest[StoredAuthority | None] = Latest(None)
         self._keys = keys
         self._in_force: _InForce | None = None
         self._loading = asyncio.Lock()
@@ -51,22 +51,24 @@ class EmbeddedIssuer(SigningIssuer):
         """Make the next root, for everybody to believe; `request` is what asked for it. Raises IssueError."""
         kept = (await self.load()).kept
         following = await asyncio.to_thread(new_root, self._trust_domain, self._clock())
-        await self._replace(Kept(signing=kept.signing, next=following, answered=request or kept.answered))
+        await self._replace(StoredAuthority(signing=kept.signing, next=following, answered=request or kept.answered))
 
     async def promote(self) -> None:
         """Sign with the next root from now on; the key of the old one is forgotten. Raises IssueError."""
         kept = (await self.load()).kept
         if kept.next is None:
             raise AssertionError("there is no next root to sign with")
-        await self._replace(Kept(signing=kept.next, previous=kept.signing.certificate, answered=kept.answered))
+        await self._replace(
+            StoredAuthority(signing=kept.next, previous=kept.signing.certificate, answered=kept.answered)
+        )
 
     async def retire(self) -> None:
         """Believe the old root no longer. Raises IssueError."""
         kept = (await self.load()).kept
-        await self._replace(Kept(signing=kept.signing, answered=kept.answered))
+        await self._replace(StoredAuthority(signing=kept.signing, answered=kept.answered))
 
-    async def _begin(self) -> Kept:
-        kept = Kept(signing=await asyncio.to_thread(new_root, self._trust_domain, self._clock()))
+    async def _begin(self) -> StoredAuthority:
+        kept = StoredAuthority(signing=await asyncio.to_thread(new_root, self._trust_domain, self._clock()))
         try:
             await self._keys.save(kept)
         except IssueError:
@@ -76,7 +78,7 @@ class EmbeddedIssuer(SigningIssuer):
             return other
         return kept
 
-    async def _replace(self, kept: Kept) -> None:
+    async def _replace(self, kept: StoredAuthority) -> None:
         async with self._loading:
             try:
                 await self._keys.save(kept)
@@ -88,14 +90,14 @@ class EmbeddedIssuer(SigningIssuer):
     async def _ready(self) -> Signer:
         return (await self.load()).signer
 
-    def _take(self, kept: Kept) -> _InForce:
+    def _take(self, kept: StoredAuthority) -> _InForce:
         """Check all parts of what is kept, and put it into force. Raises IssueError."""
-        signer = signer_of(kept.signing, self._keys.place)
+        signer = make_signer(kept.signing, self._keys.place)
         if kept.next:
-            signer_of(kept.next, self._keys.place)
+            make_signer(kept.next, self._keys.place)
         if kept.previous:
             read_certificates(kept.previous, self._keys.place)
         self._in_force = _InForce(kept, signer)
         self._put_in_force(signer, kept.roots)
-        self.kept.set(kept)
+        self.stored.set(kept)
         return self._in_force

@@ -18,7 +18,7 @@ class IssueError(HeadgateError):
     """A certificate can't be issued; the message says why and what to do about it."""
 
 
-class Wanted(Value, frozen=True, kw_only=True, order=True):
+class CertificateSpec(Value, frozen=True, kw_only=True, order=True):
     """What a certificate is to say: the SPIFFE ID, and DNS names besides."""
 
     identity: str
@@ -36,7 +36,7 @@ class Issuer(Protocol):
     signer: Latest[str]
     fault: Latest[str]
 
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key with its certificate, which may end earlier than asked for. Raises IssueError."""
 
     async def run(self) -> None:

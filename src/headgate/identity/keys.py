@@ -31,7 +31,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _FILES = ("tls.crt", "tls.key", "next.crt", "next.key", "previous.crt", "answered")
 
 
-class Kept(Value, frozen=True, kw_only=True):
+class StoredAuthority(Value, frozen=True, kw_only=True):
     """What an embedded authority is made of. `next` is there while it waits to be believed, `previous` (PEM) while certificates of it are."""
 
     signing: Authority
@@ -45,44 +45,44 @@ class Kept(Value, frozen=True, kw_only=True):
         return self.signing.certificate + (self.next.certificate if self.next else "") + self.previous
 
 
-class Keys(Protocol):
+class KeyStore(Protocol):
     """A place for keys; `place` names it in messages."""
 
     place: str
 
-    async def load(self) -> Kept | None:
+    async def load(self) -> StoredAuthority | None:
         """Return what is kept; none when there is nothing at all. Raises IssueError when it is not usable."""
 
-    async def save(self, kept: Kept) -> None:
+    async def save(self, kept: StoredAuthority) -> None:
         """Replace what is kept. Raises IssueError; what was kept before is kept then.
 
         When somebody else has written since `load`, that is kept, too: load again.
         """
 
 
-class FileKeys:
+class FileKeyStore:
     """Files of mode 0600 in a directory of mode 0700, below a link `current` that is replaced at once."""
 
     def __init__(self, directory: Path) -> None:
         self.place = str(directory / CURRENT)
         self._directory = directory
 
-    async def load(self) -> Kept | None:
+    async def load(self) -> StoredAuthority | None:
         """Return what is kept. Raises IssueError, also when others than the owner may read it."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, kept: Kept) -> None:
+    async def save(self, kept: StoredAuthority) -> None:
         """Write files beside those that are there, then put them into force. Raises IssueError."""
         await asyncio.to_thread(self._save, kept)
 
-    def _load(self) -> Kept | None:
+    def _load(self) -> StoredAuthority | None:
         current = self._directory / CURRENT
         if not _exists(self._directory) or not _exists(current):
             return None
         _check_private(self._directory, "700")
         return from_files({name: _read_private(current / name) for name in _FILES}, self.place)
 
-    def _save(self, kept: Kept) -> None:
+    def _save(self, kept: StoredAuthority) -> None:
         fresh = self._directory / f"keys-{secrets.token_hex(4)}"
         link = self._directory / f".{fresh.name}"
         try:
@@ -101,7 +101,7 @@ class FileKeys:
                 shutil.rmtree(old, ignore_errors=True)
 
 
-class SecretKeys:
+class SecretKeyStore:
     """The Secret `headgate-ca` in `headgate-system`."""
 
     place = str(SECRET)
@@ -110,7 +110,7 @@ class SecretKeys:
         self._store = store
         self._version = ""
 
-    async def load(self) -> Kept | None:
+    async def load(self) -> StoredAuthority | None:
         """Return what is kept. Raises IssueError."""
         try:
             secret = await self._store.get(SECRET)
@@ -122,7 +122,7 @@ class SecretKeys:
         self._version = secret["metadata"]["resourceVersion"]
         return from_files(_decoded(secret, self.place), self.place)
 
-    async def save(self, kept: Kept) -> None:
+    async def save(self, kept: StoredAuthority) -> None:
         """Replace the Secret, or make it. Raises IssueError, also when somebody else has changed it since it was read."""
         try:
             stored = await self._write({name: to_base64(text) for name, text in to_files(kept).items()})
@@ -156,7 +156,7 @@ async def ensure_namespace(store: Store, name: str) -> None:
             return
 
 
-def to_files(kept: Kept) -> dict[str, str]:
+def to_files(kept: StoredAuthority) -> dict[str, str]:
     """Return what is kept by name; the keys are in plain text."""
     files = {
         "tls.crt": kept.signing.certificate,
@@ -170,14 +170,14 @@ def to_files(kept: Kept) -> dict[str, str]:
     return {name: text for name, text in files.items() if text}
 
 
-def from_files(files: Mapping[str, str], place: str) -> Kept:
+def from_files(files: Mapping[str, str], place: str) -> StoredAuthority:
     """Read what is kept; content is looked at later. Raises IssueError when a part is missing: a new authority would be believed by nobody."""
     signing, following = (_pair(files, part, place) for part in ("tls", "next"))
     if signing is None:
         raise IssueError(
             f"{place} has neither tls.crt nor tls.key; restore them from a copy, or remove {place} to begin with a new authority"
         )
-    return Kept(
+    return StoredAuthority(
         signing=signing, next=following, previous=files.get("previous.crt", ""), answered=files.get("answered", "")
     )
 

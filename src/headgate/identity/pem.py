@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from headgate.identity.authority import Authority, Signer, SigningIssuer, signer_of
+from headgate.identity.authority import Authority, Signer, SigningIssuer, make_signer
 from headgate.identity.certificates import (
     check_chain,
     check_is_authority,
@@ -22,7 +22,7 @@ from headgate.identity.certificates import (
     read_certificates,
     to_pem,
 )
-from headgate.identity.files import changes
+from headgate.identity.file_watch import file_changes
 from headgate.identity.issuers import Clock, IssueError
 from headgate.model.identities import PrivateText
 
@@ -45,7 +45,7 @@ class PemIssuer(SigningIssuer):
 
     async def run(self) -> None:
         """Read the files whenever they change. What can't be used is not signed with: `fault` says why."""
-        async for _ in changes(path for path in self._files if path is not None):
+        async for _ in file_changes(path for path in self._files if path is not None):
             with contextlib.suppress(IssueError):
                 await self._load()
 
@@ -67,7 +67,7 @@ class PemIssuer(SigningIssuer):
 def _read(files: Files) -> tuple[Signer, Sequence[x509.Certificate]]:
     _check_private(files.key)
     authority = Authority(certificate=_text(files.certificate), key=PrivateText(_text(files.key)))
-    signer = signer_of(authority, f"{files.certificate} and {files.key}")
+    signer = make_signer(authority, f"{files.certificate} and {files.key}")
     place = str(files.certificate)
     chain = _up_to_root(signer.chain)
     for certificate in chain[1:]:

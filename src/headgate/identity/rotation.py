@@ -15,16 +15,16 @@ from typing import Protocol
 
 from headgate.envoy.clusters import CONNECT_SECONDS
 from headgate.errors import HeadgateError
-from headgate.identity.certificates import dates, read_certificates
+from headgate.identity.certificates import read_certificates, validity
 from headgate.identity.credentials import LAST_RETRY_S, LONGEST_SLEEP_S, Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.keys import Kept
+from headgate.identity.keys import StoredAuthority
 from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
 LIFE_SHARE = 0.8
-UNDER_WAY_S = float(CONNECT_SECONDS)
+HANDSHAKE_GRACE_S = float(CONNECT_SECONDS)
 """A connection shows the certificate that its proxy had when it was opened; a busy peer may look at it as late as this."""
 
 
@@ -75,8 +75,8 @@ class Rotation:
                 await self._schedule.sleep(LAST_RETRY_S)
 
     async def _step(self) -> None:
-        await until(lambda: self._issuer.kept.get() is not None, self._issuer.kept)
-        kept = self._issuer.kept.get()
+        await until(lambda: self._issuer.stored.get() is not None, self._issuer.stored)
+        kept = self._issuer.stored.get()
         match phase_of(kept):
             case Phase.TRUST_NEW if kept:
                 if self._left(kept.signing.certificate):  # else it signs nothing that proxies could be told to hold
@@ -84,7 +84,7 @@ class Rotation:
                 await self._issuer.promote()
             case Phase.SIGN_NEW if kept:
                 await self._until_none(Phase.SIGN_NEW, self._unsigned)
-                await self._schedule.sleep(min(UNDER_WAY_S, self._left(kept.previous)))
+                await self._schedule.sleep(min(HANDSHAKE_GRACE_S, self._left(kept.previous)))
                 await self._issuer.retire()
                 await self._until_none(Phase.DROP_OLD, self._lagging)
                 self._say()
@@ -93,13 +93,13 @@ class Rotation:
 
     def _left(self, root: str) -> float:
         """Return for how many seconds a root is still valid; of one that has ended, nobody takes a certificate."""
-        _, end = dates(read_certificates(root, "the authority")[0])
+        _, end = validity(read_certificates(root, "the authority")[0])
         return max(0.0, end - self._schedule.clock())
 
     async def _begin(self) -> None:
         """Wait until a rotation is asked for, or the root is old; make the next root then."""
         self._say()
-        kept = self._issuer.kept.get()
+        kept = self._issuer.stored.get()
         if kept is None:
             return
         asked, left = self.asked.get(), begins_at(kept) - self._schedule.clock()
@@ -128,18 +128,18 @@ class Rotation:
         return sorted({*self._credentials.outdated(), *self._lagging()})
 
     def _say(self, phase: Phase | None = None, waiting: tuple[str, ...] = (), fault: str = "") -> None:
-        here = phase or phase_of(self._issuer.kept.get())
+        here = phase or phase_of(self._issuer.stored.get())
         self.progress.set(Progress(phase=here, waiting=waiting, fault=fault))
 
 
-def phase_of(kept: Kept | None) -> Phase:
+def phase_of(kept: StoredAuthority | None) -> Phase:
     """Return the step that kept keys are at."""
     if kept and kept.next:
         return Phase.TRUST_NEW
     return Phase.SIGN_NEW if kept and kept.previous else Phase.STABLE
 
 
-def begins_at(kept: Kept) -> float:
+def begins_at(kept: StoredAuthority) -> float:
     """Return when the root is so old that it is to be replaced, in seconds since the epoch."""
-    begin, end = dates(read_certificates(kept.signing.certificate, "the authority")[0])
+    begin, end = validity(read_certificates(kept.signing.certificate, "the authority")[0])
     return begin + LIFE_SHARE * (end - begin)

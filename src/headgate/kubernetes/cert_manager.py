@@ -20,17 +20,17 @@ from typing import Any
 from cryptography import x509
 
 from headgate.errors import Invalid, NotFound, StoreError
-from headgate.identity.authority import Leaf, check_domain, names_of, request
+from headgate.identity.authority import Leaf, check_domain, request, subject_alt_name
 from headgate.identity.certificates import (
     check_chain,
-    check_dates,
+    check_validity,
     read_certificates,
     read_key,
     to_base64,
     to_pem,
 )
-from headgate.identity.files import changes
-from headgate.identity.issuers import Clock, IssueError, Wanted
+from headgate.identity.file_watch import file_changes
+from headgate.identity.issuers import CertificateSpec, Clock, IssueError
 from headgate.latest import Latest
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.objects.ports import Change, Store, follow
@@ -80,7 +80,7 @@ class CertManagerIssuer:
             x509.Certificate, float
         ] = {}  # roots that cert-manager has named: until when to believe them
 
-    async def issue(self, wanted: Wanted, lifetime: timedelta) -> Credential:
+    async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key with its certificate, when cert-manager has signed it. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
         asked = await asyncio.to_thread(request, wanted)
@@ -97,7 +97,7 @@ class CertManagerIssuer:
         """Follow the file of roots, if there is one."""
         if self._trusted is None:
             return
-        async for _ in changes([self._trusted]):
+        async for _ in file_changes([self._trusted]):
             with contextlib.suppress(IssueError):
                 await self._read(self._trusted)
 
@@ -145,12 +145,12 @@ class CertManagerIssuer:
                     return status
         raise AssertionError("the changes of a kind have ended")
 
-    def _accept(self, asked: Leaf, wanted: Wanted, status: Mapping[str, Any], lifetime: timedelta) -> str:
+    def _accept(self, asked: Leaf, wanted: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
         """Return the chain that was signed. Raises IssueError when it is not what was asked for."""
         place = f"the answer of {self._ref}"
         chain = read_certificates(_text(status.get("certificate"), place), place)
         _check_answer(chain[0], asked, wanted, place)
-        check_dates(chain, self._clock(), place)
+        check_validity(chain, self._clock(), place)
         if self._trusted is not None:
             check_chain(chain, read_certificates(self.roots.get(), str(self._trusted)), place)
         else:
@@ -209,7 +209,7 @@ def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueErr
     return IssueError(f"{ref} has not signed ({how}: {condition.get('message') or condition.get('reason')}); {hint}")
 
 
-def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: Wanted, place: str) -> None:
+def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: CertificateSpec, place: str) -> None:
     """Raise IssueError unless a certificate is for our key and says what was asked for."""
     if leaf.public_key() != read_key(asked.key, place).public_key():
         raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
@@ -217,7 +217,7 @@ def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: Wanted, place: st
         names = set(leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         names = set()
-    missing = [str(name.value) for name in names_of(wanted) if name not in names]
+    missing = [str(name.value) for name in subject_alt_name(wanted) if name not in names]
     if missing:
         raise IssueError(f"{place} lacks the names {', '.join(missing)}; let the issuer take names from requests")
 

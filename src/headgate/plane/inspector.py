@@ -31,7 +31,7 @@ from headgate.envoy.config import (
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import namespaced_name, pod_of
 from headgate.errors import HeadgateError
-from headgate.identity.certificates import dates, read_certificates
+from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
@@ -335,7 +335,7 @@ def _certificate(credential: Credential | None, fault: str) -> Certificate | Non
 def _certificate_fields(chain: str) -> tuple[float, float, str]:
     leaf = read_certificates(chain, "a proxy's certificate")[0]
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return *dates(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
+    return *validity(leaf), next(iter(names.get_values_for_type(x509.UniformResourceIdentifier)), "")
 
 
 def _time(seconds: float) -> str:

@@ -19,7 +19,7 @@ from headgate.envoy.config import Configuration
 from headgate.envoy.encode import Memo, encode_all, with_tap
 from headgate.envoy.view import Node, View, sidecar
 from headgate.identity.credentials import Credentials
-from headgate.identity.issuers import Wanted
+from headgate.identity.issuers import CertificateSpec
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, gateway_id
 from headgate.model.routing import Mesh, TlsMode, Workload
@@ -204,8 +204,8 @@ class Loop:
         for gone in (self._fleet.proxies.keys() - wanted.certificates.keys()) | replaced:
             self._fleet.remove(gone)
             self._assigned.pop(gone, None)
-        self.credentials.begin_anew(replaced)
-        self.credentials.want(wanted.certificates)
+        self.credentials.discard(replaced)
+        self.credentials.set_wanted(wanted.certificates)
         self._credentials = self.credentials.current.get()  # without those of replaced pods
         for node_id in wanted.certificates:
             self._fleet.expect(node_id)
@@ -261,13 +261,13 @@ class ExpectedProxies:
         ]
 
     @cached_property
-    def certificates(self) -> Mapping[str, Wanted]:
+    def certificates(self) -> Mapping[str, CertificateSpec]:
         """The identity and names for the certificate of each proxy, by node ID."""
         domain = self._mesh.trust_domain if self._mesh else ""
         return {
-            node.id: Wanted(identity=item.identity, subjects=item.subjects)
+            node.id: CertificateSpec(identity=item.identity, subjects=item.subjects)
             if item
-            else Wanted(identity=gateway_id(domain))
+            else CertificateSpec(identity=gateway_id(domain))
             for node, item in self.nodes
         }
 

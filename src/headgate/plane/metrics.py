@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate import __version__
 from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
-from headgate.identity.certificates import dates, read_certificates
+from headgate.identity.certificates import read_certificates, validity
 from headgate.model.routing import PortRef, Split
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import DurationHistogram
@@ -154,13 +154,13 @@ def _share_labels(ref: PortRef, backend: str, route: str, rule: int) -> Labels:
 
 @lru_cache(10_000)
 def _validity(chain: str) -> tuple[float, float]:
-    return dates(read_certificates(chain, "a proxy's certificate")[0])
+    return validity(read_certificates(chain, "a proxy's certificate")[0])
 
 
 @lru_cache(4)
 def _authority_expiry(roots: str) -> float | None:
     try:
-        return min(dates(one)[1] for one in read_certificates(roots, "the mesh's root certificates"))
+        return min(validity(one)[1] for one in read_certificates(roots, "the mesh's root certificates"))
     except HeadgateError:
         return None
 

@@ -17,7 +17,7 @@ import msgspec
 from headgate.atomic_file import write_private
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import SIDECAR
-from headgate.identity.rotation import UNDER_WAY_S
+from headgate.identity.rotation import HANDSHAKE_GRACE_S
 from headgate.model.routing import TlsMode, Workload
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -60,7 +60,7 @@ class MtlsMigration:
     def _is_drained(self) -> bool:
         """Return whether no connection is in flight that the next step would refuse; if not, bump the fleet later."""
         if self._drained_at is None:
-            self._drained_at = time.monotonic() + UNDER_WAY_S
+            self._drained_at = time.monotonic() + HANDSHAKE_GRACE_S
         left = self._drained_at - time.monotonic()
         if left <= 0 or all(mode.accepts_tls and mode.accepts_plaintext for _, mode in self._steps()):
             return True

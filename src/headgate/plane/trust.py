@@ -8,11 +8,11 @@ from pathlib import Path
 
 from headgate.envoy.config import SECRET
 from headgate.envoy.names import IDENTITY, ROOTS
+from headgate.identity.ca_status import CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
-from headgate.identity.keys import FileKeys
-from headgate.identity.notice import Board
+from headgate.identity.keys import FileKeyStore
 from headgate.identity.pem import Files, PemIssuer
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
@@ -37,7 +37,7 @@ class Trust:
         if files:
             self._issuer = PemIssuer(files, trust_domain, clock=time.time)
         else:
-            self._issuer = self._own = EmbeddedIssuer(FileKeys(state / KEYS), trust_domain, clock=time.time)
+            self._issuer = self._own = EmbeddedIssuer(FileKeyStore(state / KEYS), trust_domain, clock=time.time)
         self.credentials = Credentials(self._issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
@@ -53,7 +53,7 @@ class Trust:
             tasks.create_task(self.credentials.run(), name="certificates")
             if rotation:
                 tasks.create_task(rotation.run(), name="rotation of the authority")
-            board = Board(ports.objects, self._issuer, self.credentials, self._schedule, rotation)
+            board = CaStatusPublisher(ports.objects, self._issuer, self.credentials, self._schedule, rotation)
             tasks.create_task(board.run(), name="notice of the authority")
 
 

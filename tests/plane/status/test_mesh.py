@@ -10,8 +10,8 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report, SelectedPods
 from headgate.envoy.config import LISTENER, Encoded
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.issuers import LIFETIME, Wanted
-from headgate.identity.keys import FileKeys
+from headgate.identity.issuers import LIFETIME, CertificateSpec
+from headgate.identity.keys import FileKeyStore
 from headgate.kinds import MESH
 from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
@@ -105,10 +105,10 @@ def test_it_is_not_while_a_certificate_lacks_names() -> None:
 
 async def test_the_names_of_a_certificate_are_read_off_it(tmp_path: Path) -> None:
     """R75: by what a real authority signs."""
-    issuer = EmbeddedIssuer(FileKeys(tmp_path), "cluster.local", clock=time.time)
+    issuer = EmbeddedIssuer(FileKeyStore(tmp_path), "cluster.local", clock=time.time)
     identity = "spiffe://cluster.local/ns/default/sa/web"
     for subjects in ((), ("foo", "bar")):
-        credential = await issuer.issue(Wanted(identity=identity, subjects=subjects), LIFETIME)
+        credential = await issuer.issue(CertificateSpec(identity=identity, subjects=subjects), LIFETIME)
         assert names_in(credential.chain) == set(subjects)
 
 

@@ -1,6 +1,6 @@
 """The authority as everybody may see it: the ConfigMap `headgate-ca` in `headgate-system`, which holds no secret.
 
-`roots.pem` is what the mesh believes, `status.json` a `Notice`. Both are written here and never read: who may change the
+`roots.pem` is what the mesh believes, `status.json` a `CaStatus`. Both are written here and never read: who may change the
 ConfigMap can't make proxies believe anything. Its annotation `headgate.dev/rotate-ca` is read: a new text asks for a
 rotation, by `headgate ca rotate` or `kubectl annotate`.
 """
@@ -12,7 +12,7 @@ import msgspec
 from cryptography import x509
 
 from headgate.errors import StoreError
-from headgate.identity.certificates import dates, fingerprint, read_certificates
+from headgate.identity.certificates import fingerprint, read_certificates, validity
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
@@ -43,7 +43,7 @@ class Root(Input, frozen=True, kw_only=True):
     signs: bool = False
 
 
-class Notice(Input, frozen=True, kw_only=True):
+class CaStatus(Input, frozen=True, kw_only=True):
     """The authority's state. `phase` is empty when the authority is not headgate's own, and so are rotations.
 
     `waiting` and `faults` (by node id) name the first twenty; `waits` and `faulty` count all.
@@ -60,7 +60,7 @@ class Notice(Input, frozen=True, kw_only=True):
     roots: tuple[Root, ...] = ()
 
 
-class Board:
+class CaStatusPublisher:
     """Keeps the ConfigMap up to date, and passes on what it asks for; `rotation` is there when the authority is headgate's."""
 
     def __init__(
@@ -105,14 +105,14 @@ class Board:
             return False
         return True
 
-    def notice(self) -> Notice:
+    def notice(self) -> CaStatus:
         """Return the authority's state as it is now."""
         progress = self._rotation.progress.get() if self._rotation else None
         faults = self._credentials.faults.get()
         waiting = progress.waiting if progress else ()
         pem, signer = self._issuer.roots.get(), self._issuer.signer.get()
         roots = read_certificates(pem, "the authority") if pem else ()
-        return Notice(
+        return CaStatus(
             phase=progress.phase if progress else "",
             waits=len(waiting),
             waiting=waiting[:MOST_NAMES],
@@ -143,12 +143,12 @@ class Board:
 
 
 def _answered(issuer: Issuer) -> str:
-    kept = issuer.kept.get() if isinstance(issuer, EmbeddedIssuer) else None
+    kept = issuer.stored.get() if isinstance(issuer, EmbeddedIssuer) else None
     return kept.answered if kept else ""
 
 
 def _root(certificate: x509.Certificate, signer: str) -> Root:
-    begin, end = map(timestamp, dates(certificate))
+    begin, end = map(timestamp, validity(certificate))
     own = fingerprint(certificate)
     subject = certificate.subject.rfc4514_string()
     return Root(fingerprint=own, subject=subject, not_before=begin, not_after=end, signs=own == signer)

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import structs
-from tests.identity.world import DOMAIN, Holders, MemoryKeys, Time, wanted
+from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, Time, wanted
 
 from headgate.errors import NotFound
+from headgate.identity.ca_status import CONFIG_MAP, ROTATE, CaStatus, CaStatusPublisher
 from headgate.identity.certificates import read_certificates
 from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
-from headgate.identity.keys import FileKeys, Kept, SecretKeys
-from headgate.identity.notice import CONFIG_MAP, ROTATE, Board, Notice
+from headgate.identity.keys import FileKeyStore, SecretKeyStore, StoredAuthority
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
 from headgate.standalone.store.memory import MemoryStore
@@ -26,23 +26,23 @@ from headgate.standalone.store.memory import MemoryStore
 
 class World:
     def __init__(self) -> None:
-        self.time, self.store, self.proxies, self.keys = Time(), MemoryStore(), Holders(), MemoryKeys()
+        self.time, self.store, self.proxies, self.keys = Time(), MemoryStore(), Holders(), MemoryKeyStore()
         self.issuer = EmbeddedIssuer(self.keys, DOMAIN, clock=self.time.clock)
         schedule = self.time.schedule()
         self.credentials = Credentials(self.issuer, schedule)
         self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
-        self.board = Board(self.store, self.issuer, self.credentials, schedule, self.rotation)
+        self.board = CaStatusPublisher(self.store, self.issuer, self.credentials, schedule, self.rotation)
 
-    async def shown(self, test: Any) -> tuple[Notice, dict[str, str]]:
+    async def shown(self, test: Any) -> tuple[CaStatus, dict[str, str]]:
         """Wait until the ConfigMap says something; a second passes whenever it is written."""
         with contextlib.suppress(NotFound):
             data = (await self.store.get(CONFIG_MAP))["data"]
-            if test(msgspec.json.decode(data["status.json"], type=Notice)):
-                return msgspec.json.decode(data["status.json"], type=Notice), data
+            if test(msgspec.json.decode(data["status.json"], type=CaStatus)):
+                return msgspec.json.decode(data["status.json"], type=CaStatus), data
         passing = asyncio.create_task(self._pass())
         try:
             async for change in self.store.watch("", "ConfigMap", since="0"):
-                notice = msgspec.json.decode(change.object["data"]["status.json"], type=Notice)
+                notice = msgspec.json.decode(change.object["data"]["status.json"], type=CaStatus)
                 if test(notice) and change.type != "DELETED":
                     return notice, change.object["data"]
         finally:
@@ -61,7 +61,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
-    world.credentials.want({"sidecar/default/web": wanted()})
+    world.credentials.set_wanted({"sidecar/default/web": wanted()})
     works = (world.credentials.run(), world.rotation.run(), world.board.run())
     tasks = [asyncio.create_task(work) for work in works]
     yield world
@@ -105,7 +105,7 @@ async def test_what_somebody_writes_into_it_is_believed_by_nobody_and_a_deleted_
 
 async def test_faults_are_shown_with_who_has_them(world: World) -> None:
     await world.shown(lambda notice: notice.certificates)
-    world.credentials.want({"sidecar/default/web": wanted("web", "not a name")})
+    world.credentials.set_wanted({"sidecar/default/web": wanted("web", "not a name")})
     notice, _ = await world.shown(lambda notice: notice.faulty)
     assert "subjectNames are DNS names" in notice.faults["sidecar/default/web"]
 
@@ -120,13 +120,16 @@ async def test_no_private_key_is_printed_logged_or_encoded(
     credential = world.credentials.current.get()["sidecar/default/web"]
     secrets = [kept.signing.key.reveal(), credential.key.reveal()]
     assert all("PRIVATE KEY" in secret for secret in secrets)
-    everything = Kept(signing=kept.signing, next=kept.signing)
+    everything = StoredAuthority(signing=kept.signing, next=kept.signing)
     seen = [
         *(
             f"{item!r} {item!s} {item}"
             for item in (everything, credential, kept.signing, world.credentials.current.get())
         ),
-        *(str(item) for item in (FileKeys(tmp_path), SecretKeys(world.store), world.issuer, vars(world.issuer))),
+        *(
+            str(item)
+            for item in (FileKeyStore(tmp_path), SecretKeyStore(world.store), world.issuer, vars(world.issuer))
+        ),
         msgspec.json.encode([everything, credential], enc_hook=str).decode(),
         str(structs.asdict(credential)),
         caplog.text,
@@ -139,9 +142,9 @@ async def test_no_private_key_is_printed_logged_or_encoded(
 
 
 async def test_a_fault_never_quotes_a_key(world: World) -> None:
-    kept = world.keys.kept or Kept(signing=(await world.issuer.load()).kept.signing)
+    kept = world.keys.kept or StoredAuthority(signing=(await world.issuer.load()).kept.signing)
     broken = kept.signing.key.reveal().replace("\n", "!", 3)
-    keys = MemoryKeys(Kept(signing=structs.replace(kept.signing, key=type(kept.signing.key)(broken))))
+    keys = MemoryKeyStore(StoredAuthority(signing=structs.replace(kept.signing, key=type(kept.signing.key)(broken))))
     issuer = EmbeddedIssuer(keys, DOMAIN, clock=world.time.clock)
     await issuer.run()
     await until(lambda: bool(issuer.fault.get()), issuer.fault)

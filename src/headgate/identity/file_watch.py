@@ -10,7 +10,7 @@ _QUIET = 50  # ms without a change, then the files are read: whoever writes them
 _LONGEST_WAIT = 1000  # ms
 
 
-async def changes(paths: Iterable[Path]) -> AsyncIterator[None]:
+async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:
     """Yield at once, then whenever something changes in the directories of some files, for ever.
 
     Directories, because a mounted Secret is changed by replacing a link, and an editor replaces the file. One that can't
