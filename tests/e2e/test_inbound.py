@@ -246,7 +246,7 @@ def test_a_denied_caller_gets_its_own_identity_and_no_allowed_one_in_the_answer(
     assert known.startswith("headgate: access denied")
     assert known.count("\n") == 1
     assert CLIENT not in known
-    assert "without mutual TLS" in sidecar.caller(web).get("/books").body
+    assert "requires mutual TLS" in sidecar.caller(web).get("/books").body
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a sidecar does with what its application sends, by the real Envoy and servers that are none of ours (R70, R74, R76)."""
+"""The outbound side of a sidecar in a real Envoy, with servers that do not run headgate (R70, R74, R76)."""
 
 import contextlib
 import tempfile
@@ -48,7 +48,7 @@ def load(rig, count, connections=1):
     return Load(rig.network, [rig.request()] * connections, most=count).wait()
 
 
-def test_a_split_over_identities_is_exact_and_each_proves_its_own(rig):
+def test_a_split_between_identities_is_exact_and_verifies_each_identity(rig):
     blue, green = rig.server("blue", BLUE), rig.server("green", GREEN)
     rig.push(rig.mesh({"blue": [blue.endpoint()], "green": [green.endpoint()]}, blue=9, green=1))
     assert load(rig, 1000) == {"blue": 900, "green": 100}
@@ -60,15 +60,15 @@ def test_a_split_over_identities_is_exact_and_each_proves_its_own(rig):
         assert "headgate" not in {item.alpn for item in server.tls_connections}
 
 
-def test_who_is_not_who_was_asked_for_gets_no_request(rig):
-    """R70, R76: 503 for the caller, and nothing for the impostor but the beginning of a handshake."""
+def test_a_server_with_another_identity_gets_no_request(rig):
+    """R70, R76: the caller gets 503; the impostor gets only the beginning of a handshake."""
     impostor = rig.server("impostor", GREEN)
     rig.push(rig.mesh({"web": [impostor.endpoint(BLUE)]}))
     assert rig.get().status == 503
     assert (impostor.requests, impostor.decrypted, impostor.plaintext) == (0, b"", b"")
 
 
-def test_a_server_that_only_takes_plaintext_is_not_called_in_plaintext(rig):
+def test_an_endpoint_with_an_identity_is_never_called_in_plaintext(rig):
     server = rig.server("plain")
     rig.push(rig.mesh({"web": [server.endpoint(BLUE)]}))
     assert rig.get().status == 503
@@ -77,18 +77,18 @@ def test_a_server_that_only_takes_plaintext_is_not_called_in_plaintext(rig):
 
 
 def test_endpoints_with_and_without_identity_share_a_cluster(rig):
-    """Pods with a sidecar and pods without one, and two accounts, behind one Service."""
+    """One Service selects pods with and without a sidecar, of two ServiceAccounts."""
     servers = [rig.server("one", BLUE), rig.server("two", GREEN), rig.server("three")]
     rig.push(rig.mesh({"web": [server.endpoint() for server in servers]}))
     assert load(rig, 300) == {"one": 100, "two": 100, "three": 100}
     assert [server.tls_requests for server in servers] == [100, 100, 0]
 
 
-@pytest.mark.parametrize("others", ["alone", "beside another one by TLS"])
-def test_an_endpoint_goes_to_tls_and_back_under_load_and_nothing_is_lost(rig, others):
-    """A workload goes from permissive to strict pod by pod: the cluster may know the identity already."""
+@pytest.mark.parametrize("with_tls_endpoint", [False, True])
+def test_no_request_fails_when_an_endpoint_changes_between_tls_and_plaintext(rig, with_tls_endpoint):
+    """Pods of a workload change one by one: another endpoint of the cluster may already have the identity."""
     web, other = rig.server("web", BLUE), rig.server("other", BLUE)
-    beside = [other.endpoint()] if others != "alone" else []
+    beside = [other.endpoint()] if with_tls_endpoint else []
     rig.push(rig.mesh({"web": [web.endpoint(""), *beside]}))
     flow = Load(rig.network, [rig.request()] * 4, pause=0.001)
     for identity in (BLUE, "", BLUE, ""):
@@ -103,8 +103,8 @@ def test_an_endpoint_goes_to_tls_and_back_under_load_and_nothing_is_lost(rig, ot
     assert flow.stop().keys() <= {"web", "other"}
 
 
-def test_an_identity_changes(rig):
-    """A Deployment gets another ServiceAccount: the old certificate is refused from then on, the new one believed."""
+def test_a_changed_identity_of_an_endpoint_replaces_the_old_one(rig):
+    """A Deployment gets another ServiceAccount: clients reject the old certificate and accept the new one."""
     web = rig.server("web", BLUE)
     rig.push(rig.mesh({"web": [web.endpoint()]}))
     assert rig.get().answered_by == "web"
@@ -117,24 +117,24 @@ def test_an_identity_changes(rig):
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TCP_SERVER_FIRST, Protocol.TLS, Protocol.HTTP])
-def test_a_tunnel_leaves_with_the_sidecars_identity(rig, protocol):
+def test_a_connect_tunnel_uses_the_sidecars_identity(rig, protocol):
     server = rig.server("db", BLUE)
     rig.push(rig.mesh({"db": [server.endpoint()]}, protocol=protocol))
     assert rig.tunnel("db") == b"db\n"
-    (met,) = server.tls_connections
-    assert (met.peer, met.server_name) == (CLIENT, "80.db.default.svc.cluster.local")
-    assert met.alpn == ("" if protocol.is_http else "headgate")
+    (connection,) = server.tls_connections
+    assert (connection.peer, connection.server_name) == (CLIENT, "80.db.default.svc.cluster.local")
+    assert connection.alpn == ("" if protocol.is_http else "headgate")
     assert server.plaintext == b""
 
 
-def test_a_tunnel_to_an_impostor_carries_nothing(rig):
+def test_a_connect_tunnel_to_another_identity_sends_no_data(rig):
     impostor = rig.server("db", GREEN)
     rig.push(rig.mesh({"db": [impostor.endpoint(BLUE)]}, protocol=Protocol.TCP))
     assert rig.tunnel("db") == b"503"
     assert impostor.decrypted + impostor.plaintext == b""
 
 
-def test_http2_is_spoken_within_tls(rig):
+def test_the_sidecar_sends_http2_by_tls(rig):
     server = rig.server("grpc", BLUE)
     rig.push(rig.mesh({"web": [server.endpoint()]}, protocol=Protocol.HTTP2))
     flow = Load(rig.network, [rig.request()], most=1)
@@ -146,14 +146,14 @@ def test_http2_is_spoken_within_tls(rig):
 
 @pytest.mark.parametrize("tls_mode", [TlsMode.READY, TlsMode.PERMISSIVE, TlsMode.STRICT])
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP_ANY, Protocol.TCP, Protocol.TCP_SERVER_FIRST])
-def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, tls_mode):
-    """Both sides as headgate makes them: a pod calls a Service that is itself, through its own proxy twice."""
+def test_a_sidecar_calls_a_sidecar_in_every_tls_mode(rig, protocol, tls_mode):
+    """A pod calls its own Service, so one proxy has both the outbound and the inbound configuration."""
     server, address = rig.server("app"), rig.free()
     ref = PortRef("default/web", 80)
     spoken = (PortProtocol(protocol=protocol, services=(ref,)),)
     port = InboundPort(port=address.port, application=server.port, protocols=spoken)
-    place = Endpoint(address=address.host, port=address.port, identity=CLIENT if tls_mode.clients_use_tls else "")
-    mesh = rig.mesh({"web": [place]}, protocol=protocol)
+    endpoint = Endpoint(address=address.host, port=address.port, identity=CLIENT if tls_mode.clients_use_tls else "")
+    mesh = rig.mesh({"web": [endpoint]}, protocol=protocol)
     (own,) = mesh.workloads
     own = structs.replace(own, address=address.host, ports=(port,), tls_mode=tls_mode)
     rig.push(structs.replace(mesh, workloads=(own,)))
@@ -166,7 +166,7 @@ def test_a_sidecar_is_understood_by_a_sidecar(rig, protocol, tls_mode):
 
 
 @pytest.mark.parametrize("scoped", [True, False])
-def test_a_request_that_no_route_matches_is_not_taken_for_one_to_nobody(rig, scoped):
+def test_a_request_without_a_matching_route_gets_404_that_names_the_service(rig, scoped):
     server = rig.server("web", BLUE)
     mesh = rig.mesh({"web": [server.endpoint()]})
     (table,) = mesh.tables
@@ -176,30 +176,30 @@ def test_a_request_that_no_route_matches_is_not_taken_for_one_to_nobody(rig, sco
     assert (answer.status, answer.body) == (404, "headgate: no route of default/web/80 matches this request\n")
 
 
-def test_what_a_workload_may_not_call_is_not_there_and_the_answer_says_why(rig):
-    """D21 `deny`: the sidecar isn't told of a Service until a TrafficTarget lets its account call one of the pods."""
+def test_a_service_that_a_workload_may_not_call_gets_403_with_the_reason(rig):
+    """D21 `deny`: a sidecar gets no configuration of a Service until a TrafficTarget allows its account to call a pod."""
     server = rig.server("web", BLUE)
     port = InboundPort(port=server.port, application=server.port, protocols=(PortProtocol(protocol=Protocol.HTTP),))
     mesh = rig.mesh({"web": [server.endpoint()]})
 
-    def push(*sources):
+    def allow(*sources):
         grants = (Grant(origin=Key("access.smi-spec.io", "TrafficTarget", "default", "t"), sources=sources),)
         access = Access(closed=True, grants=grants)
         closed = Workload(name="default/web-1", address=server.address, identity=BLUE, ports=(port,), access=access)
         rig.push(structs.replace(mesh, scoped=True, workloads=(*mesh.workloads, closed)))
 
-    push(GREEN)
+    allow(GREEN)
     answer = rig.get()
     assert answer.status == 403
     assert answer.body.startswith(
         f"headgate: access denied: {CLIENT} may not call a Service with the host web.default:80"
     )
     assert "TrafficTarget" in answer.body
-    push(GREEN, CLIENT)
+    allow(GREEN, CLIENT)
     assert rig.get().answered_by == "web"
 
 
-# --- redirected connections
+# --- redirected connections (transparent sidecars)
 
 
 @pytest.fixture(scope="module")
@@ -211,14 +211,14 @@ def network() -> Iterator[Redirected]:
 
 
 WEB = Address("10.98.0.10", 80)
-STRANGER = "10.98.0.99"
+UNKNOWN_ADDRESS = "10.98.0.99"
 GET = b"GET / HTTP/1.1\r\nhost: web\r\nconnection: close\r\n\r\n"
 
 
 def test_redirected_requests_are_split_by_the_service_address(network):
     blue, green = network.server("blue", BLUE), network.server("green", GREEN)
-    places = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
-    network.push(network.mesh(places, addresses={"web": WEB.host}, blue=3, green=1))
+    endpoints = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
+    network.push(network.mesh(endpoints, addresses={"web": WEB.host}, blue=3, green=1))
     until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
     blue.requests = green.requests = 0
     assert all(b"200 OK" in network.exchange(WEB, GET) for _ in range(40))
@@ -226,8 +226,8 @@ def test_redirected_requests_are_split_by_the_service_address(network):
     assert blue.plaintext + green.plaintext == b""
 
 
-def test_a_client_can_not_choose_the_routes_of_another_address(network):
-    """Routes are chosen by a header that the proxy itself writes, and takes away before the server sees the request."""
+def test_a_forged_header_does_not_select_the_routes_of_another_service(network):
+    """The proxy selects routes by a header that it sets itself and removes from the request."""
     one, two = network.server("one", BLUE), network.server("two", GREEN)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
     network.push(network.mesh({"web": [one.endpoint()], "other": [two.endpoint()]}, addresses=addresses))
@@ -239,8 +239,8 @@ def test_a_client_can_not_choose_the_routes_of_another_address(network):
     assert not two.requests
 
 
-def test_requests_find_their_routes_again_after_a_time_without_any_service(network):
-    """A proxy drops what its listeners share with the last of them, and asks for it again with the next."""
+def test_routes_work_again_after_a_mesh_without_services(network):
+    """Envoy drops resources that listeners share with the last listener, and subscribes again with the next one."""
     web = network.server("web", BLUE)
     for _ in range(2):
         network.push(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))
@@ -249,7 +249,7 @@ def test_requests_find_their_routes_again_after_a_time_without_any_service(netwo
         until(lambda: not network.count("total_listeners_draining"), "the last listener is gone")
 
 
-def test_redirected_connections_are_passed_on_by_tls(network):
+def test_redirected_connections_are_forwarded_by_tls(network):
     db = network.server("db", BLUE)
     mesh = network.mesh({"web": [db.endpoint()]}, protocol=Protocol.TCP, addresses={"web": WEB.host})
     network.push(mesh)
@@ -258,24 +258,24 @@ def test_redirected_connections_are_passed_on_by_tls(network):
     assert db.plaintext == b""
 
 
-def test_a_change_of_one_service_leaves_the_connections_of_others_alone(network):
-    """Each Service port has a listener of its own: nothing else is drained."""
+def test_a_change_of_one_service_closes_no_connection_of_another_service(network):
+    """Each Service port has its own listener, and Envoy drains only a changed one."""
     one, two = network.server("one", BLUE), network.server("two", GREEN)
     addresses = {"web": WEB.host, "other": "10.98.0.11"}
-    places = {"web": [one.endpoint()], "other": [two.endpoint()]}
-    network.push(network.mesh(places, protocol=Protocol.TCP, addresses=addresses))
+    endpoints = {"web": [one.endpoint()], "other": [two.endpoint()]}
+    network.push(network.mesh(endpoints, protocol=Protocol.TCP, addresses=addresses))
     until(lambda: network.exchange(WEB) == b"one\n", "the Service's listener")
     with contextlib.closing(OpenConnection(network.network, WEB)) as connection:
         assert connection.exchange() == b"one\n"
-        more = places | {"third": [two.endpoint()]}, addresses | {"third": "10.98.0.12"}
+        more = endpoints | {"third": [two.endpoint()]}, addresses | {"third": "10.98.0.12"}
         network.push(network.mesh(more[0], protocol=Protocol.TCP, addresses=more[1]))
-        network.push(network.mesh({"web": places["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
+        network.push(network.mesh({"web": endpoints["web"]}, protocol=Protocol.TCP, addresses={"web": WEB.host}))
         assert connection.exchange() == b"one\n"
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.HTTP])
-def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protocol):
-    """StatefulSets: clients look up the pods and connect to the one that they mean."""
+def test_a_pod_of_a_headless_service_is_called_by_tls(network, protocol):
+    """StatefulSets: clients resolve the Service and connect to one of the pods."""
     pods = [network.server(f"pod{n}", (BLUE, GREEN, "")[n], address=f"10.98.1.{n + 1}") for n in range(3)]
     network.push(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))
     for pod in pods:
@@ -288,22 +288,22 @@ def test_a_pod_of_a_service_without_an_address_is_called_by_tls(network, protoco
     assert pods[0].plaintext + pods[1].plaintext == b""
 
 
-def test_a_split_is_for_those_too_who_look_up_the_pods_of_its_root(network):
+def test_a_split_of_a_headless_root_applies_to_connections_to_its_pods(network):
     web, blue = network.server("web", address="10.98.1.9"), network.server("blue", BLUE)
     network.push(network.mesh({"web": [web.endpoint()], "blue": [blue.endpoint()]}, blue=1))
-    until(lambda: network.exchange(Address(web.address, web.port), GET).endswith(b"blue"), "the split decides")
+    until(lambda: network.exchange(Address(web.address, web.port), GET).endswith(b"blue"), "the split applies")
 
 
 @pytest.mark.parametrize("passthrough", [True, False])
-def test_other_addresses_are_passed_on_or_refused(network, passthrough):
-    stranger = network.server("stranger", address=STRANGER)
+def test_connections_to_unknown_addresses_are_forwarded_or_closed(network, passthrough):
+    outside = network.server("outside", address=UNKNOWN_ADDRESS)
     network.push(structs.replace(network.mesh({}), passthrough=passthrough))
-    wanted = b"stranger\n" if passthrough else b""
-    until(lambda: network.exchange(Address(STRANGER, stranger.port)) == wanted, "the change is in force")
+    wanted = b"outside\n" if passthrough else b""
+    until(lambda: network.exchange(Address(UNKNOWN_ADDRESS, outside.port)) == wanted, "the change is in force")
 
 
-def test_what_was_not_redirected_is_not_sent_round_in_circles(network):
-    """A connection to the capturing listener itself would lead to itself: it is closed."""
+def test_the_sidecar_closes_a_connection_to_its_capturing_listener(network):
+    """Forwarded to its original destination, such a connection would return to the listener forever."""
     server = network.server("web")
     network.push(network.mesh({"web": [server.endpoint()]}, addresses={"web": WEB.host}))
     until(lambda: b"200 OK" in network.exchange(WEB, GET), "the proxy listens")

@@ -1,4 +1,4 @@
-"""`kubectl traffic` on traffic that was: 004's example as four Deployments with sidecars (R103 to R107)."""
+"""`kubectl traffic` on counted requests: the example of specification 004, as four Deployments with sidecars (R103 to R107)."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def deployment(name: str, program: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world in which traffic has called foo, which called bar and baz, which called each other."""
+    """Run a world in which `traffic` has called foo, foo has called bar and baz, and bar and baz have called each other."""
     plans = tmp_path_factory.mktemp("plans")
     manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
     for name, calls in CHAIN.items():
@@ -52,7 +52,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def traffic(world: World, *words: str, program: str = KUBECTLS[0]) -> str:
-    """Run `kubectl traffic` on all that was counted."""
+    """Run `kubectl traffic` with a window that includes all requests; return its output."""
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "KUBECONFIG": str(world.state / "kubeconfig")}
     command = [program, "traffic", *words, "--window=15m"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -69,7 +69,7 @@ def counts(world: World) -> Mapping[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("program", KUBECTLS)
-def test_what_called_each_other_is_drawn_as_in_004(world: World, program: str) -> None:
+def test_topology_draws_the_graph_of_the_specification(world: World, program: str) -> None:
     # R105
     picture = (
         "                  +------------------------+\n"
@@ -87,7 +87,7 @@ def test_what_called_each_other_is_drawn_as_in_004(world: World, program: str) -
     until(drawn, "the picture")
 
 
-def test_top_and_edges_have_every_request(world: World) -> None:
+def test_top_and_edges_count_every_request(world: World) -> None:
     # R86, R103, R104
     received = {"traffic": 0, "foo": REQUESTS, "bar": 2 * REQUESTS, "baz": 2 * REQUESTS}
     until(lambda: counts(world) == {name: (str(number), "0") for name, number in received.items()}, str(received))

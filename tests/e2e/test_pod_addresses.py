@@ -1,4 +1,4 @@
-"""A pod's own address through the HTTP proxy: that pod, without the routes of its Services; compiled, in a real Envoy."""
+"""Requests to a pod's address through the HTTP proxy reach that pod, without the routes of its Services (real Envoy)."""
 
 import tempfile
 from collections.abc import Iterator
@@ -64,8 +64,8 @@ def endpoints(rig: Rig, service: str, name: str, *, pod: bool = True) -> dict[st
     }
 
 
-def offered(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
-    """Give the proxy the objects, two pods of `web`, and an endpoint that is no pod; return where the HTTP proxy is."""
+def pushed(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
+    """Push the objects, two pods of `web`, and an endpoint without a pod; return the mesh and the HTTP proxy's address."""
     slices = (endpoints(rig, "web", name) for name in ("one", "two"))
     by_hand = endpoints(rig, "web", "hand", pod=False)
     objects = [*yaml.safe_load_all(OBJECTS.replace("PROTOCOL", protocol)), *slices, by_hand]
@@ -76,8 +76,8 @@ def offered(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
     return mesh, proxy
 
 
-def test_a_pod_answers_by_its_own_address_without_the_routes_of_its_service(rig: Rig) -> None:
-    mesh, proxy = offered(rig, "http")
+def test_a_request_to_a_pods_address_bypasses_the_routes_of_its_service(rig: Rig) -> None:
+    mesh, proxy = pushed(rig, "http")
     by_name = rig.ask(address=proxy, host="web.default:8080")
     assert (by_name.status, by_name.headers.get("x-routed")) == (200, "yes")
     for name in ("one", "two"):
@@ -90,13 +90,13 @@ def test_a_pod_answers_by_its_own_address_without_the_routes_of_its_service(rig:
         assert (portion.ref, portion.pod.workload) == (PortRef("default/web", 8080), f"default/{name}")
 
 
-def test_an_address_that_is_no_pods_stays_unknown(rig: Rig) -> None:
-    mesh, proxy = offered(rig, "http")
+def test_a_request_to_an_address_without_a_pod_gets_404(rig: Rig) -> None:
+    mesh, proxy = pushed(rig, "http")
     for host in (f"127.0.0.1:{rig.echoes['hand'].port}", "127.0.0.1:1", "127.0.0.1"):
         assert rig.ask(address=proxy, host=host).status == 404
         assert [item.status for item in decide(mesh, host, Request(authority=host)).shares] == [404]
 
 
-def test_a_port_for_connections_is_reached_by_a_tunnel_only(rig: Rig) -> None:
-    _, proxy = offered(rig, "tcp")
+def test_an_http_request_to_the_tcp_port_of_a_pod_gets_400(rig: Rig) -> None:
+    _, proxy = pushed(rig, "tcp")
     assert rig.ask(address=proxy, host=f"127.0.0.1:{rig.echoes['one'].port}").status == 400

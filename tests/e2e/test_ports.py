@@ -1,4 +1,4 @@
-"""Both examples of 001's section on ports, with real pods (requirements 1.2)."""
+"""Ports of splits: both examples of specification 001, with real pods (requirements 1.2)."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ def birds(color: str, count: Path, **ports: int) -> str:
     return deployment(f"{color}-birds", count / color, labels=labels, ports=ports)
 
 
-def both_ready(world: World, namespace: str, split: str = "birds") -> None:
-    """Wait until no backend lacks endpoints, and until that is in force."""
+def wait_until_backends_are_ready(world: World, namespace: str, split: str = "birds") -> None:
+    """Wait until every backend has endpoints and the proxy holds them."""
     world.conditions(split, namespace, BackendsReady="True")
     world.settle()
 
 
-def test_the_valid_example(world: World, namespace: str, tmp_path: Path) -> None:
-    """R34, R37: every port of the root is split; green-birds listens on 8081 for its port 8080."""
+def test_the_valid_example_splits_every_port_of_the_root(world: World, namespace: str, tmp_path: Path) -> None:
+    """R34, R37: green-birds has the targetPort 8081 for its port 8080."""
     two = {"grpc": 8080, "rest": 9090}
     green = service("green-birds", two, selector={"app": "birds", "color": "green"})
     world.apply(
@@ -32,7 +32,7 @@ def test_the_valid_example(world: World, namespace: str, tmp_path: Path) -> None
         split("birds", "birds", {"blue-birds": 1, "green-birds": 1}),
         namespace=namespace,
     )
-    both_ready(world, namespace)
+    wait_until_backends_are_ready(world, namespace)
     for port in (8080, 9090):
         assert world.send(40, world.request("birds", port, namespace=namespace)) == {
             "blue-birds": 20,
@@ -42,8 +42,8 @@ def test_the_valid_example(world: World, namespace: str, tmp_path: Path) -> None
         assert (tmp_path / color).stat().st_size == 40
 
 
-def test_the_invalid_example_and_its_mending(world: World, namespace: str) -> None:
-    """R35, R39, R41, R43: blue-birds has another port, so green-birds gets all; mended, blue-birds joins."""
+def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(world: World, namespace: str) -> None:
+    """R35, R39, R41, R43: until blue-birds offers port 8080, green-birds gets all requests."""
     blue, green = world.backend("blue"), world.backend("green")
     world.apply(
         service("birds", {"grpc": 8080}),
@@ -74,8 +74,8 @@ def test_the_invalid_example_and_its_mending(world: World, namespace: str) -> No
     world.conditions("birds", namespace, ResolvedRefs="True")
 
 
-def test_exclusion_is_for_one_port(world: World, namespace: str) -> None:
-    """R36: a backend that lacks one port of two shares the other."""
+def test_a_backend_is_excluded_only_on_the_port_that_it_lacks(world: World, namespace: str) -> None:
+    """R36."""
     both, one = world.backend("both"), world.backend("one")
     world.apply(
         service("web", {"http": 8080, "rest": 9090}),
@@ -106,7 +106,7 @@ def test_a_named_target_port_is_looked_up_in_each_pod(world: World, namespace: s
     assert world.send(20, request) == {"red-birds": 10, "grey-birds": 10}
 
 
-def test_all_backends_on_other_ports_leave_the_root_as_it_is(world: World, namespace: str) -> None:
+def test_the_root_serves_a_port_that_no_backend_offers(world: World, namespace: str) -> None:
     """R42, D9."""
     plain, other = world.backend("plain"), world.backend("other")
     world.apply(
@@ -119,8 +119,8 @@ def test_all_backends_on_other_ports_leave_the_root_as_it_is(world: World, names
     status, _, message = world.conditions("web", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"]
     assert status == "False"
     assert "web-v1" in message
-    told = world.event("Programmed", "web", namespace)
-    assert told[2] == "every proxy holds port 8080: web-v1 0%, the plain Service web 100%"
+    event = world.event("Programmed", "web", namespace)
+    assert event[2] == "every proxy holds port 8080: web-v1 0%, the plain Service web 100%"
 
 
 def _described(world: World, namespace: str, word: str) -> str:

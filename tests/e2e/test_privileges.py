@@ -1,4 +1,4 @@
-"""Ports below 1024, and the user who may not listen on them."""
+"""Privileged ports: with and without the permission to listen on ports below 1024."""
 
 import os
 import shutil
@@ -10,31 +10,31 @@ import pytest
 from tests.e2e.manifests import external, split
 from tests.e2e.world import HEADGATE, World
 
-NO_PEER = 65534
+NOBODY_UID = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
 
 
 def unprivileged(new_world: Callable[..., World]) -> World:
-    """Start a world as a user who may not do everything."""
+    """Start a world as an unprivileged user, or skip the test."""
     if os.geteuid():
         return new_world()
     if not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to run headgate as another user than root")
-    tried = subprocess.run(["setpriv", f"--reuid={NO_PEER}", "--clear-groups", HEADGATE, "version"], check=False)
+    tried = subprocess.run(["setpriv", f"--reuid={NOBODY_UID}", "--clear-groups", HEADGATE, "version"], check=False)
     if tried.returncode:
-        pytest.skip("other users than root may not read this environment")
-    return new_world(user=NO_PEER)
+        pytest.skip("users other than root can't read this checkout")
+    return new_world(user=NOBODY_UID)
 
 
-@pytest.mark.skipif(LOWEST <= 80, reason="here every user may listen on port 80")
-def test_a_port_that_the_user_may_not_bind_is_reachable_through_the_proxy(new_world: Callable[..., World]) -> None:
+@pytest.mark.skipif(LOWEST <= 80, reason="every user of this machine may listen on port 80")
+def test_a_port_that_headgate_may_not_bind_is_reachable_through_the_http_proxy(new_world: Callable[..., World]) -> None:
     world = unprivileged(new_world)
     world.apply(
         external("web", port=80), external("web-v1", world.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
     )
     message = "this user may not listen on port 80; reach it as http://web.default:80"
-    kind, _, told = world.event("PortNotBindable", "web")
-    assert (kind, message in told) == ("Warning", True)
+    kind, _, text = world.event("PortNotBindable", "web")
+    assert (kind, message in text) == ("Warning", True)
     assert world.send(5, world.request("web", 80)) == {"ConnectionRefusedError": 5}
     assert world.send(5, world.request("web", 80, via="proxy")) == {"v1": 5}
     world.conditions("web", Programmed="True")
@@ -43,7 +43,7 @@ def test_a_port_that_the_user_may_not_bind_is_reachable_through_the_proxy(new_wo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may listen on port 80")
-def test_root_may_listen_on_every_port(world: World, namespace: str) -> None:
+def test_headgate_as_root_listens_on_privileged_ports(world: World, namespace: str) -> None:
     world.apply(external("web", world.backend("v1"), port=80), namespace=namespace)
     assert world.send(5, world.request("web", 80, namespace=namespace)) == {"v1": 5}
     assert world.send(5, world.request("web", 80, namespace=namespace, via="proxy", host=f"web.{namespace}")) == {

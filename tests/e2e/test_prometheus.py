@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes headgate has the clients' own counts."""
+"""A real Prometheus that scrapes headgate has the clients' counts."""
 
 import contextlib
 import functools
@@ -49,8 +49,8 @@ def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield found
 
 
-def told(collector: Prometheus) -> Counter[tuple[str, str, str]]:
-    """Return what Prometheus says, in the form of the clients' truth."""
+def counts(collector: Prometheus) -> Counter[tuple[str, str, str]]:
+    """Return the request counts in Prometheus, in the form of `Shop.truth`."""
     found: Counter[tuple[str, str, str]] = Counter()
     by = "source_workload, destination_workload, classification"
     for item in collector.ask(f"sum by ({by}) (headgate_requests_total)"):
@@ -61,20 +61,20 @@ def told(collector: Prometheus) -> Counter[tuple[str, str, str]]:
 
 
 def send(shop: Shop, collector: Prometheus) -> None:
-    """Send requests, and wait until Prometheus has counted just them: it may have met an earlier headgate before."""
-    said, true = told(collector), shop.truth.copy()
+    """Send requests and wait until Prometheus has counted them, without counts of earlier tests."""
+    before, expected = counts(collector), shop.truth.copy()
     shop.send(PLAN)
-    until(lambda: told(collector) - said == shop.truth - true, f"{shop.truth - true}")
+    until(lambda: counts(collector) - before == shop.truth - expected, f"{shop.truth - expected}")
 
 
-def test_prometheus_has_the_counts_that_the_clients_have(shop: Shop, collector: Prometheus) -> None:
-    """R97, and all of them have a latency."""
+def test_prometheus_has_the_same_counts_as_the_clients(shop: Shop, collector: Prometheus) -> None:
+    """R97: every counted request has a latency."""
     send(shop, collector)
     total = "sum(headgate_request_duration_seconds_count) - sum(headgate_requests_total)"
     assert collector.ask(total)[0]["value"][1] == "0"
 
 
-def test_the_control_plane_says_how_it_is(shop: Shop, collector: Prometheus) -> None:
+def test_prometheus_has_the_metrics_of_the_control_plane(shop: Shop, collector: Prometheus) -> None:
     def healthy() -> Mapping[str, float]:
         names = "headgate_proxies|headgate_certificates|headgate_xds_(acks|nacks|streams)_total|headgate_build_.*_count"
         found = collector.ask(f'{{__name__=~"{names}", state!="behind", state!="absent"}}')
@@ -96,7 +96,7 @@ def connect(address: Address) -> bool:
 
 
 def closed(name: str) -> str:
-    """A TrafficTarget that lets no existing account connect to the pods of an account."""
+    """Return a TrafficTarget that denies all existing accounts the pods of an account."""
     route = {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": name}, "spec": {}}
     spec = {
         "destination": {"kind": "ServiceAccount", "name": name},
@@ -107,15 +107,17 @@ def closed(name: str) -> str:
     return f"{json.dumps(route)}\n---\n{json.dumps(target | {'spec': spec})}"
 
 
-def test_rules_and_dashboard_show_something_everywhere(shop: Shop, collector: Prometheus, tmp_path: Path) -> None:
-    """Each query of a panel is answered, and with numbers, where there is what it is about."""
+def test_every_query_of_the_rules_and_the_dashboard_returns_data(
+    shop: Shop, collector: Prometheus, tmp_path: Path
+) -> None:
+    """The test creates the traffic that each query selects."""
     ports = {"tcp": 5432}
-    there = endpoints("there", {"tcp": [shop.world.backend("there")]})
-    shop.world.apply(SPLIT, service("there", ports), there, service("gone", ports))
+    present = endpoints("present", {"tcp": [shop.world.backend("present")]})
+    shop.world.apply(SPLIT, service("present", ports), present, service("absent", ports))
     shop.world.apply(closed("vault"), workload("vault", tmp_path))
     shop.world.kubectl("rollout", "status", "deployment/vault")
-    for _ in range(2):  # a rate is between two scrapes
-        for name in ("there", "gone"):
+    for _ in range(2):  # a rate needs two scrapes
+        for name in ("present", "absent"):
             until(functools.partial(connect, shop.world.address(name, 5432)), name)
         send(shop, collector)
     dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
