@@ -1,4 +1,4 @@
-"""Random worlds of who may call whom, and calls made of the same words: the ones that attackers try are among them."""
+"""Random access-control worlds and calls in them, including headers and paths that attackers try."""
 
 from operator import itemgetter
 from typing import NamedTuple
@@ -113,7 +113,7 @@ SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PAT
 
 
 class AccessWorld(NamedTuple):
-    """Objects by key, how they are compiled, and the tls_mode that the pod is in (none: the one that is wanted).
+    """Objects by key, the settings of the compiler, and TLS modes by pod (empty: the wanted mode).
 
     `leads` are the Service ports, each with the port of the pod that it leads to.
     """
@@ -125,15 +125,15 @@ class AccessWorld(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of the pod's `port`. By TLS `service` (name and port) is meant; `marked` offers the mesh's protocol.
+    """A call of the pod's `port`; with TLS, its SNI is that of `service` (name and port).
 
-    `absolute`: the target is sent as a whole URL.
+    `mesh_alpn` offers the mesh's ALPN protocol. `absolute` sends the target as a full URL.
     """
 
     port: int
-    who: str
+    caller: str
     service: tuple[str, int] | None
-    marked: bool
+    mesh_alpn: bool
     version: str
     method: str
     target: str
@@ -144,7 +144,7 @@ class Call(NamedTuple):
 
 @st.composite
 def access_worlds(draw):
-    """Return a pod, the Services that lead to it, and what TrafficTargets and TLSConfigs say of it."""
+    """Return a pod, its Services, and random TrafficTargets and TLSConfigs for it."""
     found, leads = [_pod(draw)], []
     for name in SERVICES[: draw(st.integers(1, len(SERVICES)))]:
         places = draw(
@@ -193,7 +193,7 @@ def _pod(draw):
 
 
 def _service(draw, name, places):
-    """Return a Service and what leads from its ports to the pod's; `places` are pairs of both."""
+    """Return a Service and its EndpointSlice; `places` are pairs of a Service port and the pod's port."""
     ports = [{"name": f"{draw(PORT_NAMES)}{port}", "port": port} | _spoken(draw) for port, _ in places]
     endpoint = {"addresses": [ADDRESS]}
     if not draw(SELDOM):
@@ -218,14 +218,14 @@ def _spoken(draw):
 
 
 def _target(draw, name):
-    """Return a TrafficTarget in one of its versions; those before v1alpha3 may name a port of the destination (2.3)."""
+    """Return a TrafficTarget in one of its versions; before v1alpha3 it may name a destination port (2.3)."""
     version = draw(st.sampled_from(("v1alpha3", "v1alpha3", "v1alpha3", "v1alpha2", "v1alpha1")))
     port = draw(st.sampled_from((8080, 9090, 80, 9000))) if version == "v1alpha1" or draw(SELDOM) else 0
     spec = {
         "destination": _subject("b" if draw(SELDOM) else "a") | ({"port": port} if port else {}),
         "sources": [
-            _subject(*who)
-            for who in draw(
+            _subject(*caller)
+            for caller in draw(
                 st.lists(st.sampled_from(SOURCES), min_size=0 if draw(SELDOM) else 1, max_size=3, unique=True)
             )
         ],
@@ -264,7 +264,7 @@ def _group(draw, name):
 
 
 def _match(draw, name):
-    """Return a match about few parts of requests, or calls would hardly ever fit it."""
+    """Return a match with few conditions, so that some calls match it."""
     found, parts = {"name": name}, draw(PARTS)
     if "path" in parts:
         found["pathRegex"] = draw(PATTERNS)
@@ -292,23 +292,23 @@ def scenarios(draw):
 
 @st.composite
 def calls(draw, world):
-    """Return a call; most are what the mesh's own clients send, but for their paths."""
+    """Return a call; most calls are those of the mesh's own clients, with random paths."""
     meant, port = draw(st.sampled_from(world.leads))
     if draw(SELDOM):
         meant, port = draw(MEANT), draw(st.sampled_from(sorted(POD_PORTS)))
-    who = draw(st.sampled_from(WHO))
+    caller = draw(st.sampled_from(CALLER_LABELS))
     target = draw(st.sampled_from(BEGINNINGS)) + "".join(draw(ENDINGS))
     version = draw(st.sampled_from(("1.1", "1.1", "2", "1.0")))
     headers = draw(SAME_NAME if draw(st.integers(0, 3)) == 3 else ANY_NAME if version == "2" else ANY_OF_HTTP1)
     if version == "2" and not target.startswith("/"):
-        target = f"/{target}"  # else it takes a second until the connection is ended; test_found_access has such
+        target = f"/{target}"  # other targets take a second each; test_access_regressions covers them
     if draw(ODD):
         headers = [*headers, *draw(odd_headers.lists(http1=version != "2"))]
     return Call(
         port=port,
-        who=who,
-        service=meant if who != PLAINTEXT else None,
-        marked=who != PLAINTEXT and draw(MARKED),
+        caller=caller,
+        service=meant if caller != PLAINTEXT else None,
+        mesh_alpn=caller != PLAINTEXT and draw(OFFERS_MESH_ALPN),
         version=version,
         method=draw(st.sampled_from(SENT_METHODS)),
         target=target,
@@ -326,7 +326,7 @@ SAME_NAME = st.sampled_from(("x-a", "cookie")).flatmap(
         st.sampled_from([item for item in HEADERS if item[0].lower() == name]), min_size=1, max_size=3
     )
 )
-MARKED = st.sampled_from((True, True, False))
+OFFERS_MESH_ALPN = st.sampled_from((True, True, False))
 ENDINGS = st.one_of(st.just([]), st.lists(st.sampled_from(ENDS), max_size=2))
-WHO = (*"aaaaaaaaaaaaaaaaaabbb", *CALLERS, PLAINTEXT, PLAINTEXT, *STRANGERS)
+CALLER_LABELS = (*"aaaaaaaaaaaaaaaaaabbb", *CALLERS, PLAINTEXT, PLAINTEXT, *STRANGERS)
 MEANT = st.one_of(st.none(), st.tuples(st.sampled_from((*SERVICES, "gone")), st.sampled_from(SERVICE_PORTS)))

@@ -1,4 +1,4 @@
-"""What is compared with the model: the Envoy of a gateway, that of a sidecar, and a headgate that runs."""
+"""The systems that are compared with the model: the Envoys of a gateway and of a sidecar, and a running headgate."""
 
 import pytest
 from tests.differential.lab import MEMBERS, Lab

@@ -1,7 +1,7 @@
-"""A long-lived Envoy that takes one world after the other, over xDS as in earnest; `lab` and `sidecar_lab` send to it.
+"""A long-lived Envoy that serves one world after the other over xDS; `lab` and `sidecar_lab` send requests to it.
 
-Worlds are written with places that exist nowhere: `member-3` for the port of a backend, `address-2` for an address. What
-they are in this session is filled in here, so that a world stays the same value from run to run.
+Worlds contain placeholders: `member-3` for the port of a backend, `address-2` for an address. The lab fills in the
+values of this test run, so that a world is the same value in every run.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 SETTLED_S = 30
-NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy that still has one of these would take requests with it
+NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy uses these until they are deleted, so the lab waits for that
 
 
 class EnvoyLab:
-    """Use it as a context. What is a lab's own: `prepare` its members, and `view` a mesh as its proxy does."""
+    """A context manager. A subclass defines `prepare`, which starts the members, and `view`, its proxy's view."""
 
     def __init__(self, node_id):
         self.node_id = node_id
@@ -36,7 +36,7 @@ class EnvoyLab:
         self.memo = Memo()
         self.fleet = Fleet()
         self.proxy = self.fleet.expect(node_id)
-        # No run of tests has the addresses of another one, and no headgate those of a run of tests.
+        # Concurrent test runs have different addresses, and headgate uses none of them.
         self.subnet = f"127.{LAST_RANGE + 1 + os.getpid() % 128}.{os.getpid() // 128 % 255}"
         self.members = []
 
@@ -69,7 +69,7 @@ class EnvoyLab:
             member.close()
 
     def placed(self, value):
-        """Fill in the places of this session."""
+        """Return a value with the placeholders filled in."""
         if isinstance(value, dict):
             return {name: self.placed(item) for name, item in value.items()}
         if isinstance(value, list):
@@ -80,7 +80,7 @@ class EnvoyLab:
         return f"{self.subnet}.{number}" if kind == "address" else value
 
     def forget(self):
-        """Begin to count at the members anew."""
+        """Reset the counters of the members."""
         for member in self.members:
             member.take()
 
@@ -89,7 +89,7 @@ class EnvoyLab:
         self.proxy.config.set(encode(self.view(mesh), self.memo))
 
     async def settle(self, mesh):
-        """Give the proxy a mesh, and wait until it has taken all of it."""
+        """Give the proxy a mesh, and wait until it has acknowledged all of it. Fail if it rejects a resource."""
         self._offer(mesh)
         try:
             async with asyncio.timeout(SETTLED_S):
@@ -100,11 +100,11 @@ class EnvoyLab:
         assert not refused, f"the proxy refused {refused}"
 
     def is_needed(self, _type_url, _name):
-        """Say whether the proxy is to have a resource of its configuration: here, everything."""
+        """Return whether the proxy needs a resource of its configuration; here, always."""
         return True
 
     def _awaited(self):
-        """Return what the proxy has not answered for yet, of everything that it is to hold."""
+        """Return the resources that the proxy has not acknowledged yet, and with `-` those that it must delete."""
         config = self.proxy.config.get()
         if self.proxy.session is None:
             return ["to connect"]

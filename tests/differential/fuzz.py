@@ -1,4 +1,4 @@
-"""Random worlds until they are interrupted, or for FUZZ_SECONDS: routing, access, and commands in turn (`make fuzz`)."""
+"""Compare random worlds until interrupted, or for FUZZ_SECONDS: routing, access, commands (`make fuzz`)."""
 
 import os
 import sys
@@ -6,20 +6,20 @@ import time
 from collections import Counter
 
 import pytest
-from tests.differential import test_access, test_explain_and_try, test_worlds
+from tests.differential import test_access, test_explain_and_try, test_routing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))
 
 
-def test_on_and_on(lab, sidecar_lab, running, capsys):
+def test_random_worlds_agree_with_the_model_until_the_time_is_over(lab, sidecar_lab, running, capsys):
     end = time.monotonic() + SECONDS
     routing, access, commands = Counter(), Counter(), Counter()
     while time.monotonic() < end:
-        routing += test_worlds.hold(lab)
-        access += test_access.hold(sidecar_lab)
-        commands += test_explain_and_try.hold(running)
+        routing += test_routing.compare_worlds(lab)
+        access += test_access.compare_worlds(sidecar_lab)
+        commands += test_explain_and_try.compare_worlds(running)
         with capsys.disabled():
             sys.stdout.write(f"routing {dict(routing)}, access {dict(access)}, commands {dict(commands)}\n")
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the gateway's Envoy does with requests, in one world after the other."""
+"""The gateway's Envoy, which routes requests in one world after the other."""
 
 import asyncio
 import ssl
@@ -6,8 +6,8 @@ from base64 import b64encode
 from collections import Counter
 from urllib.parse import quote
 
+from tests.differential.backends import Member, ask
 from tests.differential.envoy_lab import SETTLED_S, EnvoyLab
-from tests.differential.pool import Member, ask
 from tests.e2e.inbound_rig import Authority
 from tests.ports import free_port
 
@@ -25,7 +25,7 @@ NODE = "differential"
 
 
 class Lab(EnvoyLab):
-    """Use it as a context. `serve` a world, then `send`."""
+    """A context manager. `serve` a world, then `send` requests."""
 
     def __init__(self):
         super().__init__(NODE)
@@ -48,26 +48,26 @@ class Lab(EnvoyLab):
         return project(mesh, self.node)
 
     def serve(self, world):
-        """Compile a world, and return what came of it when the proxy has taken all of it."""
+        """Compile a world, and return the result when the proxy has acknowledged all of it."""
         found = compile_mesh(snapshot_of(self.placed(world)), Settings())
         self.network.run(self.settle(found.mesh))
         return found
 
     def member(self, endpoint):
-        """Name the member of the pool that an endpoint is."""
+        """Return the name of the member that an endpoint is."""
         number = next(member.number for member in self.members if member.port == endpoint.port)
         return f"member {number}"
 
     def draws(self, decision):
-        """Say whether the route that decided draws between clusters, as the proxy was told."""
+        """Return whether the deciding route in the proxy's configuration has weighted clusters."""
         place = decision.entry
         name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
         if name not in self.proxy.config.get()[ROUTES]:
-            return True  # the listener itself passes connections on
+            return True  # the listener itself forwards connections
         resource = pb.Resource.FromString(self.proxy.config.get()[ROUTES][name].body)
         hosts = pb.RouteConfiguration.FromString(resource.resource.value).virtual_hosts
         host = next(host for host in hosts if not decision.host or decision.host in host.domains)
-        # A route that hands out cookies belongs to the one before it; tunnels are no part of the model.
+        # A route that issues cookies belongs to the route before it; the model has no tunnels.
         routes = [
             route
             for route in host.routes
@@ -76,7 +76,7 @@ class Lab(EnvoyLab):
         return routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
 
     def copies(self, mirrors):
-        """Return how many copies the proxy has sent for each mirror, ever; one may have a cluster for each backend."""
+        """Return how many copies the proxy has sent to each mirror so far; a mirror may have a cluster per backend."""
         return {mirror: self.network.run(self._copies(mirror)) for mirror in mirrors}
 
     async def _copies(self, mirror):
@@ -85,19 +85,19 @@ class Lab(EnvoyLab):
         return sum(item["value"] for item in page["stats"] if "name" in item)
 
     def extra(self, counted, copies):
-        """Return what members got beside what they answered, when that many copies have arrived."""
+        """Return the requests of each member beyond those that it answered, once `copies` of them have arrived."""
         return self.network.run(self._extra(counted, copies))
 
     async def _extra(self, counted, copies):
         async with asyncio.timeout(SETTLED_S):
             while True:
                 found = Counter({f"member {item.number}": item.requests for item in self.members})
-                found.subtract({who: count for who, count in counted.items() if who in found})
+                found.subtract({name: count for name, count in counted.items() if name in found})
                 if found.total() >= copies:
                     return found
-                await asyncio.sleep(0.005)  # a copy that is on its way announces itself nowhere
+                await asyncio.sleep(0.005)  # nothing announces the arrival of a copy
 
     def send(self, where, head, count, *, each_connects=False, server_name=""):
-        """Send a request some times to (host, port), over TLS with a server name; return a Tally."""
+        """Send a request `count` times to (host, port), over TLS if there is a server name; return a Tally."""
         tls = (self._client, server_name) if server_name else None
         return self.network.run(ask(where, head, count, each_connects=each_connects, tls=tls))

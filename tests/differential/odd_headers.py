@@ -1,4 +1,4 @@
-"""Headers that proxies remove, change, join or refuse (model/sanitizing.py), for conditions and for requests."""
+"""Headers that proxies remove, change, join or reject (model/sanitizing.py), for conditions and for requests."""
 
 from hypothesis import strategies as st
 
@@ -83,5 +83,5 @@ OF_HTTP1 = (
 
 
 def lists(*, http1, max_size=3):
-    """Return lists of odd headers."""
+    """Return a strategy for lists of such headers."""
     return st.lists(st.sampled_from(OF_ANY + OF_HTTP1 if http1 else OF_ANY), max_size=max_size)

@@ -1,4 +1,4 @@
-"""Random Gateways, and HTTPRoutes, GRPCRoutes and TCPRoutes on them and on Services; parts of the worlds."""
+"""Random Gateways, and HTTPRoutes, GRPCRoutes and TCPRoutes for them and for Services; parts of the worlds."""
 
 from hypothesis import strategies as st
 from tests.properties.worlds import named
@@ -11,7 +11,7 @@ LISTENERS = (
     (8443, "", "https", "HTTPS"),
     (8444, "*.example.com", "secure-names", "HTTPS"),
     (8445, "a.example.com", "secure-one", "HTTPS"),
-    (8445, "*.example.com", "secure-others", "HTTPS"),
+    (8445, "*.example.com", "secure-wildcard", "HTTPS"),
     (9000, "", "tcp", "TCP"),
     (9001, "", "tcp2", "TCP"),
 )
@@ -44,7 +44,7 @@ MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
 
 def gateway(place):
-    """Return the Gateway, at an address of its own, and its certificate."""
+    """Yield the Gateway, with an address of its own, and its certificate."""
     listeners = [
         {"name": name, "port": port, "protocol": protocol}
         | ({"hostname": host} if host else {})
@@ -58,7 +58,7 @@ def gateway(place):
 
 
 def http_route(draw, name, time):
-    """Return an HTTPRoute for the Gateway, or one of its listeners, or for a Service, or one of its ports."""
+    """Return an HTTPRoute for the Gateway or one of its listeners, or for a Service or one of its ports."""
     spec = {"parentRefs": draw(PARENTS), "rules": [_rule(draw) for _ in range(draw(st.integers(1, 3)))]}
     if hostnames := draw(st.sampled_from(HOSTNAMES)):
         spec["hostnames"] = list(hostnames)
@@ -227,7 +227,7 @@ NEW_PATHS = ("/", "/n", "/n/", "/n/m", "n", "", "/n%20m", "/\\1")
 
 
 def _edit(kind, field, names):
-    """Return header changes; no name is in two of the lists, for then their order is not said."""
+    """Return a strategy for header modifiers; no name is in two of the lists, as their order is undefined."""
     values = st.sampled_from(("1", "n", "", "a b", "%REQ(x-a)%", "100%"))
     parts = st.dictionaries(
         st.sampled_from(names), st.tuples(st.sampled_from(("set", "add", "remove")), values), min_size=1, max_size=3

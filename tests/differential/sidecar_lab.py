@@ -1,4 +1,4 @@
-"""What the Envoy of a sidecar does with calls, in one world after the other; callers prove who they are by certificates."""
+"""A sidecar's Envoy, which gets calls in one world after the other; callers have certificates."""
 
 import asyncio
 import re
@@ -6,9 +6,9 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.differential.backends import Member
 from tests.differential.envoy_lab import EnvoyLab
-from tests.differential.pool import Member
-from tests.differential.wires import Message, exchange
+from tests.differential.http_exchange import Message, exchange
 from tests.e2e.inbound_rig import Authority
 
 from headgate.compiler.compile import compile_mesh
@@ -20,7 +20,7 @@ from headgate.settings import Settings
 
 POD = "default/app"
 ADDRESS = "address-50"
-POD_PORTS = {8080: 0, 9090: 1, 7070: 2}  # and the member that is behind each
+POD_PORTS = {8080: 0, 9090: 1, 7070: 2}  # with the number of the member behind each
 DOMAIN = Settings().trust_domain
 A, B = (spiffe_id(DOMAIN, "default", name) for name in "ab")
 BLUE = spiffe_id(DOMAIN, "blue", "a")
@@ -29,7 +29,7 @@ CALLERS = {
     "b": B,
     "blue": BLUE,
     "gateway": gateway_id(DOMAIN),
-    "b, also called a": B,  # a name that the certificate carries besides is no identity (R75)
+    "b, also called a": B,  # its certificate has A as a second name, which is no identity (R75)
 }
 STRANGERS = {
     "without certificate": "",
@@ -42,15 +42,19 @@ _POLICY = re.compile(r".*rbac\.policy\.(.*)\.allowed")
 
 
 class Caller(NamedTuple):
-    """Who calls, by which server name (none: it sends none); `marked` offers the mesh's protocol."""
+    """The caller's label and its SNI (None: no SNI); `mesh_alpn` offers the mesh's ALPN protocol."""
 
-    who: str
-    name: str | None
-    marked: bool
+    label: str
+    server_name: str | None
+    mesh_alpn: bool
 
 
 class Counted(NamedTuple):
-    """What one call did: `requests`, `connections` and `handshakes` at members, the answer's status, the policy counted."""
+    """The effects of one call.
+
+    `requests`, `connections` and `handshakes` are those of members, `status` is the response's, `policies` are those
+    that the proxy counted.
+    """
 
     requests: int
     connections: int
@@ -60,7 +64,7 @@ class Counted(NamedTuple):
 
 
 class SidecarLab(EnvoyLab):
-    """The sidecar of the pod POD, which is explicit. Use it as a context. `serve` a world, then `call`."""
+    """A context manager for the explicit sidecar of the pod POD. `serve` a world, then `call`."""
 
     def __init__(self):
         super().__init__(f"sidecar/{POD}")
@@ -93,39 +97,39 @@ class SidecarLab(EnvoyLab):
         return project(mesh, self.node, self.own[workload.identity if workload else A])
 
     def serve(self, world):
-        """Compile a world, and return the workload when its sidecar has taken all of it."""
+        """Compile a world, and return the workload when its sidecar has acknowledged all of it."""
         found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.tls_modes)
         self.network.run(self._settle(found.mesh))
         return workload_of(found.mesh)
 
     def is_needed(self, type_url, name):
-        """A sidecar asks for certificates, and for the routes of what is spoken, when its listeners do."""
+        """Return whether the sidecar subscribes to a resource; its listeners name certificates and routes."""
         return self.proxy.session.subscriptions[type_url].asks_for(name)
 
     async def _settle(self, mesh):
         await self.settle(mesh)
         while await self._stats("listener_manager.total_listeners_warming"):
-            pass  # each look is a round trip to the thread that warms them up
-        # Then the thread that takes connections is told: what it answers after that, it answers knowing it.
-        await exchange((self.address, OUTBOUND_PORT), Message("1.1", "GET", "http://nobody/", "nobody", ()))
+            pass  # each request is a round trip to the main thread, which warms listeners
+        # A worker thread gets the new listeners before it answers this request.
+        await exchange((self.address, OUTBOUND_PORT), Message("1.1", "GET", "http://unknown/", "unknown", ()))
 
     async def _stats(self, pattern):
         page = await self.envoy.admin.get_json(f"/stats?format=json&filter={pattern}")
         return {item["name"]: item["value"] for item in page["stats"] if item.get("value")}
 
     def call(self, port, message, caller, *, counts_policies=False):
-        """Call a port of the pod once, on a connection of its own."""
+        """Call a port of the pod once, on a new connection."""
         return self.network.run(self._call(port, message, caller, counts_policies))
 
     async def _call(self, port, message, caller, counts_policies):
         self.forget()
         if counts_policies:
             await self._reset_counters()
-        tls = None if caller.who == PLAINTEXT else self._context(caller)
-        status = await exchange((self.address, port), message, tls, caller.name)
+        tls = None if caller.label == PLAINTEXT else self._context(caller)
+        status = await exchange((self.address, port), message, tls, caller.server_name)
         policies = await self._policies() if counts_policies else ()
         found = self.members[POD_PORTS[port]]
-        # Whatever began before a further connection has been seen when that one is answered.
+        # When this extra connection is answered, the member has seen all earlier ones.
         await exchange((self.address, found.port), Message("1.1", "GET", "/", "member", ()))
         return Counted(found.requests - 1, found.connections - 1, found.handshakes, status, policies)
 
@@ -134,10 +138,10 @@ class SidecarLab(EnvoyLab):
         return tuple(match[1] for name in found if (match := _POLICY.fullmatch(name)))
 
     async def _reset_counters(self):
-        """Set all counters to zero.
+        """Reset all counters to zero.
 
-        Differences would be wrong now and then: when the last world's listener has drained, its counters go, and those of
-        the same name begin at zero.
+        Differences would sometimes be wrong: when the last world's listener has drained, its counters are removed,
+        and those of the same name restart at zero.
         """
         reader, writer = await asyncio.open_unix_connection(f"{self.directory.name}/admin")
         writer.write(b"POST /reset_counters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n")
@@ -146,21 +150,21 @@ class SidecarLab(EnvoyLab):
         await writer.wait_closed()
 
     def _context(self, caller):
-        who, marked = key = caller.who, caller.marked
+        label, mesh_alpn = key = caller.label, caller.mesh_alpn
         if key not in self._contexts:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.load_verify_locations(cadata=self.authority.pem)
-            if marked:
+            if mesh_alpn:
                 context.set_alpn_protocols([MESH_ALPN])
-            if who in self.certificates:
+            if label in self.certificates:
                 file = Path(self.directory.name) / f"{len(self._contexts)}.pem"
-                file.write_text(self.certificates[who].key.reveal() + self.certificates[who].chain)
+                file.write_text(self.certificates[label].key.reveal() + self.certificates[label].chain)
                 context.load_cert_chain(file)
             self._contexts[key] = context
         return self._contexts[key]
 
 
 def workload_of(mesh):
-    """Return the pod whose sidecar the lab is; none when the mesh has no such pod."""
+    """Return the workload of the lab's pod; None if the mesh does not have it."""
     return next((item for item in mesh.workloads if item.name == POD), None)

@@ -1,6 +1,6 @@
-"""Who is let in in random worlds, by the model, against whom the real Envoy of a sidecar lets in (R67 to R76, D15, D21).
+"""Compare access control by the model with that of a real sidecar, in random worlds (R67 to R76, D15, D21).
 
-`make fuzz` goes on with it (`fuzz`). A failure prints the smallest world that shows it.
+`make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
 """
 
 import os
@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, note, settings
+from tests.differential.access_expectation import disagreement, expected, sent
 from tests.differential.access_worlds import scenarios
-from tests.differential.admission import disagreement, sent, wanted
+from tests.differential.http_exchange import Message
 from tests.differential.sidecar_lab import DOMAIN, Caller
-from tests.differential.wires import Message
 
 from headgate.model.routing import PortRef, server_name
 
@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "50"))
 
 
-def test_a_sidecar_lets_in_whom_the_model_says(sidecar_lab):
-    hold(sidecar_lab)
+def test_a_sidecar_allows_the_calls_that_the_model_allows(sidecar_lab):
+    compare_worlds(sidecar_lab)
 
 
-def hold(lab):
-    """Compare random worlds; return how many worlds and calls there were."""
+def compare_worlds(lab):
+    """Compare random worlds; return the numbers of worlds and calls."""
     seen = Counter()
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
@@ -44,11 +44,11 @@ def hold(lab):
 
 
 def check(lab, workload, call):
-    """Make a call, and compare who was reached with who should be."""
-    expected = wanted(workload, call)
-    counted = made(lab, call, counts_policies=bool(expected.rules))
-    found = disagreement(expected, counted, is_http1=call.version != "2")
-    assert not found, f"{call}: {found}\ncounted {counted}\nwanted {expected}"
+    """Make a call, and compare its effects with the model."""
+    wanted = expected(workload, call)
+    counted = made(lab, call, counts_policies=bool(wanted.rules))
+    found = disagreement(wanted, counted, is_http1=call.version != "2")
+    assert not found, f"{call}: {found}\ncounted {counted}\nwanted {wanted}"
 
 
 def made(lab, call, *, counts_policies):
@@ -56,4 +56,4 @@ def made(lab, call, *, counts_policies):
     request = sent(call)
     message = Message(call.version, call.method, request.target, call.authority, request.headers)
     name = server_name(PortRef(f"default/{call.service[0]}", call.service[1]), DOMAIN) if call.service else None
-    return lab.call(call.port, message, Caller(call.who, name, call.marked), counts_policies=counts_policies)
+    return lab.call(call.port, message, Caller(call.caller, name, call.mesh_alpn), counts_policies=counts_policies)

@@ -1,6 +1,6 @@
-"""What `headgate explain` says of requests in random worlds, against what `headgate try` sees of them.
+"""Compare `headgate explain` with `headgate try`, for requests in random worlds.
 
-Both ask one headgate that runs; `make fuzz` goes on with it (`fuzz`). A failure prints the smallest world that shows it.
+Both use one running headgate; `make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
 """
 
 import json
@@ -22,18 +22,18 @@ from headgate.resources.decode import validate
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "3"))
-LOOKS = ((20, 3), (2000, 6))  # how many requests, and how many sigmas off a count may be (test_worlds.LOOKS)
+SAMPLES = ((20, 3), (2000, 6))  # number of requests, and the allowed deviation in sigmas (test_routing.SAMPLES)
 SERVED = 200
 NOT_SENT = {"connection", "content-length", "transfer-encoding", "expect", "upgrade", "bad name"}
 KINDS = ("Service", "EndpointSlice", "TrafficSplit", "HTTPRouteGroup", "HTTPRoute", "ReferenceGrant")
 
 
-def test_explain_says_what_try_sees(running):
-    hold(running)
+def test_explain_predicts_the_results_of_try(running):
+    compare_worlds(running)
 
 
-def hold(running):
-    """Compare random worlds; return how many worlds and requests there were."""
+def compare_worlds(running):
+    """Compare random worlds; return the numbers of worlds and requests."""
     seen, served = Counter(), []
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)
@@ -42,7 +42,7 @@ def hold(running):
         objects = [placed(running, obj) for obj in world.values() if obj["kind"] in KINDS]
         text = "---\n".join(yaml.safe_dump(obj, sort_keys=False) for obj in objects if not validate(obj))
         note(text)
-        if text not in served:  # headgate says nothing when nothing changes
+        if text not in served:  # headgate prints nothing without a change
             running.write("world.yaml", text)
             served[:] = [text]
         for item in sent:
@@ -54,14 +54,14 @@ def hold(running):
 
 
 def is_sent(item):
-    """Say whether `try` sends a request: it makes some headers itself, and takes a host in small letters."""
+    """Return whether `try` can send a request: it sets some headers itself, and needs a lower-case host."""
     names = {name.lower() for name, _ in item.headers}
     plain = all(value.isprintable() and value.isascii() for _, value in item.headers)
     return item.via == "proxy" and item.authority.islower() and plain and not names & NOT_SENT
 
 
 def placed(running, value):
-    """Fill in the ports of backends; headgate itself gives Services their addresses."""
+    """Return a value with the ports of backends filled in; headgate assigns the addresses of Services."""
     if isinstance(value, dict):
         return {name: placed(running, item) for name, item in value.items() if name != "clusterIP"}
     if isinstance(value, list):
@@ -72,12 +72,12 @@ def placed(running, value):
 
 
 def compare(running, item):
-    """Explain a request, try it, and compare; a second look is taken at what is unlikely."""
+    """Compare `explain` with `try` for a request; an unlikely result is sampled again."""
     url = f"http://{item.authority}{item.target}"
     headers = [word for name, value in item.headers for word in ("-H", f"{name}: {value}")]
     code, said = ask(running, "explain", item.method, url, *headers)
     wanted = shares(said)
-    for number, sigmas in LOOKS if len(wanted) > 1 else ((3, 0),):
+    for number, sigmas in SAMPLES if len(wanted) > 1 else ((3, 0),):
         tried_code, tried = ask(running, "try", url, "-X", item.method, "-n", str(number), *headers)
         if tried is None:
             assert not said["service"], f"{item}: try refuses, and explain says {said}"
@@ -87,27 +87,27 @@ def compare(running, item):
             break
     assert not found, f"{item}: {found}\nexplain {said}\ntry {tried}"
     by_split = f"TrafficSplit {tried['split']}" if tried["split"] else "the Service's plain behaviour"
-    if not said["object"].startswith("HTTPRoute "):  # try knows splits alone
+    if not said["object"].startswith("HTTPRoute "):  # try reports splits only
         assert said["object"] in {by_split, ""}, f"{item}: explain names {said['object']}, try {by_split}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{item}: try fails\nexplain {said}\ntry {tried}"
 
 
 def ask(running, *words):
-    """Run a command on the headgate that runs; return its exit code and its JSON, None without one."""
+    """Run a command with the running headgate; return its exit code and its JSON, None without JSON."""
     done = CliRunner().invoke(app, [*words, "-o", "json", "--state", str(running.state)])
     return done.exit_code, json.loads(done.stdout) if done.stdout.startswith("{") else None
 
 
 def shares(said):
-    """Return the share of each Service, and of each status of the proxy's own, that explain names."""
+    """Return the share of each Service, and of each status of the proxy itself, in the output of explain."""
     found = Counter()
     for backend in said["backends"]:
         found[backend["status"] or backend["service"]] += Fraction(backend["share"])
-    return {who: share for who, share in found.items() if share}
+    return {responder: share for responder, share in found.items() if share}
 
 
 def counts(tried):
-    """Return how often each Service answered, and each status that the proxy answered itself."""
+    """Return the number of responses of each Service, and of each status of the proxy itself."""
     found = Counter(
         {row["backend"]: row["requests"] for row in tried["backends"] if not row["backend"].startswith("(")}
     )
@@ -116,10 +116,10 @@ def counts(tried):
 
 
 def disagreement(wanted, counted, total, sigmas):
-    for who in {name for name, count in counted.items() if count} - wanted.keys():
-        return f"{who} answered {counted[who]} of {total} and has no share"
-    for who, share in wanted.items():
+    for responder in {name for name, count in counted.items() if count} - wanted.keys():
+        return f"{responder} answered {counted[responder]} of {total} and has no share"
+    for responder, share in wanted.items():
         room = sigmas * math.sqrt(total * share * (1 - share)) + len(wanted) if share < 1 else 0
-        if abs(counted[who] - total * share) > room:
-            return f"{who} answered {counted[who]} of {total}, which is far from {float(total * share):.1f}"
+        if abs(counted[responder] - total * share) > room:
+            return f"{responder} answered {counted[responder]} of {total}, which is far from {float(total * share):.1f}"
     return ""

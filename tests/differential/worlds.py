@@ -1,4 +1,4 @@
-"""Random worlds and requests for a real proxy: few names, so that objects meet, and requests made of the same words."""
+"""Random worlds and requests for a real proxy: few names, so that objects and requests often match."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,9 @@ ROOTS = st.sampled_from(("a", "a", "a", "a", "b", "c", "a.default", "b.default.s
 BACKENDS = st.sampled_from(("a", "b", "c", "d", "b", "c", "d", "a.blue", "b.blue", "gone"))
 GROUPS = ("g1", "g2", "g3")
 SELDOM = st.integers(0, 11).map(lambda drawn: drawn == 7)
-LEFT_OUT = st.integers(0, 11).map(lambda drawn: drawn == 0)  # the smallest world has as little as possible
+LEFT_OUT = st.integers(0, 11).map(
+    lambda drawn: drawn == 0
+)  # Hypothesis shrinks to 0, so the smallest world has the fewest objects
 
 PATH_PATTERN = st.sampled_from(
     ("/", "/a", "^/a", "/a$", "/a/.*", "/api", "/(a|b)", "/b/?", ".*", "/a\\d+", "(?i)/A", "/a.b", "", "a", "[")
@@ -55,7 +57,7 @@ HOSTS = ("a", "b.example.com", "1", "yes", "a:8080")
 
 
 def services(draw, place, index, protocols):
-    """Return a Service and its endpoints, which may be another's too, as a root's are."""
+    """Return a Service and its EndpointSlices; Services may share endpoints, as a split's root and backends do."""
     namespace, name = place
     numbers = draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=3, unique=True))
     ports = [{"name": f"p{port}", "port": port} | _spoken(draw, protocols) for port in numbers]
@@ -80,7 +82,7 @@ def services(draw, place, index, protocols):
 
 
 def _members(draw, index):
-    """Choose endpoints: mostly such as few other Services have, seldom any or none."""
+    """Return the members of a Service: mostly few that other Services share, sometimes any or none."""
     if draw(SELDOM):
         return draw(st.lists(st.integers(0, MEMBERS - 1), max_size=4, unique=True))
     near = [(index + step) % MEMBERS for step in range(0, MEMBERS, 3)]
@@ -92,7 +94,7 @@ def _spoken(draw, protocols):
 
 
 def splits(draw, name):
-    """Return a split; two in three have matches."""
+    """Return a TrafficSplit; two in three have matches."""
     backends = draw(st.lists(BACKENDS, min_size=1, max_size=4, unique=True))
     annotations = {}
     if draw(SELDOM):
@@ -113,7 +115,7 @@ def splits(draw, name):
 
 
 def groups(draw, name):
-    """Return an HTTPRouteGroup, in any of the shapes of its versions (D4)."""
+    """Return an HTTPRouteGroup in one of its versions (D4)."""
     matches = [_match(draw, f"m{index}") for index in range(draw(st.integers(1, 3)))]
     obj = named("HTTPRouteGroup", "default", name, spec={"matches": matches})
     if draw(SELDOM):
@@ -148,7 +150,7 @@ def grants(draw, name):
 
 @st.composite
 def worlds(draw, protocols=()):
-    """Return objects by key, as a user would have written them."""
+    """Return objects by key, as a user could have written them."""
     found = []
     for index, place in enumerate(PLACES):
         if not draw(LEFT_OUT):
@@ -165,7 +167,7 @@ def worlds(draw, protocols=()):
 
 @st.composite
 def root_worlds(draw):
-    """Return objects by key, where rules and mirrors name a root of splits with and without matches (D13)."""
+    """Return objects by key, whose rules and mirrors name a root of splits with and without matches (D13)."""
     found = [obj for index, place in enumerate(PLACES) for obj in services(draw, place, index, ())]
     for name, matches in (("s0", GROUPS[:1]), ("s1", GROUPS[1:]), ("s2", ())):
         obj = splits(draw, name)
@@ -180,9 +182,10 @@ def root_worlds(draw):
 
 
 class Sent(NamedTuple):
-    """A request for a Service; `via` its address, the HTTP proxy (where the authority chooses the Service), or a Gateway.
+    """A request for a Service.
 
-    `server_name` is that of its TLS connection, empty where it is plaintext.
+    `via` is its address, the HTTP proxy (the authority selects the Service) or a Gateway. `server_name` is the SNI,
+    empty for plaintext.
     """
 
     service: str
@@ -197,7 +200,7 @@ class Sent(NamedTuple):
 
 @st.composite
 def requests(draw):
-    """Return a request in the words of the worlds; near misses are as likely as hits."""
+    """Return a request with the words of the worlds; near misses are as likely as matches."""
     namespace, name = draw(st.sampled_from((*PLACES, *ROOT_PLACES)))
     port, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
     plain = f"{name}.{namespace}:{port}"

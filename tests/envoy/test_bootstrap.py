@@ -1,4 +1,4 @@
-"""What a proxy is started with."""
+"""The bootstrap of a proxy."""
 
 import json
 
@@ -17,7 +17,7 @@ def started():
     return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=descriptors.pool())
 
 
-def test_a_proxy_says_who_it_is_and_asks_headgate_for_everything():
+def test_the_bootstrap_has_the_node_id_and_gets_all_resources_over_ads():
     message = started()
     assert message.node.id == "gateway"
     dynamic = message.dynamic_resources
@@ -27,7 +27,7 @@ def test_a_proxy_says_who_it_is_and_asks_headgate_for_everything():
     assert not message.static_resources.listeners
 
 
-def test_it_finds_headgate_on_a_socket_of_its_own_user():
+def test_the_xds_cluster_connects_to_the_unix_socket():
     (cluster,) = started().static_resources.clusters
     (service,) = started().dynamic_resources.ads_config.grpc_services
     assert service.envoy_grpc.cluster_name == cluster.name
@@ -35,23 +35,23 @@ def test_it_finds_headgate_on_a_socket_of_its_own_user():
     assert endpoint.address.pipe.path == "/run/xds.sock"
 
 
-def test_a_proxy_that_lost_headgate_is_back_soon_after_it():
-    """Envoy by itself waits for up to half a minute between two attempts."""
+def test_a_proxy_reconnects_within_seconds():
+    """Envoy's default back-off is up to half a minute."""
     (service,) = started().dynamic_resources.ads_config.grpc_services
     assert service.envoy_grpc.retry_policy.retry_back_off.max_interval.seconds <= 5
 
 
-def test_only_its_user_can_open_the_admin_socket():
+def test_only_the_proxys_user_can_open_the_admin_socket():
     pipe = started().admin.address.pipe
     assert (pipe.path, pipe.mode) == ("/run/admin.sock", 0o600)
 
 
-def test_it_takes_every_expression_that_an_object_may_have():
+def test_envoy_accepts_every_regular_expression_that_an_object_may_have():
     layer, _ = started().layered_runtime.layers
     assert layer.static_layer.fields["re2.max_program_size.error_level"].number_value > LARGEST_PROGRAM
 
 
-def test_it_is_the_same_text_each_time_or_no_envoy_could_be_adopted():
+def test_equal_arguments_give_the_same_text_so_that_envoy_is_adopted():
     text = bootstrap(node_id="gateway", xds_socket="/run/xds.sock", admin_socket="/run/admin.sock").decode()
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True)
 
@@ -79,7 +79,7 @@ def http_options(started_with):
     return unpacked(options, pb.HttpProtocolOptions())
 
 
-def test_the_token_is_read_from_its_file_for_each_stream_and_is_not_in_the_bootstrap():
+def test_the_token_is_injected_from_a_file_and_is_not_in_the_bootstrap():
     injector, last = http_options(sidecar(xds_socket="/run/xds.sock", token="/run/hg/token.json")).http_filters
     assert last.name == "envoy.filters.http.upstream_codec"
     config = unpacked(injector.typed_config, pb.CredentialInjector())
@@ -93,11 +93,11 @@ def test_the_token_is_read_from_its_file_for_each_stream_and_is_not_in_the_boots
     assert (content.filename, content.watched_directory.path) == ("/run/tokens/token", "/run/tokens")
 
 
-def test_without_a_token_nothing_is_injected():
+def test_without_a_token_there_is_no_credential_injector():
     assert not http_options(started()).http_filters
 
 
-def test_over_tcp_headgate_must_have_its_name_by_an_authority_that_may_change():
+def test_over_tcp_headgate_must_have_a_certificate_for_its_name():
     (cluster,) = sidecar(xds=XDS).static_resources.clusters
     assert cluster.type == pb.Cluster.DiscoveryType.STRICT_DNS
     address = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
@@ -118,13 +118,13 @@ def test_over_tcp_headgate_must_have_its_name_by_an_authority_that_may_change():
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "fd00::1"])
-def test_an_address_is_not_looked_up(host):
+def test_an_ip_address_is_not_resolved_by_dns(host):
     (cluster,) = sidecar(xds=msgspec.structs.replace(XDS, host=host)).static_resources.clusters
     assert cluster.type == pb.Cluster.DiscoveryType.STATIC
 
 
 @pytest.mark.parametrize("where", [{}, {"xds_socket": "/run/xds.sock", "xds": XDS}])
-def test_headgate_is_in_one_place(where):
+def test_both_or_no_address_of_headgate_is_an_error(where):
     with pytest.raises(ValueError, match="one of xds_socket and xds"):
         sidecar(**where)
 
@@ -143,7 +143,7 @@ def test_headgate_is_in_one_place(where):
         ("cluster.outbound/default/web/80.upstream_cx_total", False),
     ],
 )
-def test_the_counters_of_the_inbound_side_are_kept_and_none_that_grows_with_the_mesh(name, kept):
+def test_counters_of_the_inbound_side_are_kept_and_those_per_cluster_are_dropped(name, kept):
     assert (
         any(matches(pattern, name) for pattern in started().stats_config.stats_matcher.inclusion_list.patterns) == kept
     )
@@ -158,7 +158,7 @@ def matches(pattern, name):
 
 
 @pytest.mark.parametrize("where", [{"xds_socket": "/run/xds.sock"}, {"xds": XDS}])
-def test_a_sidecars_too_is_the_same_text_each_time(where):
+def test_a_sidecars_bootstrap_is_the_same_text_each_time(where):
     texts = {bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", token="/t", **where) for _ in range(20)}
     (text,) = texts
     assert text.decode() == json.dumps(json.loads(text), indent=2, sort_keys=True)

@@ -1,4 +1,4 @@
-"""A second place that a proxy reports to: the same report, by another name, and the bootstrap is the same text each time."""
+"""The second stats sink: the same report under another name, in a bootstrap that stays the same text."""
 
 import json
 
@@ -10,14 +10,14 @@ from headgate.envoy.collector_export import Collector, with_collector
 PLAIN = bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", xds_socket="/x", token="/t")
 
 
-def test_without_a_collector_nothing_changes():
+def test_without_a_collector_the_bootstrap_is_unchanged():
     assert with_collector(PLAIN, None) is PLAIN
 
 
 @pytest.mark.parametrize(
     ("host", "kind"), [("127.0.0.1", "STATIC"), ("::1", "STATIC"), ("collector.otel", "STRICT_DNS")]
 )
-def test_the_collector_gets_what_headgate_gets(host, kind):
+def test_the_collector_gets_the_same_reports_as_headgate(host, kind):
     found = json.loads(with_collector(PLAIN, Collector(host=host, port=4317)))
     before = json.loads(PLAIN)
     assert found["stats_sinks"][0] == before["stats_sinks"][0]
@@ -34,12 +34,12 @@ def test_the_collector_gets_what_headgate_gets(host, kind):
     assert own == theirs
     cluster = found["static_resources"]["clusters"].pop()
     assert cluster["type"] == kind
-    (place,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    assert place["endpoint"]["address"]["socket_address"] == {"address": host, "port_value": 4317}
+    (endpoint,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert endpoint["endpoint"]["address"]["socket_address"] == {"address": host, "port_value": 4317}
     del found["stats_sinks"][1]
     assert {**found, "stats_sinks": before["stats_sinks"]} == before
 
 
-def test_the_text_is_the_same_each_time():
-    """An Envoy is adopted only when its bootstrap is."""
+def test_equal_arguments_give_the_same_text():
+    """A running Envoy is adopted only if its bootstrap is unchanged."""
     assert len({with_collector(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1

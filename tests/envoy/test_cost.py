@@ -1,4 +1,4 @@
-"""What a change costs, counted: the same for ten Services and for hundreds (docs/performance.md)."""
+"""The cost of a change in resources and bytes: the same for ten Services and for hundreds (docs/performance.md)."""
 
 import pytest
 from benchmarks.build import Pipeline, split
@@ -15,7 +15,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 OWN = 5  # a sidecar's certificate, its HTTP proxy, and a listener, a cluster and routes for its pod's port
-ADDRESS = 4  # what leads to its pod's address: routes, a cluster, endpoints and a scope, once for all proxies
+ADDRESS = 4  # routes, a cluster, endpoints and a scope for its pod's address, shared by all proxies
 CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 
@@ -46,14 +46,14 @@ def test_a_change_of_a_weight_is_encoded_once_and_sent_once_to_each_sidecar(serv
 
 
 @pytest.mark.parametrize("services", [10, 100])
-def test_a_further_sidecar_is_encoded_what_is_its_own(services):
+def test_a_further_sidecar_costs_only_its_own_resources(services):
     fewer, more = (Sidecars(services, sidecars).build(split(0, 90)).encoded for sidecars in (2, 9))
     assert more - fewer == (9 - 2) * (OWN + ADDRESS)
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
-def test_a_change_leaves_the_other_types_as_the_very_same_objects(capture):
-    """So nobody looks through them again, however many sidecars there are."""
+def test_a_change_keeps_the_identical_objects_of_other_types(capture):
+    """So sessions compare them by identity, however many sidecars there are."""
     memo = Memo()
 
     def build(weight):
@@ -68,8 +68,8 @@ def test_a_change_leaves_the_other_types_as_the_very_same_objects(capture):
             assert after[type_url] is before[type_url]
 
 
-def test_a_sidecar_that_may_call_little_holds_little():
-    """With `access: deny` a sidecar is told of what its workload may call (D21), however many Services there are."""
+def test_a_sidecar_holds_only_the_services_that_it_may_call():
+    """D21, with `access: deny`: the number of other Services does not matter."""
     closed = Settings(access="deny", outbound="refuse")
 
     def held(services):

@@ -1,4 +1,4 @@
-"""What a build costs, and what a resource's version is."""
+"""What a build encodes again, and the versions of resources."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def ref(number):
 
 
 def mesh(blue=9, green=1, *, services=MANY, **frontend):
-    """Services s0 to sN; s0 is split between s1 and s2."""
+    """Return Services s0 to sN; s0 is split between s1 and s2."""
     targets = (Target(ref=ref(1), weight=blue), Target(ref=ref(2), weight=green))
     plain = [
         RouteTable(ref=ref(n), routes=(Route(split=Split(targets=(Target(ref=ref(n), weight=1),))),))
@@ -57,7 +57,7 @@ def test_a_weight_change_encodes_one_resource_whatever_the_number_of_services(se
     assert changed == [(ENDPOINTS, "outbound/default/s0/80")]
 
 
-def test_two_proxies_share_their_bytes():
+def test_two_proxies_share_encoded_resources():
     memo = Memo()
     memo.begin_build()
     one = encode(project(mesh(), GATEWAY), memo)
@@ -67,7 +67,7 @@ def test_two_proxies_share_their_bytes():
     assert one[LISTENER]["proxy"] != two[LISTENER]["proxy"]
 
 
-def test_what_two_builds_did_not_use_is_dropped():
+def test_a_resource_that_two_builds_did_not_use_is_dropped():
     memo = Memo()
     build(memo, mesh())
     cost = memo.encoded
@@ -88,13 +88,13 @@ def test_a_route_needs_the_clusters_that_it_names():
     assert build(Memo(), mesh())[ROUTES]["outbound/default/s0/80"].needs == {"outbound/default/s0/80"}
 
 
-def test_a_port_that_can_not_be_bound_has_no_listener_but_its_names():
+def test_a_port_that_cannot_be_bound_has_scopes_but_no_listener():
     config = build(Memo(), mesh(unbindable=(80,)))
     assert list(config[LISTENER]) == ["proxy"]
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 
-def test_a_headless_service_has_no_listener_but_its_names():
+def test_a_headless_service_has_scopes_but_no_listener():
     config = build(Memo(), mesh(address=""))
     assert list(config[LISTENER]) == ["proxy"]
     assert "host/default/s0/80/s0.default" in config[SCOPES]

@@ -1,4 +1,4 @@
-"""Ports of Gateways as Envoy's resources, and what of a certificate is printed."""
+"""Gateway ports as Envoy resources, and the redaction of their certificates."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def build(memo, world):
     return encode(project(world, Node(id="gateway")), memo)
 
 
-def test_a_change_of_weights_is_one_resource():
+def test_a_change_of_weights_changes_one_resource():
     memo = Memo()
     build(memo, mesh(9, 1))
     before = memo.encoded
@@ -67,7 +67,7 @@ def test_a_change_of_weights_is_one_resource():
     assert memo.encoded == before + 1
 
 
-def test_a_new_certificate_is_one_resource():
+def test_a_new_certificate_changes_one_resource():
     memo = Memo()
     first = build(memo, mesh(1, 1))
     before = memo.encoded
@@ -78,7 +78,7 @@ def test_a_new_certificate_is_one_resource():
     assert first[SECRET]["secret/default/rest"] == second[SECRET]["secret/default/rest"]
 
 
-def test_a_cluster_of_a_gateway_names_its_route():
+def test_the_name_of_a_gateways_cluster_contains_its_route():
     config = build(Memo(), mesh(1, 1))
     (needed,) = config[ROUTES][f"{NAME}/tls/*.example"].needs
     assert names.parse_rule(needed) == RULE
@@ -86,7 +86,7 @@ def test_a_cluster_of_a_gateway_names_its_route():
     assert names.parse(needed) is None
 
 
-def test_connections_to_no_route_go_nowhere_and_need_nothing():
+def test_a_tcp_port_without_a_route_has_a_cluster_without_endpoints():
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, protocol=Protocol.TCP)
     config = build(Memo(), Mesh(domain="cluster.local", gateways=(port,)))
     assert list(config[ROUTES]) == []

@@ -1,4 +1,4 @@
-"""A sidecar's inbound side as Envoy's resources: what changes with what, and what nothing leads to."""
+"""A sidecar's inbound side as Envoy resources: what a change touches, and which connections are accepted."""
 
 import pytest
 from hypothesis import given
@@ -58,7 +58,7 @@ def pod(**changes):
 
 
 def chains(workload):
-    """Return the chains of all listeners by name."""
+    """Return the filter chains of all listeners by name."""
     found = [
         chain for (kind, _), message in made(workload).items() if kind == LISTENER for chain in message.filter_chains
     ]
@@ -76,7 +76,7 @@ def changed(before, after):
 
 
 @given(port=st.integers(1, 65535), protocol=st.sampled_from([None, *Protocol]))
-def test_a_name_is_read_back(port, protocol):
+def test_an_inbound_name_can_be_parsed(port, protocol):
     ref = InboundRef(port, protocol)
     name = names.inbound(ref)
     assert names.parse_inbound(name) == ref
@@ -84,16 +84,23 @@ def test_a_name_is_read_back(port, protocol):
     assert names.parse_gateway(name) is None
 
 
-def test_other_names_are_no_ports_of_the_pod():
-    others = (names.INBOUND, names.OTHER_PORTS, names.PROBES, names.probe_cluster(80), "outbound/a/b/80", "inbound/80x")
-    assert [names.parse_inbound(name) for name in others] == [None] * len(others)
+def test_other_names_are_not_parsed_as_ports_of_the_pod():
+    other_names = (
+        names.INBOUND,
+        names.OTHER_PORTS,
+        names.PROBES,
+        names.probe_cluster(80),
+        "outbound/a/b/80",
+        "inbound/80x",
+    )
+    assert [names.parse_inbound(name) for name in other_names] == [None] * len(other_names)
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
 @pytest.mark.parametrize("tls_mode", TlsMode)
 @pytest.mark.parametrize("access", [Access(), CLOSED, Access(closed=True)])
-def test_no_two_chains_are_for_the_same_clients(capture, tls_mode, access):
-    """Envoy would refuse the listener, and with it the whole pod."""
+def test_no_two_filter_chains_have_the_same_match(capture, tls_mode, access):
+    """Envoy would reject the listener, and so the whole pod."""
     for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode, access=access)).items():
         if kind == LISTENER:
             matches = [
@@ -103,7 +110,7 @@ def test_no_two_chains_are_for_the_same_clients(capture, tls_mode, access):
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_strict_has_nothing_for_plaintext(capture):
+def test_strict_mode_has_no_filter_chain_for_plaintext(capture):
     own_ports = {"15001/closed", "15006/closed"} if capture == "transparent" else set()
     assert in_plaintext(pod(capture=capture, tls_mode=TlsMode.STRICT)) == own_ports
     assert {"8080/http/plain", "5432/tcp/plain"} <= in_plaintext(pod(capture=capture))
@@ -118,8 +125,8 @@ def test_a_listener_needs_the_clusters_that_it_names():
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_a_new_policy_for_requests_touches_no_connection_for_requests(capture):
-    """R69: it comes with the routes, and bites at once; only chains for connections change with it."""
+def test_a_changed_access_rule_ends_no_http_connections(capture):
+    """R69: rules for requests are in the routes and apply at once. Only filter chains for TCP connections change."""
     before, after = pod(capture=capture, access=CLOSED), pod(capture=capture, access=Access(closed=True))
     assert {name for kind, name in changed(before, after) if kind == ROUTES} == {
         "inbound/8080/http",
@@ -130,8 +137,8 @@ def test_a_new_policy_for_requests_touches_no_connection_for_requests(capture):
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_from_permissive_to_strict_chains_only_go_or_are_replaced_by_strict_ones(capture):
-    """Connections with mutual TLS stay: their chains are the same, and so are the listeners' own fields."""
+def test_the_step_to_strict_keeps_mtls_connections(capture):
+    """Their filter chains and the listeners' own fields are unchanged."""
     before, after = pod(capture=capture), pod(capture=capture, tls_mode=TlsMode.STRICT)
     old, new = chains(before), chains(after)
     assert {name for name in old if old[name] == new.get(name)} >= {"8080/http/mesh", "5432/tcp/mesh", "9090/tcp/mesh"}
@@ -144,8 +151,8 @@ def test_from_permissive_to_strict_chains_only_go_or_are_replaced_by_strict_ones
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_nothing_waits_for_a_clients_first_bytes_in_plain_tls_mode(capture):
-    """Or a server that speaks first would be heard late."""
+def test_plain_mode_has_no_tls_inspector(capture):
+    """It waits for the client's first bytes, which delays a server that speaks first."""
     for tls_mode in TlsMode:
         for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
             if kind == LISTENER:
@@ -153,40 +160,38 @@ def test_nothing_waits_for_a_clients_first_bytes_in_plain_tls_mode(capture):
                 assert ("tls_inspector" in filters) == (tls_mode is not TlsMode.PLAIN)
 
 
-def test_an_explicit_sidecar_calls_the_process_where_it_listens():
+def test_an_explicit_sidecar_calls_the_application_port():
     cluster = made(pod(capture="explicit"))[CLUSTER, "inbound/8080/http"]
     (endpoint,) = cluster.load_assignment.endpoints[0].lb_endpoints
     assert endpoint.endpoint.address.socket_address == pb.SocketAddress(address="127.0.0.9", port_value=18080)
 
 
 @pytest.mark.parametrize(
-    ("address", "everywhere", "source"), [("10.0.0.7", "0.0.0.0", "127.0.0.6"), ("fd00::7", "::", "::6")]
+    ("address", "wildcard", "source"), [("10.0.0.7", "0.0.0.0", "127.0.0.6"), ("fd00::7", "::", "::6")]
 )
-def test_a_transparent_sidecar_listens_for_redirected_connections_and_calls_from_its_own_address(
-    address, everywhere, source
-):
+def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback_address(address, wildcard, source):
     found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),)))
-    assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=everywhere, port_value=15006)
-    assert found[LISTENER, "probes"].address.socket_address == pb.SocketAddress(address=everywhere, port_value=15020)
+    assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15006)
+    assert found[LISTENER, "probes"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15020)
     sources = {
         message.upstream_bind_config.source_address.address for (kind, _), message in found.items() if kind == CLUSTER
     }
     assert sources == {source}
 
 
-def test_what_is_sent_to_the_sidecars_own_ports_does_not_go_round_in_circles():
+def test_connections_to_the_sidecars_own_ports_are_closed():
     taken = InboundPort(port=15006, application=15006, protocols=(HTTP,))
     found = chains(pod(ports=(WEB, taken)))
     assert [name for name in found if name.startswith("15006/")] == ["15006/closed"]
 
 
-def test_ports_that_no_service_leads_to_are_for_open_workloads_that_take_plaintext():
+def test_ports_without_a_service_are_open_only_without_access_rules_and_in_plaintext():
     assert "other" in chains(pod())
     assert "other" not in chains(pod(access=CLOSED))
     assert "other" not in chains(pod(tls_mode=TlsMode.STRICT))
 
 
-def test_a_second_protocol_is_for_those_who_name_its_service():
+def test_a_second_protocol_of_a_port_is_selected_by_sni():
     """R67, D15."""
     found = chains(pod(capture="explicit", ports=(SHARED,)))
     named = {name: list(chain.filter_chain_match.server_names) for name, chain in found.items()}
@@ -194,7 +199,7 @@ def test_a_second_protocol_is_for_those_who_name_its_service():
     assert named == {"9090/http/mesh": [], "9090/http/plain": [], "9090/tcp/mesh": db, "9090/tcp/passed": db}
 
 
-def test_health_checks_are_offered_where_there_are_some_and_connections_are_captured():
+def test_only_transparent_sidecars_with_probes_serve_probes():
     probed = (Probe(name="app/readiness", port=8443, path="/", https=True),)
     assert (LISTENER, "probes") not in made(pod())
     assert (LISTENER, "probes") not in made(pod(capture="explicit", probes=probed))
@@ -202,7 +207,7 @@ def test_health_checks_are_offered_where_there_are_some_and_connections_are_capt
     assert cluster.transport_socket.name.endswith(".tls")
 
 
-def test_health_checks_are_asked_for_without_a_query_of_the_clients_own():
+def test_a_probe_route_rejects_a_query_of_the_client():
     found = made(pod(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[LISTENER, "probes"]
     manager = pb.HttpConnectionManager()
     assert found.filter_chains[0].filters[0].typed_config.Unpack(manager)
@@ -213,7 +218,7 @@ def test_health_checks_are_asked_for_without_a_query_of_the_clients_own():
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_an_address_that_is_none_is_envoys_to_refuse_and_stops_no_build(capture):
+def test_an_invalid_pod_address_does_not_stop_the_build(capture):
     assert made(pod(capture=capture, address="nonsense"))
 
 

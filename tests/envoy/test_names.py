@@ -1,4 +1,4 @@
-"""Names of Envoy's resources can be read back, and no two Services share a spelling (R2)."""
+"""Names of Envoy resources can be parsed, and no two Services share a spelling (R2)."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ FRONTENDS = st.builds(
 
 
 @given(ref=REFS, target=REFS, authority=st.text())
-def test_a_name_is_read_back(ref, target, authority):
+def test_a_service_ports_name_can_be_parsed(ref, target, authority):
     made = (
         names.outbound(ref),
         names.backend(ref, target.service),
@@ -32,10 +32,10 @@ def test_a_name_is_read_back(ref, target, authority):
 
 
 @given(ref=REFS, origin=REFS, number=st.integers(0, 15))
-def test_a_rule_of_a_route_is_read_back_wherever_it_is_attached(ref, origin, number):
+def test_a_rules_name_can_be_parsed_for_services_and_gateways(ref, origin, number):
     rule = Key("gateway.networking.k8s.io", "HTTPRoute", *origin.service.split("/"))
     gateway = names.GatewayRef(*ref)
-    made = [names.rule(place, rule, str(number)) for place in (ref, gateway)]
+    made = [names.rule(parent, rule, str(number)) for parent in (ref, gateway)]
     assert [names.parse_rule(name) for name in made] == [rule, rule]
     assert [names.parse(name) for name in made] == [ref, None]
     assert [names.parse_gateway(name) for name in made] == [None, gateway]
@@ -44,13 +44,13 @@ def test_a_rule_of_a_route_is_read_back_wherever_it_is_attached(ref, origin, num
 
 
 @given(ref=REFS)
-def test_a_mirror_is_known_by_its_name(ref):
+def test_a_mirror_is_recognized_by_its_name(ref):
     assert names.parse(names.mirror(ref)) == ref
     assert [names.is_mirror(name) for name in (names.mirror(ref), names.outbound(ref))] == [True, False]
 
 
 @pytest.mark.parametrize("name", [names.PROXY, names.TRY, names.MISSING, names.secret("default/all")])
-def test_the_proxys_own_listeners_belong_to_no_service(name):
+def test_the_proxys_own_resources_belong_to_no_service(name):
     assert names.parse(name) is None
 
 
@@ -60,7 +60,7 @@ def test_no_two_services_share_a_spelling(frontends, domain):
     assert len(dict(spelled)) == len(spelled)
 
 
-def test_the_spellings_of_a_service():
+def test_a_service_has_its_kubernetes_dns_names_as_spellings():
     web = Frontend(service="default/web", address="10.0.0.1", ports=(80, 8080))
     assert dict(names.authorities(web, "cluster.local")) == {
         f"{spelling}{suffix}": port
@@ -79,14 +79,14 @@ def test_a_spelling_without_a_port_means_the_first_port_where_there_is_no_80():
     assert dict(names.authorities(Frontend(service="blue/web", ports=(8080, 9090)), "c.l"))["web.blue"] == 8080
 
 
-def test_an_ipv6_address_stands_in_brackets():
+def test_an_ipv6_address_has_brackets():
     spellings = dict(names.authorities(Frontend(service="blue/web", address="fd00::1", ports=(8080,)), "c.l"))
     assert {"[fd00::1]", "[fd00::1]:8080"} <= spellings.keys()
     assert "fd00::1" not in spellings
 
 
 @given(ref=REFS, origin=REFS, target=REFS)
-def test_the_split_whose_groups_a_cluster_is_for_is_read_back(ref, origin, target):
+def test_the_split_in_a_matched_clusters_name_can_be_parsed(ref, origin, target):
     namespace, name = origin.service.split("/")
     matched = names.matched_requests(ref, TRAFFIC_SPLIT.key(namespace, name))
     assert (

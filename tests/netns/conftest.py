@@ -1,11 +1,11 @@
-"""What the tests share: a bridge for each module that tries rules alone, and one mesh for all others."""
+"""Fixtures: a bridge for each module that tests redirection rules alone, and one mesh for all other modules."""
 
 from typing import NamedTuple
 
 import pytest
 from tests.netns.lab import Lab
+from tests.netns.namespaces import Hub, missing
 from tests.netns.objects import served, strict
-from tests.netns.wires import Hub, missing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,12 +30,12 @@ WEB, ONE, TWO = Where("10.96.0.10", 80), Where("10.96.0.11", 80), Where("10.96.0
 H2, ECHO, GREETING = Where("10.96.0.13", 80), Where("10.96.0.14", 7000), Where("10.96.0.15", 7001)
 OWN_TLS, GRPC, SELF = Where("10.96.0.16", 7443), Where("10.96.0.17", 9000), Where("10.96.0.18", 80)
 ECHO_ONE, ECHO_TWO = Where("10.96.0.20", 7000), Where("10.96.0.21", 7000)
-EVERYBODY_STRICT = [strict(name, {"app": name}) for name in ("client", "stranger", "one", "two")]
+ALL_STRICT = [strict(name, {"app": name}) for name in ("client", "stranger", "one", "two")]
 
 
 @pytest.fixture(scope="package")
 def lab(_possible):
-    """Two pods of the account web, two clients, and one without a sidecar."""
+    """Two pods of the account web, two clients with a sidecar, and one without."""
     with Lab() as found:
         client = found.pod("client", account="client")
         found.pod("stranger", account="stranger")

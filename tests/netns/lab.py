@@ -1,6 +1,7 @@
-"""A mesh of pods in network namespaces: the real redirection, real Envoys as a user of their own, the real control plane.
+"""A mesh of pods in network namespaces: real redirection, real Envoys as a separate user, and the real xDS server.
 
-The control plane is in the test's process; proxies reach it by a unix socket, which belongs to no network namespace.
+The control plane runs in the test's process. Proxies reach it by a unix socket, which belongs to no network
+namespace.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ from pathlib import Path
 
 from tests.e2e.wire import Network
 from tests.netns import objects
+from tests.netns.namespaces import PROXY, Hub
 from tests.netns.traffic import Application
-from tests.netns.wires import PROXY, Hub
 
 from headgate.compiler.compile import compile_mesh
 from headgate.envoy.bootstrap import bootstrap, token_source
@@ -42,7 +43,7 @@ SHOWN = 4000
 
 
 def tls_of(root, identity):
-    """Return a client's TLS with an identity that an authority signed, who does not ask who he talks to."""
+    """Return a client's TLS context with an identity of an authority; it does not verify the server."""
     leaf = sign(make_signer(root, "the lab"), CertificateSpec(identity=identity), time.time(), LIFETIME)
     found = ssl.create_default_context()
     found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
@@ -81,7 +82,7 @@ class Member:
 
 
 class Lab:
-    """Use it as a context: `pod`s first, then `start`, then `serve` objects as often as you like."""
+    """A context manager: add each `pod`, then `start`, then `serve` objects as often as needed."""
 
     def __init__(self):
         self.network = Network()
@@ -122,7 +123,7 @@ class Lab:
     # --- building
 
     def pod(self, name, *, account, sidecar=True, excluded="", probe=None, ipv6=False):
-        """Add a pod; its label `app` is its name. With `ipv6` that is the address it is known by."""
+        """Add a pod; its label `app` is its name. With `ipv6`, its pod IP is its IPv6 address."""
         space = self.hub.pod()
         manifest = objects.pod(
             name,
@@ -143,13 +144,13 @@ class Lab:
         return member
 
     def listen(self, member, port, kind, tls=None):
-        """Have a pod listen; `kind` is a method of Application."""
+        """Make a pod listen; `kind` is a method of Application."""
         app = member.apps[port] = Application(member.name)
         address = "::" if ":" in member.address else "0.0.0.0"
         return self.run(app.listen(member.listening(port, address), getattr(app, kind), tls))
 
     def start(self):
-        """Start the control plane and all proxies."""
+        """Start the xDS server and all proxies."""
         path = self._directory / "xds"
         self.run(self._server.start(f"unix:{path}"))
         os.chown(path, PROXY, PROXY)
@@ -176,7 +177,7 @@ class Lab:
             os.chown(path, PROXY, PROXY)
         binary = os.open(
             find_envoy(os.environ), os.O_RDONLY
-        )  # by its number, for the proxy's user may not see the path
+        )  # by its descriptor, as the proxy's user may not have access to the path
         command = [
             *("setpriv", f"--reuid={PROXY}", f"--regid={PROXY}", "--clear-groups", "--pdeathsig=KILL"),
             *(f"/proc/self/fd/{binary}", "-c", member.directory / "bootstrap.json"),
@@ -193,7 +194,7 @@ class Lab:
         for member in members:
             while not await self._is_ready(member):
                 assert member.envoy.poll() is None, f"the proxy of {member.name} ended:\n{member.log()}"
-                await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
+                await asyncio.sleep(0.02)  # nothing announces that Envoy is ready
 
     async def _is_ready(self, member):
         try:
@@ -205,7 +206,7 @@ class Lab:
     # --- serving
 
     def serve(self, *found, settings=None, settle=True):
-        """Serve these objects beside the pods; return what they are compiled to when every proxy has taken it."""
+        """Serve objects and the pods; return the compiled result when all proxies have acknowledged it."""
         given = [*(item.manifest for item in self.members.values()), *found]
         snapshot = snapshot_of({key_of(item): item for item in given})
         assert not snapshot.mistakes
@@ -229,7 +230,7 @@ class Lab:
         return self._credentials[wanted]
 
     def tls_of(self, identity):
-        """Return what somebody with a certificate of the mesh connects with, who does not ask who he talks to."""
+        """Return the TLS context of a client with an identity of the mesh; it does not verify the server."""
         return tls_of(self._root, identity)
 
     async def _settle(self):
@@ -240,6 +241,6 @@ class Lab:
         except TimeoutError:
             late = [proxy.id for proxy in proxies if not proxy.settled()]
             logs = "\n".join(item.log() for item in self.members.values() if item.envoy)
-            raise AssertionError(f"{late} have not taken their configuration:\n{logs}") from None
+            raise AssertionError(f"{late} have not acknowledged their configuration:\n{logs}") from None
         refused = [item for proxy in proxies for item in proxy.rejections()]
-        assert not refused, f"refused: {refused}"
+        assert not refused, f"rejected resources: {refused}"

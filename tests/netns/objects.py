@@ -1,4 +1,4 @@
-"""Objects that the lab serves, written short. Everything is in the namespace `default`."""
+"""Short constructors of the objects that the lab serves, all in the namespace `default`."""
 
 import itertools
 
@@ -13,13 +13,13 @@ def an_object(version, kind, name, *, metadata=None, **content):
 
 
 def service(name, address, ports):
-    """A Service; `ports` are (port, appProtocol) by name. No address makes it headless."""
+    """Return a Service; `ports` are (port, appProtocol) by name. Without an address it is headless."""
     written = [{"name": key, "port": port, "appProtocol": app} for key, (port, app) in ports.items()]
     return an_object("v1", "Service", name, spec={"clusterIP": address or "None", "ports": written})
 
 
 def endpoints(name, pods, ports):
-    """The EndpointSlice of a Service; `ports` are the pods' own, by the Service's names."""
+    """Return the EndpointSlice of a Service; `ports` are the pods' ports by the names of the Service's ports."""
     places = [
         {
             "addresses": [pod.address],
@@ -40,12 +40,12 @@ def endpoints(name, pods, ports):
 
 
 def served(name, address, pods, *, port, target, app="http"):
-    """A Service of one port, and its pods."""
+    """Return a Service with one port, and its EndpointSlice."""
     return service(name, address, {"main": (port, app)}), endpoints(name, pods, {"main": target})
 
 
 def pod(name, address, *, account, sidecar=True, labels=None, excluded="", probe=None):
-    """A pod that runs and declares no port (D26); `probe` is the (port, path) of its readiness check."""
+    """Return a running pod that declares no port (D26); `probe` is the (port, path) of its readiness probe."""
     annotations = ({SIDECAR: "transparent"} if sidecar else {}) | ({EXCLUDED_PORTS: excluded} if excluded else {})
     container = {"name": "app"}
     if probe:
@@ -61,7 +61,7 @@ def pod(name, address, *, account, sidecar=True, labels=None, excluded="", probe
 
 
 def strict(name, labels, *subjects):
-    """A TLSConfig for the pods with these labels."""
+    """Return a TLSConfig for the pods with these labels."""
     spec = {"selector": {"matchLabels": labels}, "subjectNames": list(subjects)}
     return an_object("headgate.dev/v1beta1", "TLSConfig", name, spec=spec)
 
@@ -72,7 +72,7 @@ def split(name, root, **weights):
 
 
 def mirror(name, root, port, copy):
-    """An HTTPRoute that sends copies of a Service's requests to another."""
+    """Return an HTTPRoute that mirrors a Service's requests to another Service."""
     rule = {
         "backendRefs": [{"name": root, "port": port}],
         "filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": copy, "port": port}}}],
@@ -83,7 +83,7 @@ def mirror(name, root, port, copy):
 
 
 def requests(name, **matches):
-    """An HTTPRouteGroup; `matches` are (methods, pathRegex) by name."""
+    """Return an HTTPRouteGroup; `matches` are (methods, pathRegex) by name."""
     written = [{"name": key, "methods": list(methods), "pathRegex": path} for key, (methods, path) in matches.items()]
     return an_object("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", name, spec={"matches": written})
 
@@ -93,7 +93,7 @@ def connections(name, *ports):
 
 
 def target(name, destination, sources, *rules):
-    """A TrafficTarget; `rules` are (kind, name)."""
+    """Return a TrafficTarget; `rules` are (kind, name)."""
 
     def account(of):
         return {"kind": "ServiceAccount", "name": of, "namespace": "default"}

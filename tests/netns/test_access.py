@@ -1,4 +1,4 @@
-"""Who may do what, enforced at the server's sidecar by the certificate that the client's sidecar shows (003, D21)."""
+"""Access rules, enforced by the server's sidecar for the identity in the client's certificate (003, D21)."""
 
 import pytest
 from tests.netns.conftest import ECHO, GREETING, H2, ONE, TWO, WEB, Where
@@ -7,7 +7,7 @@ from tests.netns.traffic import CLOSED, ask, ask_h2, talk
 
 from headgate.settings import Settings
 
-MARKER = "a-secret-of-whom-nobody-may-hear"
+MARKER = "a-secret-that-must-not-be-sent"
 VERSION = requests("versions", version=(["GET"], "/version"))
 RAW = connections("raw", ECHO.port)
 EXAMPLE = target("example", "web", ["client"], ("HTTPRouteGroup", "versions"), ("TCPRoute", "raw"))
@@ -15,13 +15,13 @@ EXAMPLE = target("example", "web", ["client"], ("HTTPRouteGroup", "versions"), (
 
 @pytest.fixture(params=["permissive", "strict"])
 def example(request, lab, services):
-    """003's example: `client` may GET /version, and may use the TCP Service; others may do nothing."""
+    """003's example: `client` may GET /version, and may use the TCP Service; other clients are denied."""
     configs = [strict("web", {"app": name}) for name in ("one", "two")] if request.param == "strict" else []
     lab.serve(*services, VERSION, RAW, EXAMPLE, *configs)
     return lab
 
 
-def test_the_example_of_003(example):  # R68
+def test_the_traffic_target_of_003_allows_its_client_the_listed_requests(example):  # R68
     client = example.members["client"]
     assert example.run(ask(client, WEB, path="/version")).status == 200
     assert example.run(ask(client, WEB, path="/other")).status == 403
@@ -29,14 +29,16 @@ def test_the_example_of_003(example):  # R68
     assert example.run(talk(client, ECHO, b"raw")) == ("", "raw")
 
 
-def test_an_account_that_is_not_listed_is_refused_on_both(example):  # R68, R70; D26: no container declares the ports
+def test_an_account_that_is_not_a_source_is_denied_over_http_and_tcp(
+    example,
+):  # R68, R70; D26: no container declares the ports
     stranger = example.members["stranger"]
     refused = example.run(ask(stranger, WEB, path="/version"))
     assert (refused.status, "access denied" in refused.body) == (403, True)
     assert example.run(talk(stranger, ECHO, b"raw")) == CLOSED
 
 
-def test_who_calls_is_known_by_certificate_and_not_by_what_is_said(example):  # R70
+def test_a_client_cannot_forge_its_identity_with_a_header(example):  # R70
     stranger, plain = example.members["stranger"], example.members["plain"]
     pretended = [("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/default/sa/client")]
     assert example.run(ask(stranger, WEB, path="/version", headers=pretended)).status != 200
@@ -44,7 +46,7 @@ def test_who_calls_is_known_by_certificate_and_not_by_what_is_said(example):  # 
     assert example.run(ask(plain, there, path="/version", headers=pretended)).status != 200
 
 
-def test_applications_hear_of_no_client_but_the_proven_one(lab, services):
+def test_an_application_sees_only_the_verified_client_identity(lab, services):
     one, plain, client = lab.members["one"], lab.members["plain"], lab.members["client"]
     lab.serve(*services)
     pretended = [("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/default/sa/admin")]
@@ -52,22 +54,22 @@ def test_applications_hear_of_no_client_but_the_proven_one(lab, services):
     seen.clear()
     assert lab.run(ask(plain, Where(one.address, 8080), headers=pretended)).status == 200
     assert lab.run(ask(client, ONE, headers=pretended)).status == 200
-    nobody, known = (request.headers.get("x-forwarded-client-cert", "") for request in seen)
-    assert nobody == ""
+    anonymous, known = (request.headers.get("x-forwarded-client-cert", "") for request in seen)
+    assert anonymous == ""
     assert "URI=spiffe://cluster.local/ns/default/sa/client" in known
     assert "sa/admin" not in known
 
 
-def test_a_port_that_no_rule_names_is_closed(example):  # R69
+def test_a_port_that_no_rule_allows_is_closed(example):  # R69
     client, one = example.members["client"], example.members["one"]
     one.apps[7001].peers.clear()
     assert example.run(talk(client, GREETING, b"hello", listen_first=True)) == CLOSED
-    for member in (client, example.members["plain"]):  # past the Service, and so without an identity
+    for member in (client, example.members["plain"]):  # to the pod's address, without mTLS
         assert example.run(talk(member, Where(one.address, 7001), b"hello")) == CLOSED
     assert not one.apps[7001].peers
 
 
-def test_a_permission_that_is_taken_away_bites_at_once(lab, services):
+def test_a_removed_permission_is_denied_at_once(lab, services):
     client = lab.members["client"]
     lab.serve(*services, VERSION, RAW, EXAMPLE)
     assert lab.run(ask(client, ONE, path="/version")).status == 200
@@ -76,20 +78,20 @@ def test_a_permission_that_is_taken_away_bites_at_once(lab, services):
     assert lab.run(ask(lab.members["stranger"], ONE, path="/version")).status == 200
 
 
-def test_with_the_setting_deny_everything_is_closed_that_no_target_opens(lab, services):  # D21
+def test_access_deny_closes_every_workload_without_a_traffic_target(lab, services):  # D21
     client = lab.members["client"]
     lab.serve(*services, settings=Settings(access="deny"))
     with lab.members["one"].space.capture() as wire:
         for place in (ONE, TWO, WEB):
             assert lab.run(ask(client, place, headers=[("x-secret", MARKER)])).status == 403
         assert lab.run(talk(client, ECHO, MARKER.encode())) == CLOSED
-        assert not any(MARKER.encode() in frame for frame in wire.frames())  # it is refused, not passed by
+        assert not any(MARKER.encode() in frame for frame in wire.frames())  # denied, and not sent past the sidecar
     lab.serve(*services, VERSION, RAW, EXAMPLE, settings=Settings(access="deny"))
     assert lab.run(ask(client, WEB, path="/version")).status == 200
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")
 
 
-def test_rules_hold_for_http2_too(lab, services):
+def test_access_rules_apply_to_http2(lab, services):
     client, stranger = lab.members["client"], lab.members["stranger"]
     lab.serve(
         *services, requests("all", all=(["*"], "/.*")), target("h2", "web", ["client"], ("HTTPRouteGroup", "all"))

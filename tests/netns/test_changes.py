@@ -1,4 +1,4 @@
-"""Changes while a transparent sidecar serves: no request is lost, and what is new is in force when the proxy holds it."""
+"""Configuration changes under traffic through a transparent sidecar: no request is lost, and changes apply at once."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,10 @@ CONNECTIONS = 4
 
 
 class Flow:
-    """Requests of a pod to a Service over kept connections. `counts` are the answers; `opened` are the connections so far."""
+    """Continuous requests of a pod to a Service over kept connections.
+
+    `counts` are the responses by backend or status, `opened` is the number of connections so far.
+    """
 
     def __init__(self, lab, pod, where):
         self.counts = Counter()
@@ -47,12 +50,12 @@ class Flow:
                     await asyncio.sleep(0)
 
     def goes_on(self, more=50):
-        """Wait until more requests were answered."""
+        """Wait until `more` further requests were answered."""
         wanted = self.counts.total() + more
         self.until(lambda: self.counts.total() >= wanted)
 
     def until(self, condition):
-        """Wait for something that the requests bring about."""
+        """Wait until a condition holds."""
 
         async def wait():
             async with asyncio.timeout(PATIENCE_S):
@@ -67,7 +70,7 @@ def client(lab):
     return lab.members["client"]
 
 
-def test_services_routes_and_mirrors_come_and_go(lab, services, client):
+def test_no_request_is_lost_while_services_splits_and_mirrors_change(lab, services, client):
     new = served("new", NEW.host, [lab.members["two"]], port=NEW.port, target=8080)
     lab.serve(*services)
     with Flow(lab, client, WEB) as flow:

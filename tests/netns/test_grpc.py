@@ -1,11 +1,11 @@
-"""gRPC through two transparent sidecars. Its library opens its own sockets, so both ends are handed on by relays."""
+"""gRPC through two transparent sidecars; relays connect the sockets of the gRPC library to the pods."""
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from tests.netns.conftest import EVERYBODY_STRICT, GRPC
+from tests.netns.conftest import ALL_STRICT, GRPC
 from tests.netns.objects import requests, target
 from tests.netns.traffic import Relay
 
@@ -35,7 +35,7 @@ def server(lab, tmp_path_factory):
 
 @pytest.fixture
 def channel(lab, server, tmp_path):
-    """Make channels that begin in a pod."""
+    """Return a function that opens a channel from a pod."""
     with contextlib.ExitStack() as kept:
 
         def make(name):
@@ -52,15 +52,15 @@ def hello(channel):
 
 
 @pytest.mark.parametrize("tls_mode", ["permissive", "strict"])
-def test_calls_and_streams(lab, services, channel, tls_mode):
-    lab.serve(*services, *(EVERYBODY_STRICT if tls_mode == "strict" else []))
+def test_unary_calls_and_streams_pass_both_sidecars(lab, services, channel, tls_mode):
+    lab.serve(*services, *(ALL_STRICT if tls_mode == "strict" else []))
     client = channel("client")
     assert hello(client) == b"hello you"
     answers = client.stream_stream("/Greeter/Echo")(iter([b"1", b"2", b"3"]), timeout=PATIENCE_S)
     assert list(answers) == [b"1", b"2", b"3"]
 
 
-def test_a_call_that_is_not_allowed_says_so(lab, services, channel):
+def test_a_denied_call_fails_with_permission_denied(lab, services, channel):
     only = requests("hello", hello=(["POST"], "/Greeter/Hello"))
     lab.serve(*services, only, target("grpc", "web", ["client"], ("HTTPRouteGroup", "hello")))
     client = channel("client")

@@ -1,11 +1,11 @@
-"""Transparent sidecars of pods that are known by IPv6 addresses."""
+"""Transparent sidecars of pods with IPv6 addresses."""
 
 import pytest
 from tests.netns.conftest import Where
 from tests.netns.lab import Lab
+from tests.netns.namespaces import has_ipv6
 from tests.netns.objects import served, strict
 from tests.netns.traffic import CLOSED, ask, talk
-from tests.netns.wires import has_ipv6
 
 WEB, ECHO = Where("fd00:96::10", 80), Where("fd00:96::14", 7000)
 pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
@@ -23,7 +23,7 @@ def lab(_possible):
         yield found
 
 
-def test_everything_is_as_with_ipv4(lab):
+def test_redirection_and_mtls_work_over_ipv6(lab):
     client, plain, one = (lab.members[name] for name in ("client", "plain", "one"))
     services = [
         *served("web", WEB.host, [one], port=WEB.port, target=8080),
@@ -32,7 +32,7 @@ def test_everything_is_as_with_ipv4(lab):
     lab.serve(*services, strict("one", {"app": "one"}))
     assert lab.run(ask(client, WEB)).body == "one"
     assert one.apps[8080].seen[-1].peer == "::6"
-    assert lab.run(ask(one, WEB)).body == "one"  # itself
+    assert lab.run(ask(one, WEB)).body == "one"  # a call of its own Service
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")
     assert lab.run(ask(plain, Where(one.address, 8080))).status == 0
     assert lab.run(talk(plain, Where(one.address, 7000), b"hello")) == CLOSED

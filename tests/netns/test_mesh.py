@@ -1,11 +1,11 @@
-"""Transparent sidecars end to end: what applications notice, and what somebody on the wire does."""
+"""Transparent sidecars end to end: what applications see, and what can be read on the wire."""
 
 import ssl
 import time
 
 import pytest
 from tests.e2e.protocols import certificate
-from tests.netns.conftest import ECHO, ECHO_ONE, EVERYBODY_STRICT, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Where
+from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Where
 from tests.netns.lab import tls_of
 from tests.netns.objects import mirror, split, strict
 from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
@@ -14,19 +14,19 @@ from headgate.identity.authority import new_root
 from headgate.settings import Settings
 
 OFF = Settings(mtls="off")
-MARKER = b"the-marker-that-nobody-may-read"
+MARKER = b"the-marker-that-must-be-encrypted"
 SOURCE = "127.0.0.6"
 WHOLE = b"GET / HTTP/1.1\r\nhost: any\r\n\r\n"
 
 
 @pytest.fixture(params=["permissive", "strict"])
 def mesh(request, lab, services):
-    """The lab with mutual TLS, as far as clients with a sidecar notice: not at all."""
-    lab.serve(*services, *(EVERYBODY_STRICT if request.param == "strict" else []))
+    """The lab with mTLS, permissive and strict; clients with a sidecar must see no difference."""
+    lab.serve(*services, *(ALL_STRICT if request.param == "strict" else []))
     return lab
 
 
-def test_http_reaches_the_application_with_the_clients_identity_proven(mesh):
+def test_http_reaches_the_application_with_the_verified_identity(mesh):
     client, one = mesh.members["client"], mesh.members["one"]
     app = one.apps[8080]
     app.seen.clear()
@@ -34,28 +34,28 @@ def test_http_reaches_the_application_with_the_clients_identity_proven(mesh):
     assert (answer.status, answer.body) == (200, "one")
     (seen,) = app.seen
     assert (seen.method, seen.path, seen.headers["x-mine"]) == ("POST", "/path?query", "1")
-    assert seen.peer == SOURCE  # what the sidecar calls from
+    assert seen.peer == SOURCE  # the source address of the sidecar
     assert "spiffe://cluster.local/ns/default/sa/client" in str(seen.headers)
 
 
-def test_http2_from_end_to_end(mesh):
+def test_http2_reaches_the_application(mesh):
     found = mesh.run(ask_h2(mesh.members["client"], H2, 20))
     assert found == {"one": 10, "two": 10}
     assert mesh.members["one"].apps[8080].seen[-1].method == "HTTP/2"
 
 
-def test_both_services_of_one_port_speak_their_own_protocol(mesh):
+def test_two_services_of_one_pod_port_use_their_own_protocols(mesh):
     client = mesh.members["client"]  # D15, R67
     assert mesh.run(ask_often(client, WEB, 4)) == {"one": 2, "two": 2}
     assert mesh.members["one"].apps[8080].seen[-1].method == "GET"
     assert mesh.run(ask_h2(client, H2, 4)) == {"one": 2, "two": 2}
 
 
-def test_tcp_where_the_client_speaks_first(mesh):
+def test_tcp_works_where_the_client_speaks_first(mesh):
     assert mesh.run(talk(mesh.members["client"], ECHO, b"hello")) == ("", "hello")
 
 
-def test_tcp_where_the_server_speaks_first(mesh):
+def test_tcp_works_where_the_server_speaks_first(mesh):
     assert mesh.run(talk(mesh.members["client"], GREETING, b"hello", listen_first=True)) == ("one", "hello")
 
 
@@ -74,7 +74,7 @@ def own_tls(lab, tmp_path_factory):
 
 def strictness(mesh):
     """Return the TLSConfigs that are in force."""
-    return EVERYBODY_STRICT if mesh.compiled.mesh.workloads[0].tls_mode.value == "strict" else []
+    return ALL_STRICT if mesh.compiled.mesh.workloads[0].tls_mode.value == "strict" else []
 
 
 def test_a_split_is_exact(mesh, services):
@@ -100,7 +100,7 @@ def test_a_mirror_gets_a_copy_of_every_request(mesh, services):
     assert {seen.path for seen in two.seen[before:]} == {"/"}
 
 
-def test_a_pod_that_calls_its_own_service(mesh):
+def test_a_pod_can_call_its_own_service_and_addresses(mesh):
     client = mesh.members["client"]
     app = client.apps[8080]
     app.seen.clear()
@@ -110,20 +110,20 @@ def test_a_pod_that_calls_its_own_service(mesh):
     assert mesh.run(ask(client, Where(client.address, 8080))).body == "client"
 
 
-def test_one_of_the_pods_behind_a_service_calls_it(mesh):
+def test_a_pod_can_call_a_service_with_several_pods_including_itself(mesh):
     assert mesh.run(ask_often(mesh.members["one"], WEB, 10)) == {"one": 5, "two": 5}
     assert mesh.run(talk(mesh.members["one"], ECHO, b"hello")) == ("", "hello")
     assert mesh.run(talk(mesh.members["one"], ECHO, b"hello")) == ("", "hello")
 
 
-def test_a_headless_service_is_called_by_its_pods_addresses(mesh):
+def test_a_headless_service_is_reached_by_its_pods_addresses(mesh):
     client = mesh.members["client"]
     for name in ("one", "two"):
         assert mesh.run(ask(client, Where(mesh.members[name].address, 8080))).body == name
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
-def test_health_checks_and_excluded_ports_need_no_identity(mesh, name):
+def test_probes_and_excluded_ports_need_no_identity(mesh, name):
     member, plain = mesh.members[name], mesh.members["plain"]
     app = member.apps[8080]
     app.seen.clear()
@@ -134,10 +134,10 @@ def test_health_checks_and_excluded_ports_need_no_identity(mesh, name):
     assert mesh.run(ask(plain, Where(member.address, 15020), path="/app/readiness?all=1")).status == 404
     metrics = mesh.run(ask(plain, Where(member.address, 9090), path="/metrics"))
     assert (metrics.status, metrics.body) == (200, name)
-    assert member.apps[9090].seen[-1].peer == plain.address  # nothing stood between
+    assert member.apps[9090].seen[-1].peer == plain.address  # no proxy in between
 
 
-def test_a_client_without_a_sidecar_is_served_until_mutual_tls_is_all_that_is_taken(lab, services):
+def test_a_client_without_a_sidecar_is_served_until_the_server_is_strict(lab, services):
     plain, one = lab.members["plain"], lab.members["one"]
     places = Where(one.address, 8080), Where(one.address, 7000), Where(one.address, 7001)
     for settings in (OFF, Settings()):
@@ -149,14 +149,14 @@ def test_a_client_without_a_sidecar_is_served_until_mutual_tls_is_all_that_is_ta
     one.apps[7001].peers.clear()
     assert lab.run(ask(plain, places[0])).status == 0
     assert lab.run(talk(plain, places[1], b"hello")) == CLOSED
-    assert not one.apps[7001].peers  # a server that speaks first has not even heard of it
+    assert not one.apps[7001].peers  # no connection reached the server, which would speak first
     assert lab.run(ask(plain, Where(lab.members["two"].address, 8080))).body == "two"
     for place in (ONE, TWO, WEB):
         assert lab.run(ask(lab.members["client"], place)).status == 200
 
 
-def test_tls_without_an_identity_or_with_one_of_elsewhere_is_refused(lab, services, own_tls, stranger_tls):
-    lab.serve(*services, *EVERYBODY_STRICT)
+def test_tls_without_a_certificate_of_the_mesh_is_refused(lab, services, own_tls, stranger_tls):
+    lab.serve(*services, *ALL_STRICT)
     plain, one = lab.members["plain"], lab.members["one"]
     blind = ssl.create_default_context()
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
@@ -169,11 +169,11 @@ def test_tls_without_an_identity_or_with_one_of_elsewhere_is_refused(lab, servic
 
 @pytest.fixture(scope="module")
 def stranger_tls(tmp_path_factory):
-    """A client with our identity's name, of another authority."""
+    """The TLS context of a client with a valid identity but another authority."""
     return tls_of(new_root("cluster.local", time.time()), "spiffe://cluster.local/ns/default/sa/client")
 
 
-def test_nothing_can_be_read_on_the_wire(lab, services):
+def test_traffic_between_sidecars_is_encrypted(lab, services):
     client, one = lab.members["client"], lab.members["one"]
 
     def sent():
@@ -185,14 +185,14 @@ def test_nothing_can_be_read_on_the_wire(lab, services):
         return sum(MARKER in frame for frame in frames)
 
     lab.serve(*services, settings=OFF)
-    assert sent() >= 3  # there, there, and back; the kernel may send what is late once more
+    assert sent() >= 3  # two requests and one echo; the kernel may retransmit
     lab.serve(*services)
     assert sent() == 0
-    lab.serve(*services, *EVERYBODY_STRICT)
+    lab.serve(*services, *ALL_STRICT)
     assert sent() == 0
 
 
-def test_an_address_that_is_no_services_is_passed_on_or_refused_as_the_setting_says(lab, services):
+def test_an_unknown_address_is_reached_or_refused_as_the_setting_says(lab, services):
     client, plain = lab.members["client"], lab.members["plain"]
     place = Where(plain.address, 8080)
     lab.serve(*services)
@@ -204,10 +204,10 @@ def test_an_address_that_is_no_services_is_passed_on_or_refused_as_the_setting_s
 
 
 @pytest.mark.parametrize("port", [15001, 15006])
-def test_a_sidecars_own_ports_lead_nowhere(mesh, port):
+def test_connections_to_a_sidecars_own_ports_are_closed(mesh, port):
     for name in ("plain", "client"):
         there = Where(mesh.members["one"].address, port)
         assert mesh.run(ask(mesh.members[name], there)).status == 0
-    assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # nothing went round in circles
+    assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # there was no loop
     assert mesh.run(ask(mesh.members["one"], Where(mesh.members["one"].address, port))).status == 0
     assert mesh.run(ask(mesh.members["one"], Where("127.0.0.1", port))).status == 0

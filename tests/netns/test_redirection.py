@@ -1,4 +1,4 @@
-"""The rules in the kernel: which connections come out where, asked of sockets that stand in for the proxy."""
+"""Redirection rules in the kernel: where connections arrive, tested with sockets instead of proxies."""
 
 import contextlib
 import os
@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.netns.wires import APPLICATION, PROXY, Hub, has_ipv6, original
+from tests.netns.namespaces import APPLICATION, PROXY, Hub, has_ipv6, original
 
 HEADGATE = Path(sys.executable).parent / "headgate"
-SERVICE = "10.96.7.7"  # nowhere
+SERVICE = "10.96.7.7"  # not routable
 PATIENCE_S = 20
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
 
@@ -34,7 +34,7 @@ def _clean(pods):
 
 @pytest.fixture
 def place():
-    """Make servers that stand for a proxy or an application."""
+    """Return a function that opens a listening socket in place of a proxy or an application."""
     with contextlib.ExitStack() as kept:
 
         def make(pod, port, address="0.0.0.0"):
@@ -55,7 +55,7 @@ def rules_of(pod, family="iptables"):
 
 
 def went(server, client, host, port, *, user=APPLICATION, source=""):
-    """Connect; return where the connection was going, as the server that it is expected to come out at sees it."""
+    """Connect, accept at `server`, and return the original destination of the connection."""
     with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
         calling.settimeout(PATIENCE_S)
         if source:
@@ -77,17 +77,17 @@ def refused(client, host, port, *, user=APPLICATION):
         return False
 
 
-def test_what_the_application_calls_comes_out_at_its_proxy(pods, place):
+def test_outbound_connections_of_the_application_arrive_at_its_proxy(pods, place):
     client, other = pods
     apply(client)
     proxy, elsewhere = place(client, 15001), place(other, 8080)
     assert went(proxy, client, SERVICE, 80) == (SERVICE, 80)
     assert went(proxy, client, other.address, 8080) == (other.address, 8080)
-    assert went(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is no exception
+    assert went(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is not excluded
     assert went(elsewhere, client, other.address, 8080, user=PROXY) == (other.address, 8080)
 
 
-def test_what_others_call_comes_out_at_the_pods_proxy(pods, place):
+def test_inbound_connections_arrive_at_the_pods_proxy(pods, place):
     pod, other = pods
     apply(pod)
     proxy, probes = place(pod, 15006), place(pod, 15020)
@@ -97,7 +97,7 @@ def test_what_others_call_comes_out_at_the_pods_proxy(pods, place):
     assert went(probes, other, pod.address, 15020) == (pod.address, 15020)
 
 
-def test_loopback_and_the_pods_own_address_are_the_applications(pods, place):
+def test_the_application_reaches_itself_without_the_proxy(pods, place):
     pod, _ = pods
     apply(pod)
     application = place(pod, 8080)
@@ -105,7 +105,7 @@ def test_loopback_and_the_pods_own_address_are_the_applications(pods, place):
         assert went(application, pod, host, 8080) == (host, 8080)
 
 
-def test_a_call_of_itself_goes_in_through_the_proxy_and_from_there_to_the_application(pods, place):
+def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(pods, place):
     pod, _ = pods
     apply(pod)
     inbound, application = place(pod, 15006), place(pod, 8080)
@@ -114,7 +114,7 @@ def test_a_call_of_itself_goes_in_through_the_proxy_and_from_there_to_the_applic
     assert went(application, pod, "127.0.0.1", 8080, user=PROXY) == ("127.0.0.1", 8080)
 
 
-def test_what_is_excluded_is_left_alone(pods, place):
+def test_excluded_ports_addresses_and_users_are_not_redirected(pods, place):
     pod, other = pods
     apply(
         pod,
@@ -137,7 +137,7 @@ def test_what_is_excluded_is_left_alone(pods, place):
     assert went(proxy, pod, other.address, 443) == (other.address, 443)
 
 
-def test_dns_is_left_alone_over_both_protocols(pods, place):
+def test_dns_is_not_redirected_over_tcp_or_udp(pods, place):
     pod, other = pods
     apply(pod)
     place(pod, 15001)
@@ -149,23 +149,23 @@ def test_dns_is_left_alone_over_both_protocols(pods, place):
     with server, client:
         server.bind((other.address, 53))
         server.settimeout(PATIENCE_S)
-        client.sendto(b"who?", (other.address, 53))
-        assert server.recv(100) == b"who?"
+        client.sendto(b"query", (other.address, 53))
+        assert server.recv(100) == b"query"
 
 
-def test_applying_again_changes_nothing_and_other_options_replace_all(pods):
+def test_applying_again_changes_nothing_and_new_options_replace_the_rules(pods):
     pod, _ = pods
     assert "IPv4: redirected (" in apply(pod, "--excluded-inbound-ports=9090")
     before = rules_of(pod)
-    assert "IPv4: redirected already, by the same rules" in apply(pod, "--excluded-inbound-ports=9090")
+    assert "IPv4: already redirected by the same rules" in apply(pod, "--excluded-inbound-ports=9090")
     assert rules_of(pod) == before
     apply(pod, "--excluded-inbound-ports=9102")
     assert rules_of(pod) == [line.replace("9090", "9102") for line in before]
 
 
-def test_cleaning_takes_away_what_was_added_and_nothing_else(pods, place):
+def test_cleaning_removes_only_headgates_rules(pods, place):
     pod, other = pods
-    pod.run("iptables-restore", "--noflush", stdin=OTHERS)
+    pod.run("iptables-restore", "--noflush", stdin=OTHER_RULES)
     before = rules_of(pod)
     apply(pod)
     assert len(rules_of(pod)) > len(before)
@@ -175,31 +175,31 @@ def test_cleaning_takes_away_what_was_added_and_nothing_else(pods, place):
     assert went(place(other, 8080), pod, other.address, 8080) == (other.address, 8080)
 
 
-OTHERS = "*nat\n:OTHERS - [0:0]\n-A OUTPUT -d 10.9.9.9/32 -p tcp -j OTHERS\n-A OTHERS -j RETURN\nCOMMIT\n"
+OTHER_RULES = "*nat\n:OTHER - [0:0]\n-A OUTPUT -d 10.9.9.9/32 -p tcp -j OTHER\n-A OTHER -j RETURN\nCOMMIT\n"
 
 
-def test_what_an_earlier_program_left_is_found_whichever_it_was(pods):
+def test_rules_of_another_iptables_variant_are_found_and_removed(pods):
     pod, _ = pods
     printed = pod.run(HEADGATE, "redirect", "print").split("# ip6tables-restore")[0]
     if pod.run("iptables-legacy-restore", "--noflush", stdin=printed, check=False).returncode:
         pytest.skip("needs iptables-legacy, and a kernel that has its tables")
-    assert "redirected already, by the same rules (iptables-legacy)" in apply(pod)
-    assert not rules_of(pod, "iptables-nft")  # not twice
+    assert "already redirected by the same rules (iptables-legacy)" in apply(pod)
+    assert not rules_of(pod, "iptables-nft")  # not added a second time
     assert "IPv4: no longer redirected (iptables-legacy)" in pod.run(HEADGATE, "redirect", "clean")
     assert not rules_of(pod, "iptables-legacy")
 
 
-def test_rules_that_can_not_be_applied_change_nothing(pods, place):
+def test_a_broken_transaction_changes_nothing(pods, place):
     pod, other = pods
     apply(pod)
     before = rules_of(pod)
     broken = pod.run("iptables-save", "-t", "nat").replace("--to-ports 15001", "--to-ports many")
     assert pod.run("iptables-restore", "--noflush", stdin=broken, check=False).returncode
-    assert rules_of(pod) == before  # one transaction, as the command relies on
+    assert rules_of(pod) == before  # the command relies on one transaction
     assert went(place(pod, 15006), other, pod.address, 80) == (pod.address, 80)
 
 
-def test_without_privileges_the_command_says_what_it_needs(pods):
+def test_the_command_without_privileges_names_the_missing_capabilities(pods):
     pod, _ = pods
     done = pod.run(*in_other_user("redirect", "apply"), check=False)
     if "Permission denied" in done.stderr and "iptables" not in done.stderr:
@@ -210,12 +210,12 @@ def test_without_privileges_the_command_says_what_it_needs(pods):
 
 
 def in_other_user(*arguments):
-    """Return a command of headgate's that root runs without its capabilities."""
+    """Return a headgate command that runs as root without capabilities."""
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", HEADGATE, *arguments]
 
 
 @needs_ipv6
-def test_ipv6_is_redirected_as_ipv4(pods, place):
+def test_ipv6_is_redirected_like_ipv4(pods, place):
     client, other = pods
     assert "IPv6: redirected (" in apply(client, f"--excluded-addresses={other.address6}")
     apply(other)
@@ -226,10 +226,10 @@ def test_ipv6_is_redirected_as_ipv4(pods, place):
 
 
 @needs_ipv6
-def test_over_ipv6_a_call_of_itself_reaches_the_application_from_an_address_of_its_own(pods, place):
+def test_an_ipv6_call_of_the_pods_own_service_has_a_source_address_of_its_own(pods, place):
     pod, _ = pods
     apply(pod)
-    apply(pod)  # the address is there already
+    apply(pod)  # the second time the address exists
     inbound, application = place(pod, 15006, "::"), place(pod, 8080, "::")
     assert went(inbound, pod, pod.address6, 8080, user=PROXY) == (pod.address6, 8080)
     assert went(application, pod, pod.address6, 8080, user=PROXY, source="::6") == (pod.address6, 8080)
@@ -239,7 +239,7 @@ def test_over_ipv6_a_call_of_itself_reaches_the_application_from_an_address_of_i
 
 
 @needs_ipv6
-def test_a_pods_link_local_address_is_no_way_past_its_proxy(pods, place):
+def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, place):
     client, pod = pods
     apply(pod)
     application, inbound = place(pod, 8080, "::"), place(pod, 15006, "::")
@@ -257,21 +257,21 @@ def test_a_pods_link_local_address_is_no_way_past_its_proxy(pods, place):
         application.accept()
 
 
-def test_a_pod_without_ipv6_needs_none(place):
+def test_a_pod_without_ipv6_gets_no_ipv6_rules(place):
     with contextlib.closing(Hub()) as hub:
         pod = hub.pod()
         pod.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true")
-        told = apply(pod)
-        assert "IPv4: redirected" in told
-        assert "IPv6" not in told
+        output = apply(pod)
+        assert "IPv4: redirected" in output
+        assert "IPv6" not in output
         assert went(place(pod, 15001), pod, SERVICE, 80) == (SERVICE, 80)
 
 
-def test_nothing_of_a_lab_stays_behind_when_the_tests_are_killed():
+def test_namespaces_end_when_the_tests_are_killed():
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
     for pid in map(int, done.stdout.split()):
-        with contextlib.suppress(ProcessLookupError):  # it has ended and nobody remembers it
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
             holder = os.pidfd_open(pid)
             ended, _, _ = select.select([holder], [], [], PATIENCE_S)
             os.close(holder)
@@ -280,7 +280,7 @@ def test_nothing_of_a_lab_stays_behind_when_the_tests_are_killed():
 
 KILLED = """
 import os, signal
-from tests.netns.wires import Hub
+from tests.netns.namespaces import Hub
 hub = Hub()
 print(hub.pid, hub.pod().pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

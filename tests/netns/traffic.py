@@ -1,4 +1,4 @@
-"""Applications and their clients inside of pods: sockets of the pods' namespaces on the tests' own event loop."""
+"""Applications and clients in pods: sockets of the pods' namespaces on the test's event loop."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ CLOSED = "closed"
 
 
 class Answer(NamedTuple):
-    """What a client got; status 0 when the connection was closed instead."""
+    """The response that a client got; status 0 if the connection was closed instead."""
 
     status: int
     body: str
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A request as the application saw it."""
+    """A request that the application got."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 
 async def connect(pod, host, port, **tls):
-    """Connect from a pod, as the application's user; `tls` is as asyncio.open_connection takes it."""
+    """Connect from a pod, as the application's user; `tls` are arguments of asyncio.open_connection."""
     made = pod.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -54,7 +54,7 @@ async def ask(pod, where, method="GET", path="/", *, body=b"", headers=()):
 
 
 async def ask_often(pod, where, count, path="/"):
-    """Send requests over one connection, one after the other; return who answered."""
+    """Send requests one after another over one connection; count the responses by backend or status."""
     reader, writer = await connect(pod, *where)
     try:
         answers = [await answered(reader, writer, "GET", path) for _ in range(count)]
@@ -64,7 +64,7 @@ async def ask_often(pod, where, count, path="/"):
 
 
 async def answered(reader, writer, method, path, *, body=b"", headers=()):
-    """Send one request over a connection; return its answer."""
+    """Send one request over a connection; return its response."""
     fields = [("host", "any"), ("content-length", len(body)), *headers]
     head = "".join(f"{name}: {value}\r\n" for name, value in fields)
     try:
@@ -79,7 +79,7 @@ async def answered(reader, writer, method, path, *, body=b"", headers=()):
 
 
 async def ask_h2(pod, where, count):
-    """Send requests over one HTTP/2 connection; return who answered."""
+    """Send requests over one HTTP/2 connection; count the responses by backend."""
     reader, writer = await connect(pod, *where)
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
     found = Counter()
@@ -97,7 +97,7 @@ async def ask_h2(pod, where, count):
 
 
 async def talk(pod, where, say=b"", *, listen_first=False, **tls):
-    """Open a connection; return (what was said first, what came back of what is sent), or CLOSED."""
+    """Open a connection; return (the server's first line, the echo of `say`), or CLOSED."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             reader, writer = await connect(pod, *where, **tls)
@@ -116,13 +116,13 @@ async def talk(pod, where, say=b"", *, listen_first=False, **tls):
 
 
 class Application:
-    """What listens in a pod. `seen` are the requests, `peers` who connected; `close` ends it."""
+    """A server in a pod. `seen` are its requests, `peers` the addresses of its clients; `close` ends it."""
 
     def __init__(self, name):
         self.name = name
         self.seen = []
         self.peers = []
-        self._news = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._server = None
         self._writers = set()
 
@@ -147,18 +147,18 @@ class Application:
             writer.close()
 
     async def until_seen(self, count):
-        """Wait for that many requests."""
+        """Wait until it has got `count` requests."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.seen) < count:
-                self._news.clear()
-                await self._news.wait()
+                self._arrived.clear()
+                await self._arrived.wait()
 
     def _see(self, seen):
         self.seen.append(seen)
-        self._news.set()
+        self._arrived.set()
 
     async def web(self, reader, writer):
-        """HTTP/1.1 and HTTP/2: answers its name."""
+        """Serve HTTP/1.1 and HTTP/2: respond with the application's name."""
         first = await reader.readexactly(len(H2_PREFACE))
         await (self._h2(reader, writer) if first == H2_PREFACE else self._h1(first, reader, writer))
 
@@ -187,21 +187,21 @@ class Application:
                 writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
 
     async def echo(self, reader, writer):
-        """Plain TCP where the client speaks first."""
+        """Serve TCP where the client speaks first."""
         while data := await reader.read(4096):
             writer.write(data)
 
     async def greet(self, reader, writer):
-        """Plain TCP where the server speaks first."""
+        """Serve TCP where the server speaks first."""
         writer.write(f"{self.name}\n".encode())
         await self.echo(reader, writer)
 
 
 class Relay(Application):
-    """Hands connections on between a pod and a socket outside, for programs that open sockets themselves."""
+    """Forwards connections between a pod and a unix socket, for programs that open their own sockets."""
 
     async def to(self, pod, port, path):
-        """From a pod's port to a unix socket."""
+        """Forward from a pod's port to a unix socket."""
 
         async def serve(reader, writer):
             await _both((reader, writer), await asyncio.open_unix_connection(path))
@@ -209,7 +209,7 @@ class Relay(Application):
         return await self.listen(pod.listening(port), serve)
 
     async def come(self, path, pod, where):
-        """From a unix socket to a place that a pod calls."""
+        """Forward from a unix socket to a destination that the pod calls."""
 
         async def accept(reader, writer):
             self._writers.add(writer)

@@ -1,4 +1,4 @@
-"""Where rules may go, and what is said where they can't."""
+"""How redirection rules are applied and removed, and the errors if that fails."""
 
 import subprocess
 import sys
@@ -14,14 +14,14 @@ from headgate.redirection.rules import rules
 HEADGATE = Path(sys.executable).parent / "headgate"
 
 
-def test_the_machines_own_network_is_told_from_a_pods():
+def test_the_machines_network_namespace_is_distinguished_from_a_pods():
     assert is_host("pid:[4026531836]", 17, 17)
     assert not is_host("pid:[4026531836]", 18, 17)  # a namespace on the machine: ip netns exec
-    assert not is_host("pid:[4026532400]", 17, 17)  # a container, whose first process is its own
+    assert not is_host("pid:[4026532400]", 17, 17)  # a container, whose first process is the pod's own
     assert not is_host("pid:[4026531836]", 17, 0)
 
 
-def test_ipv6_is_where_others_could_reach_it():
+def test_ipv6_counts_if_it_has_an_address_besides_loopback():
     loopback = "00000000000000000000000000000001 01 80 10 80       lo\n"
     link_local = "fe80000000000000b8a1a5fffe1c2d3e 02 40 20 80     eth0\n"
     assert not has_ipv6("")
@@ -29,7 +29,7 @@ def test_ipv6_is_where_others_could_reach_it():
     assert has_ipv6(loopback + link_local)
 
 
-def test_a_system_without_iptables_is_told_what_to_install(monkeypatch):
+def test_the_error_without_iptables_names_the_package_to_install(monkeypatch):
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", "")
     monkeypatch.setattr(iptables, "_reject_host_network", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -37,7 +37,7 @@ def test_a_system_without_iptables_is_told_what_to_install(monkeypatch):
         iptables.apply(rules(Exclusions()))
 
 
-def test_printing_needs_no_privileges_and_no_iptables():
+def test_printing_rules_needs_no_privileges_and_no_iptables():
     done = subprocess.run(
         [HEADGATE, "redirect", "print", "--excluded-inbound-ports", "9090"],
         env={"PATH": "/nowhere"},
@@ -48,7 +48,7 @@ def test_printing_needs_no_privileges_and_no_iptables():
     assert done.stdout.count("-A HEADGATE_IN -p tcp -m tcp --dport 9090 -j RETURN") == 2  # IPv4 and IPv6
 
 
-def test_a_wrong_option_is_wrong_usage():
+def test_an_invalid_option_exits_with_code_2():
     done = subprocess.run(
         [HEADGATE, "redirect", "print", "--excluded-users", "root"], capture_output=True, text=True, check=False
     )
@@ -57,9 +57,9 @@ def test_a_wrong_option_is_wrong_usage():
     assert "'root' is not a user" in done.stderr
 
 
-def test_the_machines_own_network_is_never_touched(monkeypatch):
+def test_the_machines_own_network_is_never_changed(monkeypatch):
     if str(Path("/proc/self/ns/pid").readlink()) != iptables.FIRST_PID_NAMESPACE:
-        pytest.skip("within a container the machine's own network can't be told from a pod's")
+        pytest.skip("within a container the machine's own network can't be distinguished from a pod's")
     monkeypatch.setattr(iptables, "_run", lambda *command, **_: pytest.fail(f"ran {command}"))
     for action in (lambda: iptables.apply(rules(Exclusions())), iptables.clean):
         with pytest.raises(RedirectionError, match="this is the machine's own network namespace"):
@@ -68,7 +68,10 @@ def test_the_machines_own_network_is_never_touched(monkeypatch):
 
 @pytest.fixture
 def install(monkeypatch, tmp_path):
-    """Make programs named like those of iptables, in a pod's network without IPv6; `kept` is what they print as saved."""
+    """Return a function that installs fake iptables programs, in a pod's network without IPv6.
+
+    `kept` is the output of the -save program.
+    """
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", str(tmp_path))
     monkeypatch.setattr(iptables, "INTERFACES_IPV6", tmp_path / "none")
     monkeypatch.setattr(iptables, "_reject_host_network", lambda: None)
@@ -92,32 +95,32 @@ def install(monkeypatch, tmp_path):
 WANTED = rules(Exclusions())
 
 
-def test_new_rules_go_where_those_of_an_earlier_time_are(install):
-    """A node may have changed its iptables from legacy to nft since: two sets of rules would both be in force."""
+def test_new_rules_replace_old_rules_in_the_table_of_the_same_variant(install):
+    """A node may have changed from iptables-legacy to nft meanwhile. Rules in both tables would both be in force."""
     install("iptables")
     install("iptables-legacy", WANTED.ipv4)
     assert iptables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)
 
 
-def test_rules_that_the_kernel_does_not_know_are_an_error(install):
+def test_rules_that_the_kernel_does_not_support_are_an_error(install):
     install("iptables", restore="/bin/cat > {saved}", check="echo 'no such match' >&2; exit 2")
     with pytest.raises(RedirectionError, match=r"iptables -t nat -C .*: no such match"):
         iptables.apply(WANTED)
 
 
-def test_rules_that_did_not_stay_are_an_error(install):
+def test_rules_that_another_program_removed_are_an_error(install):
     install("iptables")
     with pytest.raises(RedirectionError, match=r"has 0 of .* rules: another program changes .* at the same time"):
         iptables.apply(WANTED)
 
 
-def test_rules_that_can_not_be_taken_away_are_an_error(install):
+def test_rules_that_cannot_be_removed_are_an_error(install):
     install("iptables", WANTED.ipv4)
     with pytest.raises(RedirectionError, match="after the removal; run the command again"):
         iptables.clean()
 
 
-def test_programs_that_may_not_read_the_table_are_told_with_what_to_do(install, tmp_path):
+def test_the_error_for_an_unreadable_table_names_the_missing_capabilities(install, tmp_path):
     install("iptables")
     (tmp_path / "iptables-save").write_text("#!/bin/sh\necho 'Permission denied' >&2\nexit 4\n")
     with pytest.raises(RedirectionError, match=r"Permission denied.* run it as root with the capabilities NET_ADMIN"):

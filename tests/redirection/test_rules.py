@@ -1,4 +1,4 @@
-"""What is redirected, decided by the rules' text: as the kernel reads it, first match first."""
+"""Which connections the rules redirect, evaluated from their text as the kernel does: the first match decides."""
 
 from ipaddress import ip_address, ip_network
 
@@ -16,7 +16,7 @@ EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
 
 def fate(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
-    """Walk a chain as the kernel does; return the port that a connection is redirected to, or nothing."""
+    """Walk a chain as the kernel does; return the port that a connection is redirected to, or None."""
     for line in rule_lines(text):
         _, name, *words = line.split()
         if name != chain:
@@ -49,47 +49,47 @@ def text_of(family, redirect=Exclusions()):  # noqa: B008  # a value that never 
     return rules(redirect)[0 if family == 4 else 1]
 
 
-def test_what_the_application_calls_goes_to_the_proxy(family):
+def test_outbound_connections_of_the_application_go_to_the_proxy(family):
     assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80) == 15001
 
 
-def test_what_the_proxy_calls_goes_where_it_wants(family):
+def test_outbound_connections_of_the_proxy_are_not_redirected(family):
     assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80, user=PROXY) is None
 
 
-def test_what_others_call_goes_to_the_proxy_except_health_checks(family):
-    for port, place in ((80, 15006), (8080, 15006), (22, 15006), (15001, 15006), (15020, None)):
-        assert fate(text_of(family), "PREROUTING", to=POD[family], port=port) == place
+def test_inbound_connections_except_probes_go_to_the_proxy(family):
+    for port, redirected_to in ((80, 15006), (8080, 15006), (22, 15006), (15001, 15006), (15020, None)):
+        assert fate(text_of(family), "PREROUTING", to=POD[family], port=port) == redirected_to
 
 
-def test_loopback_and_the_pods_own_address_are_the_applications(family):
+def test_the_application_reaches_itself_without_the_proxy(family):
     loopback = {4: "127.0.0.1", 6: "::1"}[family]
     assert fate(text_of(family), "OUTPUT", to=loopback, port=80, device="lo") is None
     assert fate(text_of(family), "OUTPUT", to=POD[family], port=80, device="lo") is None
 
 
-def test_a_pod_that_the_proxy_chose_for_a_call_of_itself_is_entered_through_the_proxy(family):
+def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(family):
     call = {"to": POD[family], "port": 8080, "user": PROXY, "device": "lo"}
     assert fate(text_of(family), "OUTPUT", **call) == 15006
     inward = {4: "127.0.0.6", 6: "::6"}[family]
     assert fate(text_of(family), "OUTPUT", **call, source=inward) is None  # from its inbound side to the application
 
 
-def test_a_port_that_is_left_alone_is_left_alone_for_the_pod_itself_too(family):
+def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls_too(family):
     text = text_of(family, Exclusions(excluded_inbound_ports=(9090,)))
     assert fate(text, "PREROUTING", to=POD[family], port=9090) is None
     assert fate(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
     assert fate(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
-    assert fate(text, "OUTPUT", to=OTHER[family], port=9090) == 15001  # that was the pod's own port
+    assert fate(text, "OUTPUT", to=OTHER[family], port=9090) == 15001  # the exclusion is for the pod's own port
 
 
-def test_dns_over_tcp_is_left_alone_and_nothing_says_udp(family):
+def test_dns_over_tcp_and_all_udp_are_not_redirected(family):
     assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=53) is None
     assert all("udp" not in line for line in rule_lines(text_of(family)))
     assert all("-p tcp" in line for line in rule_lines(text_of(family)) if not line.startswith("-A HEADGATE"))
 
 
-def test_ports_addresses_and_users_that_are_named_are_left_alone(family):
+def test_excluded_ports_addresses_and_users_are_not_redirected(family):
     named = parse_exclusions(outbound_ports="25, 587", addresses="10.96.0.1,fd00:96::/112", users="0,42")
     text = text_of(family, named)
     excluded = {4: "10.96.0.1", 6: "fd00:96::1"}[family]
@@ -101,12 +101,12 @@ def test_ports_addresses_and_users_that_are_named_are_left_alone(family):
     assert fate(text, "PREROUTING", to=POD[family], port=587) == 15006
 
 
-def test_the_proxys_own_user_is_no_exclusion():
+def test_excluding_the_proxys_own_user_changes_nothing():
     text = text_of(4, Exclusions(excluded_users=(PROXY,)))
     assert fate(text, "OUTPUT", to=POD[4], port=8080, user=PROXY, device="lo") == 15006
 
 
-def test_lists_are_read_as_people_write_them():
+def test_lists_may_have_blanks_duplicates_and_trailing_commas():
     assert parse_exclusions(inbound_ports=" 9102,9090 ,9102,,", addresses="10.0.0.1") == Exclusions(
         excluded_inbound_ports=(9102, 9090), excluded_addresses=("10.0.0.1/32",)
     )
@@ -127,7 +127,7 @@ def test_lists_are_read_as_people_write_them():
         ({"users": "4294967295"}, exclusions.USERS, "is not a user"),
     ],
 )
-def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
+def test_an_error_names_the_option_and_what_to_write(given, field, said):
     with pytest.raises(DecodeError) as error:
         parse_exclusions(**given)
     (cause,) = error.value.causes
@@ -135,7 +135,7 @@ def test_a_mistake_names_its_option_and_what_to_write(given, field, said):
     assert said in cause.message
 
 
-def test_every_mistake_is_named_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(DecodeError) as error:
         parse_exclusions(inbound_ports="a,80,b", users="x")
     assert [cause.field for cause in error.value.causes] == [
@@ -150,12 +150,12 @@ def test_jumps_are_added_only_where_they_are_missing():
     assert update_transaction(text, EMPTY) == text
     again = update_transaction(text, text)
     assert rule_lines(again) == rule_lines(text)[2:]
-    assert ":HEADGATE_IN - [0:0]" in again  # which empties the chain, in the same transaction
+    assert ":HEADGATE_IN - [0:0]" in again  # empties the chain in the same transaction
 
 
-def test_taking_away_touches_nothing_of_others():
-    others = "-A PREROUTING -p tcp -j KUBE-PORTALS\n-A OUTPUT -p tcp -m tcp --dport 1 -j HEADGATE_LIKE\n"
-    saved = text_of(4).replace("COMMIT\n", f":HEADGATE_LIKE - [0:0]\n{others}COMMIT\n")
+def test_the_removal_keeps_rules_of_other_programs():
+    other_rules = "-A PREROUTING -p tcp -j KUBE-PORTALS\n-A OUTPUT -p tcp -m tcp --dport 1 -j HEADGATE_LIKE\n"
+    saved = text_of(4).replace("COMMIT\n", f":HEADGATE_LIKE - [0:0]\n{other_rules}COMMIT\n")
     assert removal_transaction(saved).splitlines() == [
         "*nat",
         "-D PREROUTING -p tcp -j HEADGATE_IN",

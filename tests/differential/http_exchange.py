@@ -1,12 +1,12 @@
-"""One call on a connection of its own, by HTTP/1.1 or HTTP/2, in plaintext or by TLS, and when it is over.
+"""Send one call on a connection of its own, by HTTP/1.1 or HTTP/2, with or without TLS, and wait until it is over.
 
-Who was reached is counted at the members; what is read here only says that nothing more will come.
+Members count what they get; the response here only shows that nothing more will come.
 """
 
 import asyncio
 from typing import NamedTuple
 
-from tests.differential.pool import (
+from tests.differential.backends import (
     DEADLINE_S,
     END_HEADERS,
     END_STREAM,
@@ -26,7 +26,7 @@ CONTINUE = 100
 
 
 class Message(NamedTuple):
-    """A request as it goes over the wire; `target` may be a whole URL, which HTTP/2 does not have."""
+    """A request as it is sent; over HTTP/1.1, `target` may be a full URL."""
 
     version: str
     method: str
@@ -60,7 +60,7 @@ class Message(NamedTuple):
 
 
 def _field(name, value):
-    """Write a header as HPACK has it at its simplest: never indexed, not compressed (RFC 7541, 6.2.2)."""
+    """Return a header in HPACK's simplest form: never indexed, not compressed (RFC 7541, 6.2.2)."""
     return b"\x00" + _text(name) + _text(value)
 
 
@@ -78,11 +78,11 @@ def _integer(number):
 
 
 async def exchange(where, message, tls=None, name=None):
-    """Send one message to (host, port); return the status of an answer by HTTP/1, else 0, when nothing more will come."""
+    """Send one message to (host, port) and wait until it is over; return the HTTP/1 status, else 0."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname=name if tls else None)
-        except OSError:  # refused, or the handshake was
+        except OSError:  # the connection or the handshake was refused
             return 0
         try:
             writer.write(message.encoded())

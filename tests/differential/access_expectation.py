@@ -1,4 +1,4 @@
-"""What the specification says about a call of a pod with a sidecar, and whether what was counted agrees with it."""
+"""The expected outcome of a call of a pod with a sidecar, from the model, and its comparison with what was counted."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from headgate.model.routing import PortRef
 FORBIDDEN = 403
 
 
-class Wanted(NamedTuple):
+class Expected(NamedTuple):
     """`arrives`: the application gets the request.
 
-    `passes`: the application gets the bytes of a TLS that is not the mesh's.
-    `http`: requests are seen one by one. `status` is how a request is refused, 0 when nothing is said about it. `rules`
-    are those that allow a request, `named` the one that the model tells users of; none where nothing need allow it.
+    `passes`: the application gets the bytes of TLS that is not mTLS. `http`: the proxy sees requests, not
+    connections. `status` is that of a denial, 0 if the model defines none. `rules` are all that allow the request;
+    `named` is the rule that the model reports. Both are empty if no rule is needed.
     """
 
     arrives: bool
@@ -28,35 +28,35 @@ class Wanted(NamedTuple):
     named: str = ""
 
 
-def wanted(workload, call):
-    """Ask the model."""
+def expected(workload, call):
+    """Return the outcome that the model expects."""
     place = port_of(workload, call.port)
     tls_mode = workload.tls_mode
-    by_tls = call.who != PLAINTEXT
+    by_tls = call.caller != PLAINTEXT
     known = by_tls and tls_mode.accepts_tls
     if place is None:
-        return Wanted(arrives=False)
+        return Expected(arrives=False)
     meant = PortRef(f"default/{call.service[0]}", call.service[1]) if call.service else PortRef("none/none", 0)
     protocol = protocol_at(place, meant, known=known)
-    identity = CALLERS.get(call.who, "")
+    identity = CALLERS.get(call.caller, "")
     request = sent(call)
     asked = {"protocol": protocol, "identity": identity if known else "", "request": request}
     admitted = authorize(workload, call.port, **asked)
     http = protocol.is_http
-    if by_tls and (not known or (not http and not call.marked and tls_mode.accepts_plaintext)):
-        # Nobody looks into this TLS: on ports that are not HTTP it is like plaintext, from nobody.
-        nobody = authorize(workload, call.port, protocol=protocol)
-        return Wanted(arrives=False, passes=nobody.allowed and not http, http=http)
+    if by_tls and (not known or (not http and not call.mesh_alpn and tls_mode.accepts_plaintext)):
+        # The sidecar does not terminate this TLS: on ports that are not HTTP it is like plaintext without an identity.
+        anonymous = authorize(workload, call.port, protocol=protocol)
+        return Expected(arrives=False, passes=anonymous.allowed and not http, http=http)
     if known and not identity:
-        return Wanted(arrives=False, http=http)
+        return Expected(arrives=False, http=http)
     if not http:
-        return Wanted(arrives=admitted.allowed, http=False)
+        return Expected(arrives=admitted.allowed, http=False)
     if not admitted.allowed:
         reached = known or tls_mode.accepts_plaintext
-        return Wanted(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
+        return Expected(arrives=False, status=(admitted.status or FORBIDDEN) if reached else 0)
     rules = frozenset(name for name, only in single_rules(workload) if authorize(only, call.port, **asked).allowed)
     named = policy_name(admitted.origin, admitted.rule) if admitted.origin else ""
-    return Wanted(arrives=True, rules=rules, named=named)
+    return Expected(arrives=True, rules=rules, named=named)
 
 
 def sent(call):
@@ -67,7 +67,7 @@ def sent(call):
 
 
 def single_rules(workload):
-    """Yield each rule of a closed workload by the name of its policy, and the workload with that rule alone."""
+    """Yield the policy name of each rule of a closed workload, and the workload with that rule alone."""
     for grant in workload.access.grants:
         for rule in grant.requests:
             alone = structs.replace(grant, requests=(rule,), connections=())
@@ -76,27 +76,27 @@ def single_rules(workload):
 
 
 def policy_name(origin, rule):
-    """Name a rule as the proxy's counters do."""
+    """Return the name of a rule in the proxy's counters."""
     return f"{origin.namespace}/{origin.name}/{rule}"
 
 
-def disagreement(wanted, counted, *, is_http1):
-    """Say what of a count can't be; empty when all is well."""
-    if counted.requests != wanted.arrives:
+def disagreement(expected, counted, *, is_http1):
+    """Return how the counts differ from the expectation; empty if they agree."""
+    if counted.requests != expected.arrives:
         return f"the application got {counted.requests} requests"
-    if counted.handshakes != wanted.passes:
+    if counted.handshakes != expected.passes:
         return f"the application got {counted.handshakes} handshakes of TLS"
-    if not wanted.http and counted.connections != (wanted.arrives or wanted.passes):
+    if not expected.http and counted.connections != (expected.arrives or expected.passes):
         return f"the application got {counted.connections} connections"
-    if wanted.status and is_http1 and counted.status != wanted.status:
+    if expected.status and is_http1 and counted.status != expected.status:
         return f"the answer is {counted.status}"
-    return _misnamed(wanted, counted) if counted.requests and (wanted.named or wanted.rules) else ""
+    return _misnamed(expected, counted) if counted.requests and (expected.named or expected.rules) else ""
 
 
-def _misnamed(wanted, counted):
-    """One rule is counted as what allowed the request, and it does, like the one that users are told."""
-    if wanted.named not in wanted.rules:
-        return f"the model names {wanted.named or 'no rule'}"
-    if len(counted.policies) != 1 or counted.policies[0] not in wanted.rules:
+def _misnamed(expected, counted):
+    """Return a fault unless the proxy counted one rule that allows the request, and the model names one too."""
+    if expected.named not in expected.rules:
+        return f"the model names {expected.named or 'no rule'}"
+    if len(counted.policies) != 1 or counted.policies[0] not in expected.rules:
         return f"the proxy counts {counted.policies or 'no rule'}"
     return ""

@@ -1,8 +1,8 @@
-"""Network namespaces for pods, joined by a bridge that has a namespace of its own: the machine's network is not touched.
+"""Network namespaces for pods, joined by a bridge in a namespace of its own; the machine's network is not changed.
 
-Each namespace is held by a process that ends when its standard input closes, so nothing stays behind, however the tests
-end. A socket belongs to the namespace that it was made in, so clients and servers run in the test's process, on its
-event loop, with sockets made inside of pods.
+A process holds each namespace and ends when its standard input closes, so nothing remains, however the tests end. A
+socket belongs to the namespace in which it was created. So clients and servers run in the test's process, on its
+event loop, with sockets created in the pods.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def missing():
-    """Say why there can be no network namespaces here; nothing when there can."""
+    """Return why network namespaces can't be created here; empty if they can."""
     for program in ("ip", "iptables-save", "nsenter", "unshare", "setpriv"):
         if not shutil.which(program):
             return f"needs {program}"
@@ -56,11 +56,11 @@ class Namespace:
         self._holder.communicate()
 
     def command(self, *command):
-        """Return a command that runs in here."""
+        """Return a command that runs in this namespace."""
         return ["nsenter", f"--net={self.path}", *map(str, command)]
 
     def run(self, *command, check=True, stdin=None):
-        """Run a program in here; return what it printed, and with `check=False` how it ended."""
+        """Run a program in this namespace; return its output, or with `check=False` the completed process."""
         done = subprocess.run(self.command(*command), capture_output=True, text=True, input=stdin, check=False)
         if check and done.returncode:
             raise AssertionError(f"{command} failed: {done.stderr}")
@@ -71,11 +71,11 @@ class Namespace:
 
     @contextmanager
     def entered(self, user=0):
-        """Have this thread make its sockets in here, as a user."""
+        """Make this thread create its sockets in this namespace, as a user."""
         home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
         try:
             _enter(self._there)
-            _LIBC.setfsuid(user)  # of this thread alone; it is what the kernel takes for the owner of a socket
+            _LIBC.setfsuid(user)  # of this thread only; it becomes the owner of the socket
             yield
         finally:
             _LIBC.setfsuid(0)
@@ -83,14 +83,14 @@ class Namespace:
             os.close(home)
 
     def socket(self, family=socket.AF_INET, *, user=APPLICATION):
-        """Return a TCP socket of this namespace, which belongs to a user and does not block."""
+        """Return a non-blocking TCP socket of this namespace, owned by a user."""
         with self.entered(user):
             made = socket.socket(family)
         made.setblocking(False)
         return made
 
     def listening(self, port, address="0.0.0.0"):
-        """Return a socket that listens in here."""
+        """Return a listening socket of this namespace."""
         made = self.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((address, port))
@@ -104,7 +104,7 @@ def _enter(namespace):
 
 
 class Pod(Namespace):
-    """A namespace with an address on the bridge, and a default route there. `port` is its end at the bridge."""
+    """A namespace with an address on the bridge and a default route; `port` is its network device at the bridge."""
 
     def __init__(self, hub, number):
         super().__init__()
@@ -125,7 +125,7 @@ class Pod(Namespace):
             self.ip(f"addr add {self.address6}/64 dev eth0 nodad", f"route add default via {NETWORK6}1")
 
     def capture(self):
-        """Return a capture of what passes between this pod and the others."""
+        """Return a capture of the traffic between this pod and the bridge."""
         return Capture(self._hub, self.port)
 
 
@@ -134,7 +134,7 @@ def has_ipv6():
 
 
 class Hub(Namespace):
-    """The bridge; `pod` adds a namespace to it."""
+    """The bridge; `pod` connects a namespace to it."""
 
     def __init__(self):
         super().__init__()
@@ -155,7 +155,7 @@ class Hub(Namespace):
 
 
 class Capture:
-    """All frames at one end of a cable, from when it was made; use it as a context."""
+    """A capture of all frames at one network device since its creation; use it as a context."""
 
     def __init__(self, namespace, device):
         with namespace.entered():
@@ -165,7 +165,7 @@ class Capture:
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, CAPTURE_BYTES)
 
     def __enter__(self):
-        self.frames()  # what came before it was bound to the device
+        self.frames()  # drop frames of other devices, from before the bind
         return self
 
     def __exit__(self, *_):
@@ -182,12 +182,12 @@ class Capture:
 
 
 def original(connection):
-    """Return where a connection was going before it was redirected, as its server's socket tells."""
+    """Return the original destination of a redirected connection."""
     try:
         if connection.family == socket.AF_INET6:
             raw = connection.getsockopt(SOL_IPV6, ORIGINAL_DST, 28)
             return socket.inet_ntop(socket.AF_INET6, raw[8:24]), int.from_bytes(raw[2:4], "big")
         raw = connection.getsockopt(socket.SOL_IP, ORIGINAL_DST, 16)
         return socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big")
-    except FileNotFoundError:  # nothing in this namespace is ever redirected
+    except FileNotFoundError:  # no connection of this namespace was ever redirected
         return connection.getsockname()[:2]

@@ -1,4 +1,4 @@
-"""Which parts of routing the renderer has: worlds are made of those."""
+"""The protocols of the worlds."""
 
 from headgate.envoy.config import LISTENER
 from headgate.envoy.encode import Memo, encode

@@ -1,39 +1,44 @@
-"""What a backend got and what its client got, against what the model says of both."""
+"""Compare the headers that backends and clients got with those that the model expects."""
 
 import re
 from collections import defaultdict
 
-from tests.differential.pool import ANSWERED
+from tests.differential.backends import ANSWERED
 from tests.differential.routes import RESPONSE_NAMES
 
 from headgate.model.applied_filters import backend_request, client_headers, redirect_location
 from headgate.model.routing import PortRef
 
-OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # what a Gateway writes about its client's address
-NOTHING = ("content-length", "0")  # proxies add it where a method may have a body
+OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # a Gateway adds the client's address
+NOTHING = ("content-length", "0")  # proxies add it for methods that may have a body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
 HOST = re.compile(r"(?<=://)[^/]*")
 WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
 
 
 def misplaced_content(wanted, sent, tally, lab, ready):
-    """Say what of requests and answers is not as it should be; `ready` are the endpoints of each Service port."""
+    """Return how requests or responses differ from the expected ones; empty if they agree.
+
+    `ready` are the endpoints of each Service port.
+    """
     decision = wanted.decision
     if decision is None or decision.route is None or not wanted.http or wanted.copies:
         return ""
-    for who, head in tally.heads.items():
-        if isinstance(who, int) and decision.route.redirect:
+    for responder, head in tally.heads.items():
+        if isinstance(responder, int) and decision.route.redirect:
             if found := _misplaced_location(decision, sent, head):
                 return found
-        elif isinstance(who, str) and head:
-            portions = [item for item in wanted.portions if not item.status and who in map(lab.member, ready[item.ref])]
-            if found := _misplaced_at(who, head, decision, portions, lab):
+        elif isinstance(responder, str) and head:
+            portions = [
+                item for item in wanted.portions if not item.status and responder in map(lab.member, ready[item.ref])
+            ]
+            if found := _misplaced_at(responder, head, decision, portions, lab):
                 return found
     return ""
 
 
 def _lowered(url):
-    """Return a URL with its host in lower case, which is the same host."""
+    """Return a URL with its host in lower case; the host is equivalent."""
     return HOST.sub(lambda found: found[0].lower(), url)
 
 
@@ -42,24 +47,24 @@ def _misplaced_location(decision, sent, head):
     scheme = "https" if sent.server_name else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
     wanted = redirect_location(decision.sanitized.request, decision.route, scheme, port)
-    found = USUAL.sub(r"\1\2", head.get("location"))  # the same address (RFC 3986, 6.2.3)
+    found = USUAL.sub(r"\1\2", head.get("location"))  # an equivalent URL (RFC 3986, 6.2.3)
     return "" if _lowered(found) == _lowered(wanted) else f"location is {found!r}, not {wanted!r}"
 
 
-def _misplaced_at(who, head, decision, portions, lab):
+def _misplaced_at(responder, head, decision, portions, lab):
     route = decision.route
-    got = next(member.heads for member in lab.members if f"member {member.number}" == who)
+    got = next(member.heads for member in lab.members if f"member {member.number}" == responder)
     requests = [backend_request(decision.sanitized.request, route, item.filters) for item in portions]
     if got and not any(_is(got[-1], request) for request in requests):
-        return f"{who} got {got[-1]}, not {requests}"
+        return f"{responder} got {got[-1]}, not {requests}"
     answers = [_watched(client_headers(ANSWERED, route, item.filters)) for item in portions]
     if _watched(head.headers) not in answers:
-        return f"the answer of {who} has {_watched(head.headers)}, not {answers}"
+        return f"the answer of {responder} has {_watched(head.headers)}, not {answers}"
     return ""
 
 
 def _is(head, request):
-    """Say whether a head is a request; several headers of one name are one value."""
+    """Return whether a head is that of a request; repeated headers count as one value."""
     fields = (("host", request.authority), *request.headers)
     return head.line == f"{request.method} {request.target} HTTP/1.1" and _joined(head.headers) == _joined(fields)
 

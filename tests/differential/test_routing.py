@@ -1,6 +1,6 @@
-"""What the model says about requests in random worlds, against what the real Envoy does with them.
+"""Compare routing by the model with that of a real Envoy, for requests in random worlds.
 
-`make fuzz` goes on with it (`fuzz`). A failure prints the smallest world that shows it.
+`make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
 """
 
 import os
@@ -10,25 +10,26 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.differential.content import misplaced_content
-from tests.differential.expectation import disagreement, expected, misplaced_copies, place_of, request_of
-from tests.differential.features import protocols
+from tests.differential.content_expectation import misplaced_content
+from tests.differential.protocols import protocols
+from tests.differential.routing_expectation import disagreement, expected, misplaced_copies, place_of, request_of
 from tests.differential.worlds import requests, root_worlds, worlds
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "120"))
-LOOKS = ((24, 3), (2400, 6))
-"""How often a request is sent whose answer is drawn, and how many sigmas off its count may be: a quick look, and when that
-is unlikely, one that is as narrow as 3 sigma of 600 requests, and wrong once in 500 million times."""
+SAMPLES = ((24, 3), (2400, 6))
+"""Numbers of requests with random responders, and the allowed deviation in sigmas. The first sample is quick. If
+its result is unlikely, the second one is as narrow as 3 sigma of 600 requests, and fails wrongly once in 500
+million runs."""
 
 
-def test_the_proxy_does_what_the_model_says(lab):
-    hold(lab)
+def test_envoy_routes_as_the_model_predicts(lab):
+    compare_worlds(lab)
 
 
-def hold(lab):
-    """Compare random worlds; return how many worlds and requests there were."""
+def compare_worlds(lab):
+    """Compare random worlds; return the numbers of worlds and requests."""
     seen = Counter()
 
     @settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), print_blob=False)
@@ -45,14 +46,14 @@ def hold(lab):
 
 
 def check(lab, mesh, sent):
-    """Send a request as often as its shares need, and compare who answered with who should."""
+    """Send a request as often as its shares need, and compare the responders with the model."""
     where = address_of(mesh, sent, lab)
     if where is None:
         return
     wanted = expected(mesh, sent, name_of=lab.member, draws=lab.draws)
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     drawn = len(wanted.shares) > 1 or any(part < 1 for parts in wanted.copied.values() for part in parts)
-    for count, sigmas in LOOKS if drawn else ((1, 0),):
+    for count, sigmas in SAMPLES if drawn else ((1, 0),):
         lab.forget()
         before = lab.copies(wanted.copies)
         tally = lab.send(where, head(sent), count, **connected(sent, wanted))
@@ -68,7 +69,7 @@ def check(lab, mesh, sent):
 
 
 def connected(sent, wanted):
-    """Return how a request is sent: connections that are refused or upgraded take one request."""
+    """Return the connection options of a request: rejected or upgraded connections carry one request only."""
     odd = any(name in {"connection", "upgrade", "expect"} for name, _ in sent.headers)
     return {
         "each_connects": not wanted.http or odd,
@@ -77,7 +78,7 @@ def connected(sent, wanted):
 
 
 def address_of(mesh, sent, lab):
-    """Return where to send a request; None for ports that nobody listens on, where there is nothing to see."""
+    """Return the address to send a request to; None for ports without a listener."""
     if sent.via == "gateway":
         place = place_of(mesh, sent)
         return place and (place.address, sent.port)
@@ -88,7 +89,7 @@ def address_of(mesh, sent, lab):
 
 
 def head(sent):
-    """Write a request as HTTP/1.1."""
+    """Return a request as HTTP/1.1."""
     request = request_of(sent)
     fields = [("host", sent.authority), *request.headers]
     lines = [f"{request.method} {request.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", ""]

@@ -1,7 +1,7 @@
-"""What random worlds have found, each as one small world."""
+"""Faults that random routing worlds have found, each as one small world."""
 
 import pytest
-from tests.differential.test_worlds import check
+from tests.differential.test_routing import check
 from tests.differential.worlds import Sent
 from tests.properties.worlds import key_of, named
 
@@ -11,7 +11,7 @@ TIME = {"creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def world(pattern):
-    """Return a Service `a` whose requests with a fitting `x-a` go to `b`."""
+    """Return a Service `a`; its requests with a matching `x-a` go to `b`."""
     found = [
         named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m", "headers": {"x-a": pattern}}]}),
         named(
@@ -54,14 +54,14 @@ def sent(*values):
     )
 
 
-def test_an_empty_expression_fits_the_empty_value(lab):
+def test_an_empty_expression_matches_the_empty_value(lab):
     mesh = lab.serve(world("")).mesh
     for values in ((), ("",), ("a",)):
         check(lab, mesh, sent(*values))
 
 
 @pytest.mark.parametrize("pattern", ["a|b", "a,b", ",,b", ".*b"])
-def test_several_values_of_a_header_are_one(lab, pattern):
+def test_repeated_headers_match_as_one_value(lab, pattern):
     mesh = lab.serve(world(pattern)).mesh
     for values in (("a", "b"), ("", "", "b"), ("b",), ("a", "a")):
         check(lab, mesh, sent(*values))
@@ -84,8 +84,8 @@ def test_several_values_of_a_header_are_one(lab, pattern):
         [("transfer-encoding", "gzip")],
     ],
 )
-def test_routes_see_sanitized_headers(lab, headers, via):
-    """And the backend gets no others; a host with capital letters has no route yet when upgrades are looked at."""
+def test_routes_match_sanitized_headers(lab, headers, via):
+    """Backends get the same headers. For a host with capitals, Envoy checks upgrades before it has a route."""
     mesh = lab.serve(world("1")).mesh
     for authority in ("a.default:8080", "A.default:8080", "gone.default:8080"):
         check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
@@ -93,7 +93,7 @@ def test_routes_see_sanitized_headers(lab, headers, via):
 
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
 def test_a_rule_and_a_match_both_limit_the_path_whatever_the_case_of_the_host(lab, host):
-    """The proxy has no route for a host with capital letters before it lowers them, and routes enable filters."""
+    """A host with capital letters has no route, and so no filters of a route, until Envoy has lowered it."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/a"}}],
         "backendRefs": [{"name": "a", "port": 8080}],

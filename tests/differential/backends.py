@@ -1,7 +1,7 @@
-"""Backends that say who they are, over HTTP/1.1 and HTTP/2, and clients that ask; all on one loop.
+"""Test backends that identify themselves, over HTTP/1.1 and HTTP/2, and their client; all on one event loop.
 
-A member answers with its number in the header `x-who`, so that answers to HEAD say it too, and counts what it is asked.
-Over HTTP/1.1 it keeps the heads of what it is asked, and its answer has the headers `ANSWERED`.
+A member answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over HTTP/1.1 it
+keeps the request heads, and its responses have the headers `ANSWERED`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ANSWERED = (("x-r", "1"), ("x-s", "2"))
 
 
 class Head(NamedTuple):
-    """The first line of a message, and its headers by lower-case name."""
+    """The first line of a message, and its headers with lower-case names."""
 
     line: str
     headers: tuple[tuple[str, str], ...]
@@ -31,23 +31,23 @@ class Head(NamedTuple):
 
 
 def head_of(data):
-    """Read a head."""
+    """Parse a head."""
     line, *fields = data.removesuffix(HEAD_END).decode("utf-8", "surrogateescape").split("\r\n")
     pairs = (field.partition(":") for field in fields)
     return Head(line, tuple((name.lower(), value.strip()) for name, _, value in pairs))
 
 
 class Tally(NamedTuple):
-    """How often each answered (a member's name, a status, or CLOSED), and the last head of an answer from each."""
+    """The number of responses by responder (a member's name, a status, or CLOSED), and the last head of each."""
 
     counted: Counter
     heads: dict
 
 
 class Member:
-    """One backend; `port` is where it listens, `requests` what it was asked since the last `take`.
+    """One backend; `port` is where it listens, `requests` is their number since the last `take`.
 
-    `connections` is how many began since then, `handshakes` how many of them with TLS, of which a member knows nothing.
+    `connections` are those that began since then, `handshakes` those with TLS, which a member does not support.
     """
 
     def __init__(self, number):
@@ -104,7 +104,7 @@ class _Served(asyncio.Protocol):
         for head in heads:
             self._member.requests += 1
             self._member.heads.append(head_of(head))
-            fields = (("content-length", 0), ("x-who", self._member.number), *ANSWERED)
+            fields = (("content-length", 0), ("x-backend", self._member.number), *ANSWERED)
             lines = ("HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in fields), "", "")
             self._transport.write("\r\n".join(lines).encode())
 
@@ -116,13 +116,13 @@ class _Served(asyncio.Protocol):
                 self._transport.write(frame(SETTINGS, ACK, 0))
             elif kind == HEADERS:
                 self._member.requests += 1
-                fields = (("x-who", str(self._member.number)), *ANSWERED)
+                fields = (("x-backend", str(self._member.number)), *ANSWERED)
                 block = INDEXED_STATUS_200 + b"".join(literal(name, value) for name, value in fields)
                 self._transport.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, block))
 
 
 def literal(name, value):
-    """Write a short header as HPACK has it at its simplest: never indexed, not compressed (RFC 7541, 6.2.2)."""
+    """Return a short header in HPACK's simplest form: never indexed, not compressed (RFC 7541, 6.2.2)."""
     texts = (name.encode(), value.encode())
     return b"\x00" + b"".join(bytes((len(text),)) + text for text in texts)
 
@@ -140,9 +140,9 @@ async def ask(where, head, count, *, each_connects=False, tls=None):
         for _ in range(count):
             if writer is None:
                 reader, writer = await asyncio.open_connection(*where, ssl=context, server_hostname=name)
-            who, answer, goes_on = await _once(reader, writer, head)
-            found.counted[who] += 1
-            found.heads[who] = answer
+            responder, answer, goes_on = await _once(reader, writer, head)
+            found.counted[responder] += 1
+            found.heads[responder] = answer
             if each_connects or not goes_on:
                 writer.transport.abort()
                 reader = writer = None
@@ -155,7 +155,7 @@ async def ask(where, head, count, *, each_connects=False, tls=None):
 
 
 async def _once(reader, writer, head):
-    """Return who answered, the answer's head, and whether the connection can be used again."""
+    """Return the responder, the response head, and whether the connection can be reused."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             writer.write(head)
@@ -166,12 +166,12 @@ async def _once(reader, writer, head):
     except (EOFError, ConnectionError):
         return CLOSED, None, False
     goes_on = answer.get("connection") != "close" and not answer.get("transfer-encoding")
-    who = answer.get("x-who")
-    return f"member {who}" if who else _status(answer), answer, goes_on
+    responder = answer.get("x-backend")
+    return f"member {responder}" if responder else _status(answer), answer, goes_on
 
 
 async def _final(reader):
-    """Return the head of the final answer; those of 1xx come before it."""
+    """Return the head of the final response, after those of 1xx."""
     while _status(answer := head_of(await reader.readuntil(HEAD_END))) < FIRST_FINAL:
         pass
     return answer

@@ -1,11 +1,11 @@
-"""What a mesh says about a request, member by member, and whether what was counted agrees with it."""
+"""The expected distribution of a request among backends, from the model, and its comparison with what was counted."""
 
 import math
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import NamedTuple
 
-from tests.differential.pool import CLOSED
+from tests.differential.backends import CLOSED
 
 from headgate.envoy import names
 from headgate.model.evaluate import NO_ENDPOINTS, UNAVAILABLE, Portion, decide, host_fits
@@ -14,16 +14,16 @@ from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, PortRef
 from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
 
-NOT_REQUESTS = 400  # what the HTTP proxy says about a port that carries connections
+NOT_REQUESTS = 400  # the HTTP proxy's response for a port that carries connections
 CLIENT = "127.0.0.1"
 
 
 class Expected(NamedTuple):
-    """Who may answer, by shares that add up to 1; `exact` where shares hold for each cycle, not only in the long run.
+    """The share of each responder; shares add up to 1. `exact`: they hold in each round robin cycle.
 
-    `copies` are the fractions of requests that mirrors copy, by the name of their clusters; `copied` the fractions that
-    each member gets. There are several where several clusters get copies.
-    `decision` is the model's; `portions` are those of its shares that the request's own user may get.
+    `copies` are the fractions of requests that are copied, by mirror cluster; `copied` are the fractions that each
+    member gets. Each may have several parts. `decision` is the model's; `portions` are its shares for the request's
+    user.
     """
 
     shares: dict
@@ -36,7 +36,10 @@ class Expected(NamedTuple):
 
 
 def expected(mesh, sent, *, name_of, draws):
-    """Ask the model. `name_of` names the member that an endpoint is, `draws` says which routes have several clusters."""
+    """Return the distribution that the model expects.
+
+    `name_of` names the member of an endpoint. `draws` says whether a decision's route has several clusters.
+    """
     decision = decide(mesh, place_of(mesh, sent), request_of(sent))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
@@ -73,27 +76,29 @@ def _copies(mesh, mirrors, portions, name_of):
 
 
 def _are_apart(mesh, targets, ready):
-    """Say whether backends can't be in one cluster: they share an endpoint, or are called differently."""
+    """Return whether backends can't be in one cluster: they share an endpoint, or their protocols differ."""
     spoken = {table.ref: table.protocol for table in mesh.tables}
     places = [(item.address, item.port) for target in targets for item in ready[target.ref]]
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
 def _of_no_requests(sent):
-    """Return what the HTTP proxy answers to a request for a port that carries connections."""
+    """Return the HTTP proxy's response to a request for a port that carries connections."""
     seen = sanitize(request_of(sent), Downstream())
-    refused = seen.refused_upgrade and sent.authority.islower()  # else no route is known when upgrades are looked at
+    refused = (
+        seen.refused_upgrade and sent.authority.islower()
+    )  # with capitals, Envoy checks upgrades before it has a route
     return seen.status or (FORBIDDEN if refused else NOT_REQUESTS)
 
 
 def _has_certificate(place, sent):
-    """Say whether a port without TLS, or with a certificate for the name that the client asks for."""
+    """Return whether a port has no TLS, or has a certificate for the client's SNI."""
     names = [name for name, _ in place.tls] if isinstance(place, GatewayPort) else []
     return not names or any(host_fits(name, sent.server_name.lower()) for name in names)
 
 
 def request_of(sent):
-    """Return a request as it goes over the wire: with all of its headers, and for the HTTP proxy with the whole URL."""
+    """Return a request as it is sent: with all headers, and for the HTTP proxy with a full URL."""
     target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
     headers = (*sent.headers, ("content-length", "0"))
     return Request(
@@ -106,7 +111,7 @@ def request_of(sent):
 
 
 def _of_user(decision, sent, ready):
-    """Return the shares of the request's own user, who has one side where the request says who it is."""
+    """Return the shares of the request's user; a recognized user has one side."""
     sticky = decision.route.split.sticky if decision.route else None
     slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
     if sticky is None or slot is None:
@@ -121,45 +126,53 @@ def _of_user(decision, sent, ready):
 
 
 def place_of(mesh, sent):
-    """Return what a request is for, as the model has it; None for a port of a Gateway that nobody serves."""
+    """Return the destination of a request in the model; None for a Gateway port that does not exist."""
     if sent.via == "gateway":
         return next((item for item in mesh.gateways if item.port == sent.port), None)
     return sent.authority if sent.via == "proxy" else PortRef(sent.service, sent.port)
 
 
 def _is_exact(decision, draws):
-    """Shares of one cluster's localities are exact (ADR 0003); between several clusters a proxy draws."""
+    """Return whether shares are exact: the localities of one cluster are (ADR 0003), several clusters are random."""
     return decision.route is not None and not draws(decision)
 
 
 def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter, *, sigmas: int):
-    """Say what of the copies can't be: `issued` by the proxy for each mirror, `extra` requests that members got (R44, R45)."""
+    """Return how copies differ from the expectation; empty if they agree (R44, R45).
+
+    `issued` are the copies that the proxy sent to each mirror, `extra` the requests that members got as copies.
+    """
     for cluster, parts in wanted.copies.items():
         middle = total * sum(parts)
         if abs(issued[cluster] - middle) > _room(total, parts, sigmas):
             return f"{cluster} got {issued[cluster]} copies of {total}, which is far from {float(middle):.1f}"
-    for who, parts in wanted.copied.items():
+    for responder, parts in wanted.copied.items():
         middle, turns = total * sum(parts), 2 * len(wanted.copied)
-        if abs(extra[who] - middle) > _room(total, parts, sigmas) + turns:
-            return f"{who} got {extra[who]} copies of {total} requests, which is far from {float(middle):.1f}"
-    strangers = {who for who, count in extra.items() if count and who not in wanted.copied}
+        if abs(extra[responder] - middle) > _room(total, parts, sigmas) + turns:
+            return (
+                f"{responder} got {extra[responder]} copies of {total} requests, which is far from {float(middle):.1f}"
+            )
+    strangers = {responder for responder, count in extra.items() if count and responder not in wanted.copied}
     return f"{strangers} got copies and no mirror names them" if strangers else ""
 
 
 def _room(total, fractions, sigmas):
-    """Return how far the copies of several mirrors may be off; a request is copied by all of them, or by none."""
+    """Return how far the number of copies may deviate; all mirrors of a request copy it, or none."""
     deviations = (math.sqrt(total * part * (1 - part)) for part in fractions if part < 1)
     return sum(sigmas * deviation + 1 for deviation in deviations)
 
 
 def disagreement(wanted: Expected, counted: Counter, *, sigmas: int):
-    """Say what of a count can't be, or hardly; empty when all is well. Nobody without a share may ever answer."""
+    """Return how the counts differ from the expectation; empty if they agree.
+
+    A responder without a share may never answer.
+    """
     total = counted.total()
-    for who in counted.keys() - wanted.shares.keys():
-        return f"{who} answered {counted[who]} of {total} and has no share"
-    for who, share in wanted.shares.items():
+    for responder in counted.keys() - wanted.shares.keys():
+        return f"{responder} answered {counted[responder]} of {total} and has no share"
+    for responder, share in wanted.shares.items():
         middle = total * share
         room = len(wanted.shares) if wanted.exact else sigmas * math.sqrt(middle * (1 - share)) + 1
-        if abs(counted[who] - middle) > room:
-            return f"{who} answered {counted[who]} of {total}, which is far from {float(middle):.1f}"
+        if abs(counted[responder] - middle) > room:
+            return f"{responder} answered {counted[responder]} of {total}, which is far from {float(middle):.1f}"
     return ""

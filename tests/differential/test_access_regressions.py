@@ -1,6 +1,7 @@
-"""What random worlds have found about access, and what attackers try, each as one small world."""
+"""Faults that random access worlds have found, and attacks, each as one small world."""
 
 import pytest
+from tests.differential.access_expectation import expected
 from tests.differential.access_worlds import (
     BEGINNINGS,
     CERTIFICATE,
@@ -11,7 +12,6 @@ from tests.differential.access_worlds import (
     AccessWorld,
     Call,
 )
-from tests.differential.admission import wanted
 from tests.differential.sidecar_lab import ADDRESS, CALLERS, PLAINTEXT, POD, STRANGERS
 from tests.differential.test_access import check
 from tests.properties.worlds import key_of, named
@@ -26,7 +26,10 @@ TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
 
 
 def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False):
-    """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute, or everybody; `services` lead to its 8080."""
+    """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute; `services` lead to its port 8080.
+
+    With `is_open`, it has no TrafficTarget.
+    """
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {
         "destination": account | ({"port": port} if port else {}),
@@ -79,42 +82,49 @@ def service(name, port, protocol):
 
 
 def call(target="/a", *headers, **more):
-    """Return a call of the mesh, by the account `a`, that means the Service s1."""
-    usual = {"who": "a", "service": ("s1", 80), "marked": True, "version": "1.1", "method": "GET", "authority": "a"}
+    """Return a mesh call by the account `a` to the Service s1."""
+    usual = {
+        "caller": "a",
+        "service": ("s1", 80),
+        "mesh_alpn": True,
+        "version": "1.1",
+        "method": "GET",
+        "authority": "a",
+    }
     return Call(port=8080, target=target, headers=headers, absolute=False, **usual | more)
 
 
 def lets_in(lab, found, made):
-    """Check a call, and say whether it arrives."""
+    """Check a call, and return whether it arrives."""
     workload = lab.serve(found)
     check(lab, workload, made)
-    return wanted(workload, made).arrives
+    return expected(workload, made).arrives
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
 @pytest.mark.parametrize("service", [http, tcp])
-def test_a_target_is_limited_to_a_port_of_the_pods(sidecar_lab, service, port, arrives):
-    """2.3: not by the number of a Service that leads there."""
+def test_a_traffic_targets_port_means_the_pods_port(sidecar_lab, service, port, arrives):
+    """2.3: the number of a Service port that leads there does not count."""
     assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])
-def test_a_tcp_route_is_not_about_a_service_that_says_http(sidecar_lab, port, arrives):
-    """R69: nor by its number about another Service of the same port."""
+def test_a_tcp_route_ignores_the_ports_of_http_services(sidecar_lab, port, arrives):
+    """R69: also if another Service leads to the same pod port."""
     found = world(http("s1", 80), tcp("s2", 9000), ports=[port])
     assert lets_in(sidecar_lab, found, call(service=("s2", 9000))) is arrives
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
 @pytest.mark.parametrize("values", [("1",), ("1", "a"), ("a", "1"), ("1", "1"), ("", "1"), ("a",), ()])
-def test_a_repeated_header_is_one_value(sidecar_lab, values, version):
-    """Who may add a value that is allowed must not get others past it."""
+def test_repeated_headers_are_matched_as_one_value(sidecar_lab, values, version):
+    """A client must not hide a forbidden value behind an allowed one."""
     made = call("/a", *(("x-a", value) for value in values), version=version)
     assert lets_in(sidecar_lab, world(match={"headers": {"x-a": "1"}}), made) is (values == ("1",))
 
 
 @pytest.mark.parametrize("pattern", ["a=1; b=2", "a=1,b=2", "a=1"])
-def test_cookies_are_put_together_as_their_protocol_says(sidecar_lab, pattern):
+def test_repeated_cookies_are_joined_as_http_defines(sidecar_lab, pattern):
     workload = sidecar_lab.serve(world(match={"headers": {"cookie": pattern}}))
     for version in ("1.1", "2"):
         check(sidecar_lab, workload, call("/a", ("cookie", "a=1"), ("cookie", "b=2"), version=version))
@@ -123,16 +133,16 @@ def test_cookies_are_put_together_as_their_protocol_says(sidecar_lab, pattern):
 
 @pytest.mark.parametrize("name", CALLERS)
 @pytest.mark.parametrize("pattern", [".*sa/b.*", "By=.*/sa/a;.*;URI=.*/sa/a", ".+"])
-def test_nobody_forges_what_the_sidecar_says_of_callers(sidecar_lab, pattern, name):
-    """R70: a rule about that header sees what the application will see."""
+def test_a_client_cannot_forge_the_client_certificate_header(sidecar_lab, pattern, name):
+    """R70: a rule about that header matches what the application gets."""
     workload = sidecar_lab.serve(world(match={"headers": {CERTIFICATE: pattern}}))
     forged = (CERTIFICATE, "By=spiffe://x;URI=spiffe://cluster.local/ns/default/sa/b")
     for headers in ((), (forged,), (forged, forged)):
-        check(sidecar_lab, workload, call("/a", *headers, who=name))
+        check(sidecar_lab, workload, call("/a", *headers, caller=name))
 
 
 @pytest.mark.parametrize("pattern", ["/a", "/a$", ".*b"])
-def test_paths_that_attackers_try(sidecar_lab, pattern):
+def test_the_model_and_envoy_agree_on_ambiguous_paths(sidecar_lab, pattern):
     """D5, D21."""
     workload = sidecar_lab.serve(world(match={"pathRegex": pattern}))
     for target in [beginning + end for beginning in sorted({*BEGINNINGS}) for end in ("", *ENDS)]:
@@ -158,8 +168,8 @@ def test_paths_that_attackers_try(sidecar_lab, pattern):
         ("x-a", [("x-a", "1"), ("x-forwarded-proto", "")], False),
     ],
 )
-def test_a_rule_is_about_sanitized_headers(sidecar_lab, condition, headers, arrives):
-    """R70: about those that the application gets."""
+def test_a_rule_matches_sanitized_headers(sidecar_lab, condition, headers, arrives):
+    """R70: it matches the headers that the application gets."""
     found = world(match={"headers": {condition: ".+"}})
     assert lets_in(sidecar_lab, found, call("/a", *headers)) is arrives
 
@@ -173,13 +183,13 @@ def test_the_first_fault_of_a_request_decides_the_status(sidecar_lab):
 
 
 @pytest.mark.parametrize("target", ["", "*", "a"])
-def test_what_is_no_path(sidecar_lab, target):
+def test_the_model_and_envoy_agree_on_targets_that_are_not_paths(sidecar_lab, target):
     workload = sidecar_lab.serve(world(match={"pathRegex": ".*"}))
     for version in ("1.1", "2"):
         check(sidecar_lab, workload, call(target, version=version))
 
 
-def test_methods_and_headers_that_attackers_try(sidecar_lab):
+def test_the_model_and_envoy_agree_on_unusual_methods_and_headers(sidecar_lab):
     workload = sidecar_lab.serve(world(match={"methods": ["GET", "POST"]}))
     for version in ("1.0", "1.1", "2"):
         for method in sorted({*SENT_METHODS}):
@@ -192,12 +202,12 @@ def test_methods_and_headers_that_attackers_try(sidecar_lab):
 @pytest.mark.parametrize("tls_mode", TlsMode)
 @pytest.mark.parametrize("first", [http, tcp])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_everybody_in_every_tls_mode(sidecar_lab, tls_mode, first, is_open):
-    """R67, R74, R76, D15, D21: two Services say different things of one port."""
+def test_the_model_and_envoy_agree_for_every_caller_in_every_tls_mode(sidecar_lab, tls_mode, first, is_open):
+    """R67, R74, R76, D15, D21: two Services give one pod port different protocols."""
     second = tcp if first is http else http
     workload = sidecar_lab.serve(world(first("s1", 80), second("s2", 9000), tls_mode=tls_mode, is_open=is_open))
-    for who in (*CALLERS, *STRANGERS):
+    for caller in (*CALLERS, *STRANGERS):
         for meant in (("s1", 80), ("s2", 9000), None):
-            check(sidecar_lab, workload, call(who=who, service=meant))
-            check(sidecar_lab, workload, call(who=who, service=meant, marked=False))
-    check(sidecar_lab, workload, call(who=PLAINTEXT))
+            check(sidecar_lab, workload, call(caller=caller, service=meant))
+            check(sidecar_lab, workload, call(caller=caller, service=meant, mesh_alpn=False))
+    check(sidecar_lab, workload, call(caller=PLAINTEXT))
