@@ -1,1 +1,1 @@
-"""The Kubernetes-shaped objects that headgate reads, and what is known about each kind."""
+"""Kubernetes objects: the kinds that headgate knows, their types, schemas, versions and checks."""

@@ -1,4 +1,4 @@
-"""Kubernetes' own kinds, as far as headgate reads them."""
+"""Types of Kubernetes' core kinds, with the fields that headgate reads."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ from headgate.resources.meta import Input, Resource
 
 
 class ServicePort(Input, frozen=True, kw_only=True):
-    """One port of a Service; `target_port` is a number, or a name that each pod resolves (R37, R38)."""
+    """One port of a Service. `target_port` is a number, or the name of a container port (R37, R38)."""
 
     port: int
     name: str = ""
@@ -20,7 +20,7 @@ class ServicePort(Input, frozen=True, kw_only=True):
 
 
 class ServiceSpec(Input, frozen=True, kw_only=True):
-    """`spec` of a Service; `cluster_ip` is `None` in words for a headless one."""
+    """`spec` of a Service. `cluster_ip` is the text `None` for a headless Service."""
 
     cluster_ip: str = field(name="clusterIP", default="")
     type: str = "ClusterIP"
@@ -30,24 +30,24 @@ class ServiceSpec(Input, frozen=True, kw_only=True):
 
     @property
     def selected(self) -> Mapping[str, str]:
-        """The labels of the pods behind the Service; none for a name outside the mesh, as in Kubernetes."""
+        """The labels that select the Service's pods. An ExternalName Service selects no pods."""
         return {} if self.type == "ExternalName" else self.selector or {}
 
 
 class Service(Resource, frozen=True, kw_only=True):
-    """A name that clients call, its ports, and the labels of the pods behind it."""
+    """A Service: its ports and the labels of its pods."""
 
     spec: ServiceSpec = ServiceSpec()
 
 
 class EndpointConditions(Input, frozen=True, kw_only=True):
-    """State of an endpoint; absent `ready` means ready, as Kubernetes says."""
+    """The conditions of an endpoint. A missing `ready` means ready, as in Kubernetes."""
 
     ready: bool | None = None
 
 
 class ObjectReference(Input, frozen=True, kw_only=True):
-    """Points at another object, loosely."""
+    """A reference to another object."""
 
     kind: str = ""
     namespace: str = ""
@@ -55,7 +55,7 @@ class ObjectReference(Input, frozen=True, kw_only=True):
 
 
 class Endpoint(Input, frozen=True, kw_only=True):
-    """One address that serves; only the first of `addresses` is meaningful."""
+    """One endpoint of a Service. Only the first of `addresses` is used."""
 
     addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
@@ -63,7 +63,7 @@ class Endpoint(Input, frozen=True, kw_only=True):
 
 
 class EndpointPort(Input, frozen=True, kw_only=True):
-    """The number behind a Service port, matched by name."""
+    """The port number of the endpoints for the Service port of the same name."""
 
     name: str | None = None
     port: int | None = None
@@ -71,7 +71,7 @@ class EndpointPort(Input, frozen=True, kw_only=True):
 
 
 class EndpointSlice(Resource, frozen=True, kw_only=True):
-    """Addresses behind a Service, which the label `kubernetes.io/service-name` names."""
+    """Endpoints of the Service that the label `kubernetes.io/service-name` names."""
 
     address_type: str = "IPv4"
     endpoints: tuple[Endpoint, ...] | None = ()
@@ -79,11 +79,11 @@ class EndpointSlice(Resource, frozen=True, kw_only=True):
 
 
 class Namespace(Resource, frozen=True, kw_only=True):
-    """A room for objects; its labels decide whose routes a listener takes."""
+    """A Namespace. Its labels decide which Gateway listeners accept its routes."""
 
 
 class CertificateData(Input, frozen=True, kw_only=True):
-    """The part of a Secret's `data` that headgate reads, in base64 as stored; never printed."""
+    """The certificate and the key in a Secret's `data`, in base64. They are never printed."""
 
     chain: str = field(name="tls.crt", default="")
     key: str = field(name="tls.key", default="")
@@ -93,14 +93,14 @@ class CertificateData(Input, frozen=True, kw_only=True):
 
 
 class Secret(Resource, frozen=True, kw_only=True):
-    """A certificate and its key, when `type` is `kubernetes.io/tls`; other Secrets have nothing that is read here."""
+    """A Secret. headgate reads the certificate and the key of type `kubernetes.io/tls`."""
 
     type: str = "Opaque"
     data: CertificateData = CertificateData()
 
     @property
     def certificate(self) -> tuple[bytes, bytes]:
-        """Return chain and key as PEM; each is empty when it is absent or not base64."""
+        """The certificate chain and the key as PEM; each is empty if it is missing or not base64."""
         return _from_base64(self.data.chain), _from_base64(self.data.key)
 
 

@@ -1,4 +1,4 @@
-"""From an object as the user wrote it to the typed value that the compiler reads, or to all that is wrong with it."""
+"""Check objects in any version, and decode them to the typed values that the compiler reads."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,17 +71,17 @@ _UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
 _UNVERSIONED: Mapping[str, Kind] = {
     kind.kind: kind for kind in (TRAFFIC_SPLIT, ROUTE_GROUP, TCP_ROUTE, UDP_ROUTE, TRAFFIC_TARGET, TLS_CONFIG, SERVICE)
 }
-"""Kinds that the specifications write without a version (000, 001, 003; D27). A TCPRoute is SMI's."""
+"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27). A TCPRoute is SMI's."""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
-"""Fields that every object may have: a kind without a status ignores it."""
+"""Fields that every object may have. A kind without a status ignores `status`."""
 
 
 class Checked(NamedTuple):
-    """An object after its checks: sound when there are no causes.
+    """The result of checking an object, which is valid if `causes` is empty.
 
-    `hub` is the object in the version of the store and `value` its decoded form; both are None when there are causes (but see
-    `check_stored`), and `value` also for a kind of which headgate reads nothing. `unknown` are the paths of fields that the
-    schema does not have.
+    `hub` is the object in hub version and `value` its decoded form. Both are None if there are causes, except as
+    `check_stored` says. `value` is also None for a kind that headgate stores only. `unknown` has the paths of fields that
+    are not in the schema.
     """
 
     causes: tuple[Cause, ...]
@@ -91,18 +91,19 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """The type of `check`, for those who add to it."""
+    """The type of `check` and of functions that extend it."""
 
     def __call__(self, obj: Object, *, request: bool = False) -> Checked: ...
 
 
 def check(obj: Object, *, request: bool = False) -> Checked:
-    """Validate and decode an object in the version that it is written in: the one way in for every object.
+    """Validate and decode an object in the version that it is written in. Every object passes through here.
 
-    Every structural mistake comes at once. References to what does not exist are no mistakes: the order of creation is
-    free (R22). Unknown fields are mistakes in kinds of the mesh, and ignored in Kubernetes' own. With `request`, an
-    unknown field is none: `hub` is without those of the mesh's kinds, as a Kubernetes API server stores it. Then the types
-    in `metadata` and `status` count too.
+    All structural mistakes are returned together. References to missing objects are allowed, because objects may be
+    created in any order (R22). Unknown fields are mistakes in kinds of the mesh, and ignored in Kubernetes' own kinds.
+
+    With `request`, an object is checked as a Kubernetes API server checks it: unknown fields of the mesh's kinds are
+    removed from `hub` and are no mistakes, and the types in `metadata` and `status` are checked too.
     """
     try:
         kind = kind_written(obj)
@@ -125,12 +126,12 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     try:
         hub = to_hub(obj)
         return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
-    except DecodeError as error:  # damaged conversion annotations, fields that no check looks at
+    except DecodeError as error:  # damaged conversion annotations, or fields without a check
         return Checked(error.causes, unknown=examined.unknown)
 
 
 def check_stored(obj: Object) -> Checked:
-    """Check an object that is stored: it can be used in spite of mistakes in fields that headgate does not read."""
+    """Check a stored object. Mistakes in fields that headgate does not read do not prevent its decoding."""
     found = check(obj)
     kind = find_written(obj["apiVersion"], obj["kind"])
     unread = _UNREAD.get((kind.group, kind.kind)) if kind else None
@@ -141,15 +142,15 @@ def check_stored(obj: Object) -> Checked:
 
 
 def validate(obj: Object) -> tuple[Cause, ...]:
-    """Return every structural mistake of an object at once; empty when it is sound."""
+    """Return all structural mistakes of an object; empty if it is valid."""
     return check(obj).causes
 
 
 def with_api_version(obj: Object) -> Object:
-    """Return an object without `apiVersion` in the newest version whose shape it has; the newest of all if it has none.
+    """Return an object with an `apiVersion`: if it has none, the newest version in which the object is valid.
 
-    Every other object comes back as it is: one with an `apiVersion`, or of a kind that the specifications write with it.
-    Only files are read this way; the API refuses such objects, as kubectl does.
+    If it is valid in no version, it gets the newest one. Only kinds that the specifications write without `apiVersion` get
+    one, and only in files: the API rejects such objects, as kubectl does.
     """
     kind = _UNVERSIONED.get(str(obj.get("kind")))
     if obj.get("apiVersion") or kind is None:
@@ -159,18 +160,18 @@ def with_api_version(obj: Object) -> Object:
 
 
 def read(hub: Object, shape: type[T]) -> T:
-    """Return what `shape` names of an object in hub version. Raises DecodeError with the user's field paths."""
+    """Decode an object in hub version as the type `shape`. Raises DecodeError with the paths of the wrong fields."""
     try:
         return msgspec.convert(hub, shape, strict=True)
     except msgspec.ValidationError as first:
         try:
-            return msgspec.convert(without_nulls(hub), shape, strict=True)  # `labels:` with nothing behind it
+            return msgspec.convert(without_nulls(hub), shape, strict=True)  # `labels:` without a value
         except msgspec.ValidationError as error:
             raise DecodeError(_cause(str(error))) from first
 
 
 def without_nulls(value: Any) -> Any:
-    """Return the value without fields that are null: to Kubernetes these are absent."""
+    """Return a value without its null fields, which Kubernetes treats as missing."""
     if isinstance(value, Mapping):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list | tuple):
@@ -179,7 +180,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def _cause(text: str) -> Cause:
-    """Return a decoder's message in the user's words: `spec.backends[0].weight: must be a whole number, not text`."""
+    """Translate a message of msgspec: `spec.backends[0].weight: must be a whole number, not text`."""
     found = _PLACE.fullmatch(text)
     field = (found["field"] or "" if found else "").replace("[...]", "")
     message = found["message"] if found else text

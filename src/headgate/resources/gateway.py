@@ -1,4 +1,4 @@
-"""The Gateway API's kinds that are not routes, as far as headgate reads them."""
+"""Types of the Gateway API's Gateway, GatewayClass and ReferenceGrant, with the fields that headgate reads."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ IP_ADDRESS = "IPAddress"
 
 
 class GrantFrom(Input, frozen=True, kw_only=True):
-    """Who may refer."""
+    """The kind and the namespace of objects that may refer to others across namespaces."""
 
     group: str
     kind: str
@@ -22,7 +22,7 @@ class GrantFrom(Input, frozen=True, kw_only=True):
 
 
 class GrantTo(Input, frozen=True, kw_only=True):
-    """What may be referred to, in the grant's own namespace; without a name, all of the kind."""
+    """Objects of the grant's namespace that may be referred to. Without a name, all objects of the kind."""
 
     group: str
     kind: str
@@ -30,20 +30,20 @@ class GrantTo(Input, frozen=True, kw_only=True):
 
 
 class ReferenceGrantSpec(Input, frozen=True, kw_only=True):
-    """Any of `from` may refer to any of `to`."""
+    """`spec` of a ReferenceGrant: any object of `from` may refer to any object of `to`."""
 
     from_: tuple[GrantFrom, ...] = field(name="from")
     to: tuple[GrantTo, ...]
 
 
 class ReferenceGrant(Resource, frozen=True, kw_only=True):
-    """Consent of a namespace to be referred to from another one (requirements 2.5, D12)."""
+    """A ReferenceGrant: it allows references to objects of its namespace from other ones (requirements 2.5, D12)."""
 
     spec: ReferenceGrantSpec
 
 
 class ParametersReference(Input, frozen=True, kw_only=True):
-    """Names an object with settings of an implementation."""
+    """A reference to an object with implementation-specific settings."""
 
     group: str
     kind: str
@@ -51,20 +51,20 @@ class ParametersReference(Input, frozen=True, kw_only=True):
 
 
 class GatewayClassSpec(Input, frozen=True, kw_only=True):
-    """Who makes Gateways of this class real."""
+    """`spec` of a GatewayClass: the controller that implements its Gateways."""
 
     controller_name: str
     parameters_ref: ParametersReference | None = None
 
 
 class GatewayClass(Resource, frozen=True, kw_only=True):
-    """A sort of Gateways. headgate cares for those whose `controller_name` is `CONTROLLER`."""
+    """A GatewayClass. headgate implements those whose `controller_name` is `CONTROLLER`."""
 
     spec: GatewayClassSpec
 
 
 class SecretReference(Input, frozen=True, kw_only=True):
-    """Names a certificate; an empty namespace is the Gateway's own."""
+    """A reference to the Secret with a certificate. An empty namespace means the Gateway's own."""
 
     name: str
     group: str = ""
@@ -73,35 +73,35 @@ class SecretReference(Input, frozen=True, kw_only=True):
 
 
 class ListenerTLS(Input, frozen=True, kw_only=True):
-    """Where TLS ends, and with which certificates."""
+    """TLS settings of a listener: whether TLS ends at the Gateway, and its certificates."""
 
     mode: Literal["Terminate", "Passthrough"] = "Terminate"
     certificate_refs: tuple[SecretReference, ...] = ()
 
 
 class RouteNamespaces(Input, frozen=True, kw_only=True):
-    """Namespaces whose routes may attach."""
+    """The namespaces whose routes may attach to a listener."""
 
     from_: Literal["All", "Selector", "Same", "None"] = field(name="from", default="Same")
     selector: LabelSelector | None = None
 
 
 class RouteGroupKind(Input, frozen=True, kw_only=True):
-    """A kind of route."""
+    """A kind of route that may attach to a listener."""
 
     kind: str
     group: str = GROUP
 
 
 class AllowedRoutes(Input, frozen=True, kw_only=True):
-    """Which routes may attach to a listener; no kinds are all that its protocol allows."""
+    """The routes that may attach to a listener. Without kinds, all kinds that its protocol allows."""
 
     namespaces: RouteNamespaces = RouteNamespaces()
     kinds: tuple[RouteGroupKind, ...] = ()
 
 
 class Listener(Input, frozen=True, kw_only=True):
-    """A port that a Gateway opens. No `hostname` is any; a protocol that is not known is the compiler's to report."""
+    """A listener of a Gateway. An empty `hostname` means any host. The compiler reports unknown protocols."""
 
     name: str
     port: int
@@ -112,20 +112,20 @@ class Listener(Input, frozen=True, kw_only=True):
 
 
 class GatewayAddress(Input, frozen=True, kw_only=True):
-    """An address that a Gateway asks for, or has; without a value, any address of the type."""
+    """A requested or assigned address of a Gateway. Without a value, any address of the type is requested."""
 
     value: str = ""
     type: str = IP_ADDRESS
 
 
 class Infrastructure(Input, frozen=True, kw_only=True):
-    """Settings of what serves a Gateway."""
+    """Settings of the infrastructure that serves a Gateway."""
 
     parameters_ref: ParametersReference | None = None
 
 
 class GatewaySpec(Input, frozen=True, kw_only=True):
-    """What a Gateway opens, and who makes it real."""
+    """`spec` of a Gateway: its class, listeners and requested addresses."""
 
     gateway_class_name: str
     listeners: tuple[Listener, ...] = ()
@@ -134,18 +134,18 @@ class GatewaySpec(Input, frozen=True, kw_only=True):
 
 
 class GatewayStatus(Input, frozen=True, kw_only=True):
-    """The part of the status that decides something: the addresses that the Gateway was given."""
+    """The part of the status that is input: the assigned addresses."""
 
     addresses: tuple[GatewayAddress, ...] = ()
 
 
 class Gateway(Resource, frozen=True, kw_only=True):
-    """A place where traffic from outside the mesh comes in."""
+    """A Gateway: the entry for traffic from outside the mesh."""
 
     spec: GatewaySpec
     status: GatewayStatus = GatewayStatus()
 
     @property
     def address(self) -> str:
-        """The address that its listeners bind; empty while it has none."""
+        """The IP address that its listeners bind; empty while none is assigned."""
         return next((given.value for given in self.status.addresses if given.type == IP_ADDRESS), "")

@@ -1,6 +1,6 @@
-"""What the inspect API answers, as JSON: `inspect.headgate.dev/v1` (D29). Read-only, and nothing of it is stored.
+"""Types of the inspect API, `inspect.headgate.dev/v1` (D29), for its server and its clients.
 
-The API writes these shapes and its clients read them. Times are RFC 3339; an empty one means never.
+The API is read-only, and its objects are computed for each request. Times are RFC 3339; an empty time means never.
 """
 
 from collections.abc import Mapping
@@ -14,26 +14,26 @@ GROUP, VERSION = "inspect.headgate.dev", "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 ProxyState = Literal["InSync", "Lagging", "Refused", "Disconnected"]
-"""`Refused`: the proxy rejected a resource and goes on with the version that it had. `Lagging`: it is connected and has not
-acknowledged all that it was sent. `Disconnected`: it has no stream."""
+"""`Refused`: the proxy rejected a resource (NACK) and keeps the version that it had. `Lagging`: it is connected and has not
+acknowledged everything that it was sent. `Disconnected`: it has no stream."""
 
 
 class Answer(Input, frozen=True, kw_only=True, omit_defaults=False):
-    """A part of an answer: scripts find every field, also those without content."""
+    """A part of a response. Empty fields are written too, so that scripts find every field."""
 
 
 class ObjectName(Answer, frozen=True, kw_only=True):
-    """`metadata` of an answer."""
+    """`metadata` of an object of the API."""
 
     name: str = ""
     namespace: str = ""
 
 
 class ResourceType(Answer, frozen=True, kw_only=True):
-    """One type of Envoy's resources at one proxy: how many it subscribes to, and how many of them it acknowledged.
+    """One xDS resource type of a proxy: the number of its resources, and how many of them the proxy acknowledged (`held`).
 
-    A version is a digest of all names and contents. `held_version` equals `version` when the proxy holds everything. Only
-    the answer about a single proxy has them.
+    A version is a digest of all names and contents. `held_version` equals `version` if the proxy has acknowledged all
+    resources. Versions are filled in only when a single proxy is requested.
     """
 
     type: str
@@ -45,9 +45,9 @@ class ResourceType(Answer, frozen=True, kw_only=True):
 
 
 class Refusal(Answer, frozen=True, kw_only=True):
-    """A resource that a proxy rejected, with Envoy's words. `current`: the proxy still lacks it.
+    """An xDS resource that a proxy rejected (NACK), with Envoy's message. `current` is whether it is still rejected.
 
-    `object` is the user's object that the resource comes from.
+    `object` is the user's object from which the resource is made.
     """
 
     type: str
@@ -59,9 +59,9 @@ class Refusal(Answer, frozen=True, kw_only=True):
 
 
 class ProxyProcess(Answer, frozen=True, kw_only=True):
-    """The Envoy process, where headgate runs it: `pid` is 0 while there is none, `failure` says why the last one ended.
+    """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure` says why the last one ended.
 
-    `probe` is the path of its unix socket for `headgate try`.
+    `adopted`: an earlier headgate process started it. `probe` is the path of its unix socket for `headgate try`.
     """
 
     pid: int = 0
@@ -72,7 +72,7 @@ class ProxyProcess(Answer, frozen=True, kw_only=True):
 
 
 class Certificate(Answer, frozen=True, kw_only=True):
-    """The certificate that a proxy's configuration holds; `fault` says why there is none, or no new one."""
+    """The certificate in a proxy's configuration. `fault` says why it is missing, or why it can't be renewed."""
 
     identity: str = ""
     not_before: str = ""
@@ -81,10 +81,10 @@ class Certificate(Answer, frozen=True, kw_only=True):
 
 
 class ProxyStatus(Answer, frozen=True, kw_only=True):
-    """What headgate sent to a proxy, and what the proxy answered. `message` explains any state but InSync.
+    """What headgate sent to a proxy, and what the proxy acknowledged. `message` explains any state but InSync.
 
-    `waiting` is since when the oldest answer is due. `serves`: it was sent a configuration, by this headgate or an earlier
-    one, and goes by that while it is away.
+    `waiting` is the time at which the oldest response without an answer was sent. `serves`: this headgate process or an
+    earlier one sent it a configuration, which it uses also while it is disconnected.
     """
 
     state: ProxyState
@@ -101,9 +101,9 @@ class ProxyStatus(Answer, frozen=True, kw_only=True):
 
 
 class Proxy(Answer, frozen=True, kw_only=True):
-    """One proxy. A sidecar has the namespace and the name of its pod, a gateway is in `headgate-system`.
+    """One proxy. A sidecar has the namespace and the name of its pod; a gateway is in `headgate-system`.
 
-    `service_account` and `deployment` are the pod's.
+    `service_account` and `deployment` are those of the pod.
     """
 
     metadata: ObjectName
@@ -116,14 +116,15 @@ class Proxy(Answer, frozen=True, kw_only=True):
 
 
 ResourceState = Literal["Held", "Pending", "Refused"]
-"""`Held`: the proxy acknowledged the current version. `Pending`: it has not answered yet, or was not sent it yet."""
+"""`Held`: the proxy acknowledged the current version. `Pending`: it was not sent yet, or the proxy has not answered.
+`Refused`: the proxy rejected it (NACK)."""
 
 
 class ConfigResource(Answer, frozen=True, kw_only=True):
-    """One of Envoy's resources. `object` is the user's object that it comes from, empty for what each proxy has.
+    """An xDS resource. `object` is the user's object from which it is made; empty for resources that every proxy has.
 
-    `version` is the current one, as in Envoy's own configuration dump; `held_version` the one that the proxy acknowledged
-    last. `content` is the current message, private keys redacted, when it was asked for.
+    `version` is the current version, as in Envoy's config dump; `held_version` is the version that the proxy acknowledged
+    last. `content` is the current message with redacted private keys, if it was requested.
     """
 
     type: str
@@ -137,7 +138,7 @@ class ConfigResource(Answer, frozen=True, kw_only=True):
 
 
 class ProxyConfig(Answer, frozen=True, kw_only=True):
-    """What one proxy is to hold, and what it acknowledged."""
+    """The configuration of a proxy: its xDS resources, and whether it acknowledged them."""
 
     metadata: ObjectName
     node: str
@@ -147,11 +148,11 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
 
 
 TYPES = ("clusters", "endpoints", "listeners", "chains", "routes", "scopes", "secrets", "runtime")
-"""The types of Envoy's resources, by the names that users know."""
+"""The xDS resource types, by their names in commands and paths."""
 
 
 class ObjectRef(Answer, frozen=True, kw_only=True):
-    """The object that a finding is about."""
+    """A reference to the object that a finding is about."""
 
     group: str
     kind: str
@@ -160,9 +161,9 @@ class ObjectRef(Answer, frozen=True, kw_only=True):
 
 
 class Finding(Answer, frozen=True, kw_only=True):
-    """Something to say about an object. `field` is the path as the user wrote it, `severity` error, warning or note.
+    """A mistake in an object, or a note about it. `field` is a path in the object; `severity` is error, warning or note.
 
-    Findings about objects without a namespace are in `default`, as Events about them are.
+    Findings about cluster-scoped objects are in the namespace `default`, like Events about them.
     """
 
     metadata: ObjectName
@@ -176,7 +177,7 @@ class Finding(Answer, frozen=True, kw_only=True):
 
 
 class FindingList(Answer, frozen=True, kw_only=True):
-    """All findings, and of how many objects."""
+    """All findings. `objects` is the number of objects that were checked."""
 
     objects: int
     items: tuple[Finding, ...]
@@ -185,9 +186,9 @@ class FindingList(Answer, frozen=True, kw_only=True):
 
 
 class Revisions(Answer, frozen=True, kw_only=True):
-    """Which snapshots of the objects were taken and compiled: `stored` is the number of the newest, since headgate started.
+    """Revisions of the objects since headgate started: `stored` is the newest one, `compiled` the newest compiled one.
 
-    `current`: the newest one is compiled. `failures` counts builds that a bug stopped.
+    `current`: the newest revision is compiled. `failures` counts builds that failed because of a bug.
     """
 
     stored: int
@@ -197,7 +198,7 @@ class Revisions(Answer, frozen=True, kw_only=True):
 
 
 class ProxyCounts(Answer, frozen=True, kw_only=True):
-    """Proxies by their state; of those, `restarted` and `adopted` are where headgate runs the process."""
+    """Numbers of proxies by state. `restarted` and `adopted` count proxies whose process headgate runs."""
 
     total: int
     in_sync: int = 0
@@ -209,7 +210,10 @@ class ProxyCounts(Answer, frozen=True, kw_only=True):
 
 
 class CertificateCounts(Answer, frozen=True, kw_only=True):
-    """The proxies' certificates: when the oldest was issued, and when the first expires. `faults`: without a new one."""
+    """The certificates of all proxies: when the oldest was issued, and when the first expires.
+
+    `faults` counts certificates that are missing or can't be renewed.
+    """
 
     total: int
     oldest: str = ""
@@ -218,7 +222,7 @@ class CertificateCounts(Answer, frozen=True, kw_only=True):
 
 
 class FindingCounts(Answer, frozen=True, kw_only=True):
-    """Findings by severity."""
+    """Numbers of findings by severity."""
 
     errors: int = 0
     warnings: int = 0
@@ -226,14 +230,14 @@ class FindingCounts(Answer, frozen=True, kw_only=True):
 
 
 class PodCounts(Answer, frozen=True, kw_only=True):
-    """Pods that headgate runs itself. `adopted`: a process of an earlier headgate goes on in it."""
+    """Numbers of pods that headgate runs as processes. `adopted`: an earlier headgate process started them."""
 
     total: int = 0
     adopted: int = 0
 
 
 class MeshState(Answer, frozen=True, kw_only=True):
-    """How the mesh is. `problems` says in words what is wrong; `healthy` means that there is none."""
+    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there is none."""
 
     healthy: bool
     problems: tuple[str, ...]
@@ -247,7 +251,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
 
 
 class MeshStatus(Answer, frozen=True, kw_only=True):
-    """The one object that sums up the mesh."""
+    """The summary of the mesh; there is one such object."""
 
     metadata: ObjectName
     status: MeshState
@@ -260,7 +264,7 @@ MESH = "mesh"
 
 
 class TapRequest(Answer, frozen=True, kw_only=True):
-    """A request as the proxy received it. Values of headers and of the path's query are `[redacted]` unless asked for."""
+    """A request as the proxy received it. Values of headers and of the query are `[redacted]` unless they are requested."""
 
     method: str
     authority: str
@@ -269,7 +273,7 @@ class TapRequest(Answer, frozen=True, kw_only=True):
 
 
 class TapResponse(Answer, frozen=True, kw_only=True):
-    """What came back: `status` is 0 without a response, `flags` and `details` are Envoy's words for it."""
+    """A response. `status` is 0 if there was none; `flags` and `details` are Envoy's response flags and details."""
 
     status: int
     flags: tuple[str, ...] = ()
@@ -278,7 +282,7 @@ class TapResponse(Answer, frozen=True, kw_only=True):
 
 
 class TapPeer(Answer, frozen=True, kw_only=True):
-    """An end of a request: a pod, a Service and its port, or whatever is known of a caller from outside the mesh."""
+    """The source or the destination of a request: a pod, a Service and its port, or an address outside the mesh."""
 
     pod: str = ""
     service: str = ""
@@ -288,14 +292,17 @@ class TapPeer(Answer, frozen=True, kw_only=True):
 
 
 class TapRoute(Answer, frozen=True, kw_only=True):
-    """The route that the client's proxy chose: the object that it comes from, and which of its routes."""
+    """The route that the client's proxy chose: its object, and its name there."""
 
     object: str
     name: str = ""
 
 
 class TapAccess(Answer, frozen=True, kw_only=True):
-    """What the server's proxy decided, and the rule that allowed the request; `object` is empty for an open workload."""
+    """The authorization decision of the server's proxy, and the rule that allowed the request.
+
+    `object` is empty if no TrafficTarget selects the workload.
+    """
 
     allowed: bool
     object: str = ""
@@ -303,10 +310,10 @@ class TapAccess(Answer, frozen=True, kw_only=True):
 
 
 class TapEvent(Answer, frozen=True, kw_only=True):
-    """A finished request, as one proxy saw it. `side` says whether that proxy sent it for a client or took it for a server.
+    """A finished request, as one proxy saw it. `side` is `client` for the caller's proxy, `server` for the destination's.
 
-    The client's side knows the route, the server's side the access rule. `latency_microseconds` is None without a whole
-    response. `secured`: it went by mutual TLS between proxies.
+    Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
+    complete response. `secured`: the request used mutual TLS between proxies.
     """
 
     time: str
@@ -325,7 +332,7 @@ class TapEvent(Answer, frozen=True, kw_only=True):
 
 
 class TapNotice(Answer, frozen=True, kw_only=True):
-    """What a stream of TapEvents leaves out: `dropped` events since the last notice, for a `reason`."""
+    """A notice in a stream of TapEvents: `dropped` events were left out since the last notice, for the given `reason`."""
 
     dropped: int
     reason: str

@@ -1,6 +1,7 @@
-"""What every object has: identity, labels, owners, times, and what may stand there. The store keeps all; types name what headgate uses.
+"""`metadata` of objects: its types, its checks, and helpers that read parts of an object as JSON.
 
-The grammar of names and labels is Kubernetes', and so are the words about mistakes in them. Times are RFC 3339 in UTC.
+The store keeps all fields of an object; the types have those that headgate reads. The rules for names and labels are
+Kubernetes' own. Times are RFC 3339 in UTC.
 """
 
 import re
@@ -13,7 +14,7 @@ import msgspec
 from headgate.errors import Cause
 
 Object: TypeAlias = Mapping[str, Any]
-"""An object as JSON, whole, as the user sees it. Never changed in place once another part has it: copy, then change."""
+"""A whole object as JSON. It is shared, so code that changes it makes a copy first."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -23,15 +24,15 @@ _LABEL_KINDS = frozenset({"Namespace", "Service"})
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An immutable value: compares and hashes by content."""
+    """An immutable value that is compared and hashed by content."""
 
 
 class Input(Value, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object as Kubernetes writes it: camelCase in JSON, snake_case here; unknown fields are ignored."""
+    """A part of an object: camelCase in JSON, snake_case here. Unknown fields are ignored."""
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """The one way to point at an object. `group` is empty for core kinds, `namespace` for cluster-scoped ones."""
+    """The key of an object. `group` is empty for core kinds, `namespace` for cluster-scoped kinds."""
 
     group: str
     kind: str
@@ -43,7 +44,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class OwnerReference(Input, frozen=True, kw_only=True):
-    """Who made the object; when every owner is gone, so is the object."""
+    """An owner of the object. Garbage collection deletes the object after its last owner."""
 
     api_version: str
     kind: str
@@ -53,7 +54,7 @@ class OwnerReference(Input, frozen=True, kw_only=True):
 
 
 class Metadata(Input, frozen=True, kw_only=True):
-    """`metadata`, without what changes on every write (resourceVersion, managedFields)."""
+    """`metadata` without the fields that every write changes (resourceVersion, managedFields)."""
 
     name: str = ""
     namespace: str = ""
@@ -67,38 +68,38 @@ class Metadata(Input, frozen=True, kw_only=True):
 
 
 class Resource(Input, frozen=True, kw_only=True):
-    """Base of the typed kinds."""
+    """The base class of all typed kinds."""
 
     metadata: Metadata = Metadata()
 
 
 def rows(value: object) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the objects in what should be a list, with their places."""
+    """Yield the objects of a list with their indexes; nothing if the value is no list. Other items are skipped."""
     for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
         if isinstance(item, Mapping):
             yield index, item
 
 
 def part(value: object, name: str) -> Mapping[str, Any]:
-    """Return a field that should be an object; an empty one where it is none."""
+    """Return an object's field `name` if it is an object itself, else an empty object."""
     found = value.get(name) if isinstance(value, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
 def namespace_of(obj: Object) -> str:
-    """Return an object's namespace, where it will be when it names none."""
+    """Return an object's namespace, which is `default` if it names none."""
     return str(part(obj, "metadata").get("namespace") or "default")
 
 
 def annotation(obj: Object, name: str) -> object:
-    """Return an annotation's value, whatever stands there; None when there is none."""
+    """Return an annotation's value, of any type; None if the annotation is missing."""
     return part(part(obj, "metadata"), "annotations").get(name)
 
 
 def service_name(written: str, namespace: str, domain: str) -> str:
-    """Return `namespace/name` for a Service written in any of its forms; empty when it is none of them.
+    """Return `namespace/name` of a Service from one of its DNS names; empty if the text is no such name.
 
-    The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case does not matter.
+    The forms are `website`, `website.ns`, `website.ns.svc` and `website.ns.svc.<domain>`; case is ignored.
     """
     parts = written.lower().removesuffix(".").split(".", 2)
     if not all(parts) or parts[2:] not in ([], ["svc"], [f"svc.{domain.lower()}"]):
@@ -107,17 +108,17 @@ def service_name(written: str, namespace: str, domain: str) -> str:
 
 
 def timestamp(seconds: float) -> str:
-    """Write seconds since the epoch as `2026-01-31T12:00:00Z`."""
+    """Format seconds since the epoch as `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def precise_timestamp(seconds: float) -> str:
-    """Write seconds since the epoch with milliseconds: `2026-01-31T12:00:00.125Z`."""
+    """Format seconds since the epoch with milliseconds: `2026-01-31T12:00:00.125Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def epoch_seconds(text: str) -> float:
-    """Read a timestamp, with or without fractions, as seconds since the epoch; an empty or broken one is 0."""
+    """Parse a timestamp to seconds since the epoch. An empty or malformed one is 0."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -125,24 +126,24 @@ def epoch_seconds(text: str) -> float:
 
 
 def is_dns_label(text: str) -> bool:
-    """Whether `text` may name a Service or a Namespace (RFC 1123 label)."""
+    """Return whether `text` is an RFC 1123 label, as names of Services and Namespaces are."""
     return DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
-    """Whether `text` may name most objects (RFC 1123 subdomain)."""
+    """Return whether `text` is an RFC 1123 subdomain, as names of most objects are."""
     return len(text) <= _LONGEST_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
 def label_fault(text: str) -> str:
-    """Say what is wrong with a name of a Service or a Namespace; empty when nothing is."""
+    """Return why `text` can't name a Service or a Namespace; empty if it can."""
     if is_dns_label(text):
         return ""
     return f"{text!r} is not valid: use at most 63 lower case letters, digits and '-', beginning and ending with a letter or digit"
 
 
 def subdomain_fault(text: str) -> str:
-    """Say what is wrong with an object's name; empty when nothing is."""
+    """Return why `text` can't name an object; empty if it can."""
     if is_dns_subdomain(text):
         return ""
     return (
@@ -152,7 +153,7 @@ def subdomain_fault(text: str) -> str:
 
 
 def label_key_fault(key: str) -> str:
-    """Say what is wrong with the key of a label or an annotation; empty when nothing is."""
+    """Return why a text can't be the key of a label or an annotation; empty if it can."""
     prefix, slash, word = key.rpartition("/")
     if slash and not is_dns_subdomain(prefix.lower()):
         return f"the part before '/' of key {key!r} must be a DNS name such as example.com"
@@ -162,7 +163,7 @@ def label_key_fault(key: str) -> str:
 
 
 def metadata_causes(obj: Object) -> Iterator[Cause]:
-    """Yield every mistake in an object's `metadata`. Its kind decides which names are allowed."""
+    """Yield every mistake in an object's `metadata`. The object's kind decides which names are allowed."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
         message = "is missing: give the object a metadata.name" if metadata is None else "must be an object"
@@ -178,7 +179,7 @@ def metadata_causes(obj: Object) -> Iterator[Cause]:
 
 
 def label_causes(labels: object, where: str) -> Iterator[Cause]:
-    """Yield what is wrong with labels, or with those that a selector asks for."""
+    """Yield every mistake in the labels of an object or of a selector. `where` is their path."""
     yield from _map_causes(where, labels, _label_value_fault)
 
 
@@ -228,7 +229,9 @@ def _annotation_size(annotations: object) -> Iterator[Cause]:
         len(key) + len(text) for key, text in annotations.items() if isinstance(key, str) and isinstance(text, str)
     )
     if size > _LARGEST_ANNOTATIONS:
-        yield Cause("metadata.annotations", f"take {size} characters; at most {_LARGEST_ANNOTATIONS} are kept")
+        yield Cause(
+            "metadata.annotations", f"have {size} characters together; at most {_LARGEST_ANNOTATIONS} are allowed"
+        )
 
 
 def _finalizer_causes(value: object) -> Iterator[Cause]:
@@ -255,7 +258,7 @@ def _owner_causes(value: object) -> Iterator[Cause]:
 
 
 def type_name(value: object) -> str:
-    """Name a JSON value's type as a user of YAML would."""
+    """Return the name of a JSON value's type for messages to users."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""TrafficMetrics as JSON: what the metrics API answers, and what its clients read (004, R83 to R95).
+"""Types of TrafficMetrics, for the metrics API and its clients (004, R83 to R95).
 
-Values are quantities. A latency of `10m` with the unit `seconds` is 10 ms, as is one of `10` with the unit `ms`.
+Values are quantities: `10m` with the unit `seconds` and `10` with the unit `ms` are the same latency.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ CALLED = "called_count"
 
 
 class Reference(Input, frozen=True, kw_only=True, gc=False):
-    """A resource; as an edge's other end it may be empty (everybody), or have only a namespace or only a kind (R88)."""
+    """A resource. The peer of an edge may be empty (all peers), or have only a namespace or only a kind (R88)."""
 
     kind: str = ""
     namespace: str = ""
@@ -26,7 +26,7 @@ class Reference(Input, frozen=True, kw_only=True, gc=False):
 
 
 class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
-    """`metadata` of an answer, which is stored nowhere."""
+    """`metadata` of TrafficMetrics, which are computed for each request and never stored."""
 
     name: str = ""
     namespace: str = ""
@@ -36,7 +36,7 @@ class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
 
 
 class MetricsSecurity(Input, frozen=True, kw_only=True, gc=False):
-    """How an edge's requests and connections went: `secured` of `exchanged` by mutual TLS, between SPIFFE IDs."""
+    """Security of an edge: `secured` of its `exchanged` requests and connections used mutual TLS. Peers are SPIFFE IDs."""
 
     exchanged: int
     secured: int
@@ -45,14 +45,14 @@ class MetricsSecurity(Input, frozen=True, kw_only=True, gc=False):
 
 
 class MetricsMesh(Input, frozen=True, kw_only=True, gc=False):
-    """The pods that a resource has now, and how many of them have a sidecar."""
+    """The current number of a resource's pods, and how many of them have a sidecar."""
 
     pods: int
     meshed: int
 
 
 class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
-    """The other end. `copy` marks copies of requests, which are counted apart (D22)."""
+    """The peer of a resource. `copy` marks mirrored requests, which are counted separately (D22)."""
 
     direction: str
     resource: Reference
@@ -62,7 +62,7 @@ class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
 
 
 class Metric(Input, frozen=True, kw_only=True, gc=False):
-    """One number as a quantity."""
+    """One metric; its value is a quantity."""
 
     name: str
     value: str
@@ -70,7 +70,7 @@ class Metric(Input, frozen=True, kw_only=True, gc=False):
 
 
 class MetricsBackend(Input, frozen=True, kw_only=True, gc=False):
-    """The leg of a TrafficSplit that an item is about."""
+    """The backend of a TrafficSplit that the metrics are about. `apex` is the root Service."""
 
     apex: str
     name: str
@@ -78,7 +78,7 @@ class MetricsBackend(Input, frozen=True, kw_only=True, gc=False):
 
 
 class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
-    """What was exchanged between `resource` and `edge.resource` in the `window` before `timestamp`."""
+    """The metrics of traffic between `resource` and `edge.resource` in the `window` before `timestamp`."""
 
     kind: str
     api_version: str
@@ -93,7 +93,7 @@ class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
 
 
 class TrafficMetricsList(Input, frozen=True, kw_only=True):
-    """Answers to one question. `resource` says which (R93, R95), `selector` which items of them show (R94)."""
+    """A response of the metrics API. `resource` is the requested resource or kind (R93, R95), `selector` its labels (R94)."""
 
     kind: str
     api_version: str

@@ -1,8 +1,9 @@
-"""Which workload a pod belongs to: one rule for the metrics API, the labels of `/metrics`, and `explain` (R82, R89).
+"""Find the workload that a pod belongs to, for the metrics API, the labels of `/metrics`, and `explain` (R82, R89).
 
-A pod belongs to its controller, to the controller of that, and so on: ReplicaSet, Deployment. Where an object is not known:
-- A ReplicaSet belongs to a Deployment if its name ends with the pod's `pod-template-hash`: Deployments name them so.
-- A pod that is gone belongs to the known object after which it is named.
+A pod belongs to its controller, to that controller's controller, and so on: ReplicaSet, Deployment. Names help where an
+object is missing:
+- A ReplicaSet belongs to a Deployment if its name ends with the pod's `pod-template-hash`, as Deployments name them.
+- A deleted pod belongs to the existing object whose name is the beginning of its own.
 """
 
 import re
@@ -14,16 +15,16 @@ from headgate.resources.meta import Metadata, Object, Value
 POD = "Pod"
 DEPLOYMENT = "Deployment"
 TEMPLATE_HASH = "pod-template-hash"
-"""The label by which a Deployment tells the pods of its ReplicaSets apart."""
+"""The label by which a Deployment distinguishes the pods of its ReplicaSets."""
 _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
-_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # of Kubernetes' random names: no vowels, so no words
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # that Kubernetes uses in random names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
 _OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
-_LONGEST_CHAIN = 8  # controllers of controllers; a longer chain is a circle
+_LONGEST_CHAIN = 8  # controllers of controllers; a longer chain is a cycle
 
 
 class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
-    """Points at a resource that has traffic. `namespace` is empty for nodes, namespaces and what is outside the mesh."""
+    """A reference to a resource that has traffic. `namespace` is empty for Nodes, Namespaces and peers outside the mesh."""
 
     kind: str
     namespace: str = ""
@@ -34,7 +35,7 @@ class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
 
 
 class OwnedObject(Protocol):
-    """An object, as far as the rule reads it: its controller, and the value of its label `pod-template-hash`."""
+    """An object with its controller and the value of its label `pod-template-hash`."""
 
     @property
     def owner(self) -> Ref | None: ...
@@ -43,32 +44,32 @@ class OwnedObject(Protocol):
 
 
 FindObject = Callable[[Ref], OwnedObject | None]
-"""Returns an object; None if the reader does not know it."""
+"""Returns an object; None if it does not exist (any more)."""
 
 
 class Ownership(NamedTuple):
-    """What an object says about its owner (`OwnedObject`)."""
+    """The owner of an object and its `pod-template-hash` (an `OwnedObject`)."""
 
     owner: Ref | None = None
     template_hash: str = ""
 
 
 def controller(obj: Object) -> Ref | None:
-    """Return the controller of an object as JSON."""
+    """Return the controller of an object in JSON form; None if it has none."""
     metadata = obj["metadata"]
     found = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     return Ref(found["kind"], metadata.get("namespace", ""), found["name"]) if found else None
 
 
 def ownership_of(metadata: Metadata) -> Ownership:
-    """Read the metadata of a typed object."""
+    """Return the ownership of an object from its typed metadata."""
     found = next((one for one in metadata.owner_references if one.controller), None)
     owner = Ref(found.kind, metadata.namespace, found.name) if found else None
     return Ownership(owner, metadata.labels.get(TEMPLATE_HASH, ""))
 
 
 def owners(pod: Ref, find: FindObject) -> Iterator[Ref]:
-    """Yield the controller of a pod, the controller of that, and so on."""
+    """Yield the controller of a pod, then that controller's controller, and so on."""
     known: OwnedObject = find(pod) or Ownership(_former_owner(pod, find))
     template_hash = known.template_hash
     for _ in range(_LONGEST_CHAIN):
@@ -80,9 +81,9 @@ def owners(pod: Ref, find: FindObject) -> Iterator[Ref]:
 
 
 def workload(pod: Ref, find: FindObject) -> str:
-    """Return the name of the workload at the end of a pod's owners: its own name, if it has none.
+    """Return the name of a pod's topmost owner, or the pod's own name if it has no owner.
 
-    A pod that is gone, like all objects above it, belongs to the Deployment after which it is named.
+    If the pod and all its owners are deleted, the Deployment's name is taken from the pod's name.
     """
     *_, last = (pod, *owners(pod, find))
     if last == pod and find(pod) is None and (found := _OF_DEPLOYMENT.fullmatch(pod.name)):
@@ -91,7 +92,7 @@ def workload(pod: Ref, find: FindObject) -> str:
 
 
 def deployment_of(metadata: Metadata) -> str:
-    """Return the name of a pod's Deployment, as far as the pod says it; empty if it has none."""
+    """Return the name of a pod's Deployment, from the pod's metadata alone; empty if it has none."""
     pod = Ref(POD, metadata.namespace, metadata.name)
     known = {pod: ownership_of(metadata)}
     return next((owner.name for owner in owners(pod, known.get) if owner.kind == DEPLOYMENT), "")
@@ -105,7 +106,7 @@ def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
 
 
 def _former_owner(pod: Ref, find: FindObject) -> Ref | None:
-    """Return the known object after which a pod is named: what a pod did before it went is still its owner's."""
+    """Return the existing controller that the name of a deleted pod begins with."""
     found = _OF_CONTROLLER.fullmatch(pod.name)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Pods as the compiler reads them: nothing in here changes while a pod only runs, so its statuses cause no build."""
+"""The type of Pods for the compiler. It lacks fields that change while a pod runs, so that they cause no build."""
 
 from msgspec import field
 
@@ -6,23 +6,23 @@ from headgate.resources.meta import Input, Metadata, Resource, Value
 from headgate.resources.workloads import ContainerPort, Probe
 
 INJECT = "headgate.dev/inject"
-"""Label or annotation of a pod, label of a namespace: `true` or `false`, whether pods get a sidecar."""
+"""Label or annotation of a pod, or label of a namespace: `true` or `false` decides whether pods get a sidecar."""
 SIDECAR = "headgate.dev/sidecar"
-"""Annotation of a pod: which kind of sidecar it has, `transparent` or `explicit`. Written when it is injected."""
+"""Annotation of a pod, written by injection: the kind of its sidecar, `transparent` or `explicit`."""
 SIDECARS = frozenset({"transparent", "explicit"})
 APPLICATION_PORTS = "headgate.dev/application-ports"
-"""Annotation of a pod with an explicit sidecar: where its process listens, `8080=20417,9090=20418`."""
+"""Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
-"""Annotation of a pod: ports that its sidecar leaves alone, `9090,9102`, for scrapes without an identity."""
+"""Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
 PROCESS = "headgate.dev/process"
-"""Annotation of a pod: `external` when its process is not the runtime's to start."""
+"""Annotation of a pod: `external` if `headgate run` starts its process, not the runtime."""
 EXTERNAL = "external"
 PROCESS_ID = "headgate.dev/process-id"
-"""Annotation of such a pod: the process whose end is the pod's, `PID-START-BOOT` (`ProcessIdentity`), as `headgate run` writes it."""
+"""Annotation of such a pod: its process as `PID-START-BOOT` (`ProcessIdentity`). The pod ends with the process."""
 
 
 class Container(Input, frozen=True, kw_only=True):
-    """One container."""
+    """A container: its ports and probes."""
 
     name: str = ""
     ports: tuple[ContainerPort, ...] | None = ()
@@ -32,28 +32,28 @@ class Container(Input, frozen=True, kw_only=True):
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
-    """What runs, and as whom."""
+    """The containers of a pod and its ServiceAccount."""
 
     containers: tuple[Container, ...] = ()
     service_account_name: str = "default"
 
 
 class PodStatus(Input, frozen=True, kw_only=True):
-    """Where the pod is; `Succeeded` and `Failed` pods are no more."""
+    """The address and the phase of a pod. Pods in phase `Succeeded` or `Failed` have ended."""
 
     pod_ip: str = field(name="podIP", default="")
     phase: str = ""
 
 
 class Pod(Resource, frozen=True, kw_only=True):
-    """A pod, as far as proxies care."""
+    """A Pod with the fields that decide a proxy's configuration."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 class ProcessIdentity(Value, frozen=True, kw_only=True):
-    """Which process: a pid is used again, but not with the same start (clock ticks since boot) in the same boot."""
+    """A process, told apart from later ones with the same pid by its start (clock ticks since boot) and its boot ID."""
 
     pid: int
     started: int
@@ -61,12 +61,12 @@ class ProcessIdentity(Value, frozen=True, kw_only=True):
 
 
 def format_process_identity(identity: ProcessIdentity) -> str:
-    """Return the annotation's text for a process."""
+    """Return the value of the annotation `headgate.dev/process-id` for a process."""
     return f"{identity.pid}-{identity.started}-{identity.boot}"
 
 
 def parse_process_identity(metadata: Metadata) -> ProcessIdentity | None:
-    """Return the process that a pod names; None when it names none."""
+    """Return the process in a pod's annotation; None if the annotation is missing or malformed."""
     pid, _, rest = metadata.annotations.get(PROCESS_ID, "").partition("-")
     started, _, boot = rest.partition("-")
     if not (pid.isdecimal() and started.isdecimal() and boot and int(pid)):

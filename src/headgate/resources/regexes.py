@@ -1,4 +1,4 @@
-"""Regular expressions as Envoy has them (RE2), so that what passes here also passes there (D5)."""
+"""Regular expressions in Envoy's dialect, RE2: an expression that is valid here is valid in Envoy (D5)."""
 
 import functools
 
@@ -6,13 +6,13 @@ import re2
 
 _QUIET = re2.Options()
 _QUIET.log_errors = False
-LARGEST = 1024  # characters; a longer one is a program
-LARGEST_PROGRAM = 10_000  # steps that RE2 compiles it to; `x{1000}` has 1000, whatever its length
+LARGEST = 1024  # characters
+LARGEST_PROGRAM = 10_000  # instructions after compilation: the short `x{1000}` has 1000
 
 
 @functools.lru_cache(maxsize=4096)
 def fault(pattern: str) -> str:
-    """Say what is wrong with a pattern, in RE2's words; empty when nothing is."""
+    """Return why a pattern can't be used, with RE2's message; empty if it can."""
     if len(pattern) > LARGEST:
         return f"has {len(pattern)} characters; at most {LARGEST} are allowed"
     try:
@@ -26,5 +26,5 @@ def fault(pattern: str) -> str:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Say whether a sound pattern matches all of a text, as Envoy's `safe_regex` does."""
+    """Return whether a valid pattern matches the whole text, as Envoy's `safe_regex` does."""
     return re2.compile(pattern, _QUIET).fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""The kinds that headgate stores, and what an API serves of each version of them. Their names are in `headgate.kinds`."""
+"""The kinds that headgate stores, with their versions and what an API serves of each. Names are in `headgate.kinds`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,12 +21,15 @@ _PER_OBJECT = frozenset({"Namespace", "Service"})  # can't be deleted as a colle
 
 
 class Kind(KindNames, frozen=True, kw_only=True):
-    """What is known of a kind. `versions[0]` is the hub: what the store holds and discovery prefers."""
+    """A kind. `versions[0]` is the hub: the version that the store holds and that discovery prefers.
+
+    `shape` is the type of its decoded objects, `aliases` are further groups and versions that clients may use.
+    """
 
     versions: tuple[str, ...] = ("v1",)
     status: bool = False
     shape: type[Resource] | None = None
-    aliases: tuple[tuple[str, str], ...] = ()  # (group, version) under which it is known besides
+    aliases: tuple[tuple[str, str], ...] = ()  # (group, version)
 
     @property
     def hub(self) -> str:
@@ -40,27 +43,27 @@ class Kind(KindNames, frozen=True, kw_only=True):
 
     @property
     def served_versions(self) -> Sequence[tuple[str, str]]:
-        """Every group and version in which objects of the kind may be written; aliases last."""
+        """Every group and version that clients may use for the kind; aliases come last."""
         return [*((self.group, version) for version in self.versions), *self.aliases]
 
     def key(self, namespace: str, name: str) -> Key:
-        """Point at an object of the kind."""
+        """Return the key of an object of the kind."""
         return Key(self.group, self.kind, namespace if self.namespaced else "", name)
 
 
 def api_version(group: str, version: str) -> str:
-    """Join as `apiVersion` has it: `v1`, `apps/v1`."""
+    """Return the `apiVersion` of a group and a version: `v1`, `apps/v1`."""
     return f"{group}/{version}" if group else version
 
 
 def split_api_version(text: str) -> tuple[str, str]:
-    """Return group and version of an `apiVersion`."""
+    """Return the group and the version of an `apiVersion`."""
     group, _, version = text.rpartition("/")
     return group, version
 
 
 class ServedKind(Value, frozen=True, kw_only=True):
-    """One kind in one version."""
+    """A kind in one of its versions, as the API serves it."""
 
     kind: Kind
     group: str
@@ -68,38 +71,38 @@ class ServedKind(Value, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects carry them."""
+        """The `apiVersion` of its objects."""
         return api_version(self.group, self.version)
 
     @property
     def plural(self) -> str:
-        """The name in paths. An alias gets another one: two resources called alike would make short names ambiguous."""
+        """The resource name in paths. An alias has its own name, because kubectl rejects ambiguous names."""
         return self.kind.plural if self.group == self.kind.group else f"bare{self.kind.plural}"
 
     @property
     def short(self) -> tuple[str, ...]:
-        """The short names that kubectl offers."""
+        """The short names for kubectl; an alias has none."""
         return self.kind.short if self.group == self.kind.group else ()
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The groups of resources that kubectl knows it by."""
+        """The categories in API discovery: `kubectl get all` lists the category `all`."""
         return ("all",) if self.kind.kind in _ALL else ()
 
     @property
     def is_hub(self) -> bool:
-        """Whether the store holds objects just like this."""
+        """Whether this is the version that the store holds."""
         return self.api_version == self.kind.hub
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """What can be done with the resource."""
+        """The verbs of the resource in API discovery."""
         many = () if self.kind.kind in _PER_OBJECT else ("deletecollection",)
         return ("create", "delete", *many, "get", "list", "patch", "update", "watch")
 
     @property
     def subresources(self) -> tuple[str, ...]:
-        """The parts of an object that have a path of their own."""
+        """The subresources that have a path of their own, such as `status`."""
         names = ["status"] if self.kind.status else []
         names += ["scale"] if self.kind.kind in _SCALED else []
         names += ["log", "eviction"] if self.kind.kind == "Pod" else []
@@ -144,7 +147,7 @@ POD = _BY_KIND["", "Pod"]
 SERVICE_ACCOUNT = _BY_KIND["", "ServiceAccount"]
 CONFIG_MAP = _BY_KIND["", "ConfigMap"]
 ROUTE_GROUP = _BY_KIND[SPECS, "HTTPRouteGroup"]
-TCP_ROUTE = _BY_KIND[SPECS, "TCPRoute"]  # SMI's, which says what may be allowed; not the Gateway API's
+TCP_ROUTE = _BY_KIND[SPECS, "TCPRoute"]  # SMI's, for access rules; not the Gateway API's
 UDP_ROUTE = _BY_KIND[SPECS, "UDPRoute"]
 TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
 TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
@@ -161,7 +164,7 @@ def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:
 
 
 GROUPS = _groups()
-"""Group -> version -> what is served; the first version of a group is the preferred one."""
+"""Group -> version -> kinds; the first version of a group is the preferred one."""
 _SERVED = [served for versions in GROUPS.values() for many in versions.values() for served in many]
 _BY_VERSION = {(served.group, served.version, served.kind.kind): served.kind for served in _SERVED}
 _BY_PATH = {(served.group, served.version, served.kind.plural): served for served in _SERVED} | {
@@ -170,22 +173,22 @@ _BY_PATH = {(served.group, served.version, served.kind.plural): served for serve
 
 
 def find(group: str, kind: str) -> Kind | None:
-    """Look a kind up by its hub group and name."""
+    """Return a kind by its group and name; None if headgate does not store it."""
     return _BY_KIND.get((group, kind))
 
 
 def find_written(apiversion: str, kind: str) -> Kind | None:
-    """Look a kind up as a manifest names it, older versions and aliases included."""
+    """Return a kind by the `apiVersion` and `kind` of an object, in any version or alias; None if unknown."""
     return _BY_VERSION.get((*split_api_version(apiversion), kind))
 
 
 def served_at(group: str, version: str, plural: str) -> ServedKind | None:
-    """Return what a path leads to; an alias answers to the kind's usual plural too."""
+    """Return the kind that a path names; None if unknown. An alias also accepts the kind's usual plural."""
     return _BY_PATH.get((group, version, plural))
 
 
 def key_of(obj: Object) -> Key:
-    """Point at an object as it stands in the store (hub version). Cluster-scoped objects have no namespace."""
+    """Return the key of an object in hub version."""
     group, _ = split_api_version(obj["apiVersion"])
     metadata = obj["metadata"]
     return Key(group, obj["kind"], metadata.get("namespace", ""), metadata["name"])

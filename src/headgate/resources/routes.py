@@ -1,6 +1,6 @@
-"""The Gateway API's routes, as far as headgate reads them (requirements 2.4).
+"""Types of the Gateway API's routes, with the fields that headgate reads (requirements 2.4).
 
-An optional number, or one whose default must not be mistaken for something written (D3), is None when absent.
+A missing number is None if it has no default, or if the default differs from writing the same value (D3).
 Durations are texts such as `1h30m` (`durations.milliseconds`).
 """
 
@@ -11,7 +11,7 @@ from headgate.resources.meta import Input, Resource
 
 
 class ParentReference(Input, frozen=True, kw_only=True):
-    """What a route attaches to: a Gateway, or a Service (the mesh). An empty namespace is the route's own."""
+    """The parent of a route: a Gateway, or a Service for traffic in the mesh. An empty namespace means the route's own."""
 
     name: str
     group: str = GROUP
@@ -22,7 +22,7 @@ class ParentReference(Input, frozen=True, kw_only=True):
 
 
 class BackendReference(Input, frozen=True, kw_only=True):
-    """Names what answers: a Service and its port. An empty namespace is the route's own."""
+    """A reference to a backend: a Service and its port. An empty namespace means the route's own."""
 
     name: str
     group: str = ""
@@ -39,7 +39,7 @@ class HTTPHeader(Input, frozen=True, kw_only=True):
 
 
 class HeaderModifier(Input, frozen=True, kw_only=True):
-    """Headers to replace, to append to, and to take away."""
+    """Headers to replace, to append and to remove."""
 
     set: tuple[HTTPHeader, ...] = ()
     add: tuple[HTTPHeader, ...] = ()
@@ -47,7 +47,7 @@ class HeaderModifier(Input, frozen=True, kw_only=True):
 
 
 class PathModifier(Input, frozen=True, kw_only=True):
-    """Another path: all of it, or instead of the prefix that the rule matched."""
+    """A new path: it replaces the whole path, or the prefix that the rule matched."""
 
     type: Literal["ReplaceFullPath", "ReplacePrefixMatch"]
     replace_full_path: str | None = None
@@ -55,7 +55,7 @@ class PathModifier(Input, frozen=True, kw_only=True):
 
 
 class RequestRedirect(Input, frozen=True, kw_only=True):
-    """An answer that names another address; what is absent stays as the request has it."""
+    """A redirect response. Missing parts of the new URL are those of the request."""
 
     scheme: str | None = None
     hostname: str | None = None
@@ -65,21 +65,21 @@ class RequestRedirect(Input, frozen=True, kw_only=True):
 
 
 class URLRewrite(Input, frozen=True, kw_only=True):
-    """Another host or path towards the backend."""
+    """A new host or path for the request to the backend."""
 
     hostname: str | None = None
     path: PathModifier | None = None
 
 
 class Fraction(Input, frozen=True, kw_only=True):
-    """A part of the requests; whatever is absent counts as 100 (R48)."""
+    """A fraction of the requests. A missing numerator or denominator is 100 (R48)."""
 
     numerator: int | None = None
     denominator: int | None = None
 
 
 class RequestMirror(Input, frozen=True, kw_only=True):
-    """A copy of requests; neither `percent` nor `fraction` is every request, with both the fraction counts (D3)."""
+    """A mirror of requests. Without `percent` and `fraction` every request is copied; `fraction` overrides `percent` (D3)."""
 
     backend_ref: BackendReference
     percent: int | None = None
@@ -87,7 +87,7 @@ class RequestMirror(Input, frozen=True, kw_only=True):
 
 
 class RouteFilter(Input, frozen=True, kw_only=True):
-    """A change of requests or answers; `type` says which field is set."""
+    """A filter of requests or responses; `type` says which field is set."""
 
     type: Literal[
         "RequestHeaderModifier",
@@ -105,21 +105,21 @@ class RouteFilter(Input, frozen=True, kw_only=True):
 
 
 class RouteBackend(BackendReference, frozen=True, kw_only=True):
-    """A backend of HTTP or gRPC requests: its relative weight, and changes for its share alone."""
+    """A backend of HTTP or gRPC requests: its relative weight, and filters for requests to this backend."""
 
     weight: int = 1
     filters: tuple[RouteFilter, ...] = ()
 
 
 class PathMatch(Input, frozen=True, kw_only=True):
-    """Which paths a rule is for."""
+    """A match by path."""
 
     type: Literal["Exact", "PathPrefix", "RegularExpression"] = "PathPrefix"
     value: str = "/"
 
 
 class NameMatch(Input, frozen=True, kw_only=True):
-    """A header or a query parameter by its name, and the value that it must have."""
+    """A match by the value of a header or query parameter."""
 
     name: str
     value: str
@@ -127,7 +127,7 @@ class NameMatch(Input, frozen=True, kw_only=True):
 
 
 class HTTPRouteMatch(Input, frozen=True, kw_only=True):
-    """Requests: everything that is given must fit."""
+    """A match of HTTP requests: all given fields must match."""
 
     path: PathMatch = PathMatch()
     headers: tuple[NameMatch, ...] = ()
@@ -136,16 +136,16 @@ class HTTPRouteMatch(Input, frozen=True, kw_only=True):
 
 
 class HTTPRouteTimeouts(Input, frozen=True, kw_only=True):
-    """Durations: for the whole request, and for one attempt at a backend; zero is no limit."""
+    """Timeouts of the whole request and of one attempt at a backend, as durations; zero means no limit."""
 
     request: str | None = None
     backend_request: str | None = None
 
 
 class HTTPRouteRule(Input, frozen=True, kw_only=True):
-    """Requests that fit one of `matches` (no matches: all), and what becomes of them.
+    """A rule for requests that satisfy one of `matches` (empty: all requests): its filters, backends and timeouts.
 
-    headgate has rules of its own for `retry` and `session_persistence`, so it only notes that these are written.
+    headgate reports `retry` and `session_persistence` as not supported, so their content is not decoded.
     """
 
     name: str = ""
@@ -158,7 +158,7 @@ class HTTPRouteRule(Input, frozen=True, kw_only=True):
 
 
 class HTTPRouteSpec(Input, frozen=True, kw_only=True):
-    """Where the route is attached, for which hosts, and its rules; without rules every request finds no backend."""
+    """`spec` of an HTTPRoute. Without rules it has one rule for all requests, which has no backend."""
 
     parent_refs: tuple[ParentReference, ...] = ()
     hostnames: tuple[str, ...] = ()
@@ -166,13 +166,13 @@ class HTTPRouteSpec(Input, frozen=True, kw_only=True):
 
 
 class HTTPRoute(Resource, frozen=True, kw_only=True):
-    """Sends HTTP requests to backends."""
+    """An HTTPRoute: it sends HTTP requests to backends."""
 
     spec: HTTPRouteSpec = HTTPRouteSpec()
 
 
 class GRPCMethodMatch(Input, frozen=True, kw_only=True):
-    """A gRPC method; whatever is absent is any."""
+    """A match by gRPC service and method. A missing one matches any."""
 
     type: Literal["Exact", "RegularExpression"] = "Exact"
     service: str | None = None
@@ -180,14 +180,14 @@ class GRPCMethodMatch(Input, frozen=True, kw_only=True):
 
 
 class GRPCRouteMatch(Input, frozen=True, kw_only=True):
-    """Calls: everything that is given must fit."""
+    """A match of gRPC calls: all given fields must match."""
 
     method: GRPCMethodMatch | None = None
     headers: tuple[NameMatch, ...] = ()
 
 
 class GRPCRouteRule(Input, frozen=True, kw_only=True):
-    """Calls that fit one of `matches` (no matches: all), and what becomes of them."""
+    """A rule for gRPC calls that satisfy one of `matches` (empty: all calls): its filters and backends."""
 
     name: str = ""
     matches: tuple[GRPCRouteMatch, ...] = ()
@@ -197,7 +197,7 @@ class GRPCRouteRule(Input, frozen=True, kw_only=True):
 
 
 class GRPCRouteSpec(Input, frozen=True, kw_only=True):
-    """Where the route is attached, for which hosts, and its rules."""
+    """`spec` of a GRPCRoute: its parents, hosts and rules."""
 
     parent_refs: tuple[ParentReference, ...] = ()
     hostnames: tuple[str, ...] = ()
@@ -205,33 +205,33 @@ class GRPCRouteSpec(Input, frozen=True, kw_only=True):
 
 
 class GRPCRoute(Resource, frozen=True, kw_only=True):
-    """Sends gRPC calls to backends."""
+    """A GRPCRoute: it sends gRPC calls to backends."""
 
     spec: GRPCRouteSpec = GRPCRouteSpec()
 
 
 class ConnectionBackend(BackendReference, frozen=True, kw_only=True):
-    """A backend of connections and its relative weight."""
+    """A backend of TCP connections and its relative weight."""
 
     weight: int = 1
 
 
 class TCPRouteRule(Input, frozen=True, kw_only=True):
-    """Where connections go."""
+    """The backends of TCP connections."""
 
     name: str = ""
     backend_refs: tuple[ConnectionBackend, ...] = ()
 
 
 class TCPRouteSpec(Input, frozen=True, kw_only=True):
-    """Where the route is attached, and its rule."""
+    """`spec` of a TCPRoute: its parents and its rule."""
 
     parent_refs: tuple[ParentReference, ...] = ()
     rules: tuple[TCPRouteRule, ...] = ()
 
 
 class TCPRoute(Resource, frozen=True, kw_only=True):
-    """Sends TCP connections to backends (`gateway.networking.k8s.io`; SMI's kind of the name is another)."""
+    """The Gateway API's TCPRoute: it sends TCP connections to backends. SMI's TCPRoute is another kind."""
 
     spec: TCPRouteSpec = TCPRouteSpec()
 

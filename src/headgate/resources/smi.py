@@ -1,4 +1,4 @@
-"""The kinds of the mesh, in their hub form: the Service Mesh Interface's (requirements 2.1), and headgate's own (004, D17)."""
+"""Types of the mesh's kinds in hub version: those of SMI (requirements 2.1), and headgate's TLSConfig (004, D17)."""
 
 from typing import Annotated
 
@@ -15,21 +15,21 @@ STICKY = "headgate.dev/sticky"
 
 
 class Backend(Input, frozen=True, kw_only=True):
-    """A Service (or `name.namespace`, D12) and its relative weight, a whole number (R6, R7)."""
+    """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, a whole number (R6, R7)."""
 
     service: str
     weight: Weight
 
 
 class MatchReference(Input, frozen=True, kw_only=True):
-    """Names the HTTPRouteGroup whose requests the split is for (R11)."""
+    """A reference to an HTTPRouteGroup: only its requests are split (R11)."""
 
     kind: str
     name: str
 
 
 class TrafficSplitSpec(Input, frozen=True, kw_only=True):
-    """`service` is the root that clients call; `backends` share its traffic."""
+    """`spec` of a split: clients call the root `service`, and `backends` share its traffic."""
 
     service: str
     backends: tuple[Backend, ...]
@@ -37,7 +37,7 @@ class TrafficSplitSpec(Input, frozen=True, kw_only=True):
 
 
 class TrafficSplit(Resource, frozen=True, kw_only=True):
-    """Shares a root Service's traffic between other Services by weight (001)."""
+    """A TrafficSplit: it shares a root Service's traffic between other Services by weight (001)."""
 
     spec: TrafficSplitSpec
 
@@ -46,10 +46,10 @@ METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "T
 
 
 class HttpMatch(Input, frozen=True, kw_only=True):
-    """Requests of a group: every part that is given must fit (R13 to R15, D5).
+    """One match of a group. A request matches if all given fields do (R13 to R15, D5).
 
-    `path_regex` is anchored at the start of the path only, a header's regex must fit its whole value. No methods, or
-    `*`, are all methods.
+    `path_regex` is anchored at the start of the path only. A header's regular expression must match the whole value.
+    Missing methods, or `*`, mean all methods.
     """
 
     name: str
@@ -59,38 +59,38 @@ class HttpMatch(Input, frozen=True, kw_only=True):
 
 
 class HTTPRouteGroupSpec(Input, frozen=True, kw_only=True):
-    """A request belongs to the group when it fits one of `matches`."""
+    """`spec` of a group: a request belongs to it if it satisfies one of `matches`."""
 
     matches: tuple[HttpMatch, ...]
 
 
 class HTTPRouteGroup(Resource, frozen=True, kw_only=True):
-    """Names requests, for splits and access rules (requirements 2.2)."""
+    """An HTTPRouteGroup: a named set of requests, for splits and access rules (requirements 2.2)."""
 
     spec: HTTPRouteGroupSpec
 
 
 class PortMatch(Input, frozen=True, kw_only=True):
-    """Connections of a route by their destination port; no ports are all."""
+    """Connections of a route, selected by destination port. An empty list means all ports."""
 
     name: str = ""
     ports: tuple[int, ...] = ()
 
 
 class PortRouteSpec(Input, frozen=True, kw_only=True):
-    """Without `matches` every connection is meant."""
+    """`spec` of a TCPRoute or UDPRoute. Without `matches` it selects every connection."""
 
     matches: PortMatch = PortMatch()
 
 
 class TCPRoute(Resource, frozen=True, kw_only=True):
-    """Names TCP connections for access rules (R68); not the Gateway API's kind of that name."""
+    """SMI's TCPRoute: a named set of TCP connections for access rules (R68). The Gateway API's TCPRoute is another kind."""
 
     spec: PortRouteSpec = PortRouteSpec()
 
 
 class UDPRoute(Resource, frozen=True, kw_only=True):
-    """Names UDP traffic for access rules; no proxy looks at it, so it is only reported."""
+    """SMI's UDPRoute. It is stored and reported, but not enforced: proxies do not handle UDP."""
 
     spec: PortRouteSpec = PortRouteSpec()
 
@@ -99,7 +99,7 @@ RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
 
 
 class Subject(Input, frozen=True, kw_only=True):
-    """Somebody who calls or is called: a ServiceAccount. No namespace is the TrafficTarget's own."""
+    """A ServiceAccount that may call. An empty namespace means the TrafficTarget's own."""
 
     kind: str
     name: str
@@ -107,13 +107,13 @@ class Subject(Input, frozen=True, kw_only=True):
 
 
 class Destination(Subject, frozen=True, kw_only=True):
-    """Who is called. `port` (v1alpha1, v1alpha2) limits the target to one port of the pods; 0 is all."""
+    """The ServiceAccount whose pods are called. `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all."""
 
     port: int = 0
 
 
 class Rule(Input, frozen=True, kw_only=True):
-    """What is allowed: an HTTPRouteGroup, TCPRoute or UDPRoute. Without `matches` it is all of the group."""
+    """Allowed traffic: an HTTPRouteGroup, TCPRoute or UDPRoute. Without `matches` the whole group is allowed."""
 
     kind: str
     name: str
@@ -121,7 +121,7 @@ class Rule(Input, frozen=True, kw_only=True):
 
 
 class TrafficTargetSpec(Input, frozen=True, kw_only=True):
-    """`sources` may do what one of `rules` names, with pods of `destination`."""
+    """`spec` of a TrafficTarget: `sources` may send traffic that one of `rules` allows to pods of `destination`."""
 
     destination: Destination
     sources: tuple[Subject, ...] = ()
@@ -129,19 +129,19 @@ class TrafficTargetSpec(Input, frozen=True, kw_only=True):
 
 
 class TrafficTarget(Resource, frozen=True, kw_only=True):
-    """Allows some ServiceAccounts to call another one's pods (003, requirements 2.3)."""
+    """A TrafficTarget: it allows some ServiceAccounts to call the pods of another one (003, requirements 2.3)."""
 
     spec: TrafficTargetSpec
 
 
 class TLSConfigSpec(Input, frozen=True, kw_only=True):
-    """The pods of the namespace (no labels: all of them, R73), and names that certificates carry besides the identity (R75)."""
+    """`spec` of a TLSConfig: its pods (R73; no labels: all of the namespace), and further DNS names of certificates (R75)."""
 
     selector: LabelSelector
     subject_names: tuple[str, ...] = ()
 
 
 class TLSConfig(Resource, frozen=True, kw_only=True):
-    """Lets the pods of its namespace that it selects talk through mutual TLS only (R72 to R78)."""
+    """A TLSConfig: the pods that it selects in its namespace accept mutual TLS only (R72 to R78)."""
 
     spec: TLSConfigSpec

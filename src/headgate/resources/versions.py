@@ -1,12 +1,13 @@
-"""Between the versions of a kind and its hub: `to_hub` reads any version, `from_hub` writes any (R9, R10, D2, D24).
+"""Conversion between the versions of a kind: `to_hub` reads any version, `from_hub` writes any (R9, R10, D2, D24).
 
-Nothing is lost on the way. What a version can't hold is kept in an annotation, as a conversion webhook would:
+The hub is the version that the store holds. Conversion loses nothing: annotations keep what a version has no field for,
+as with a conversion webhook:
 
-- `conversion.headgate.dev/weights`, on the hub: the quantities as their author wrote them (`500m`), as a JSON object from
-  backend to quantity. It stands there only while it means exactly the weights of the hub; else it is dropped.
-- `conversion.headgate.dev/matches`, on versions of TrafficSplit and TCPRoute without `spec.matches`: this field, as JSON.
+- `conversion.headgate.dev/weights`, on the hub: the weights as the user wrote them (`500m`), as a JSON object from
+  backend to quantity. It is dropped when the weights of the hub change.
+- `conversion.headgate.dev/matches`, on versions of TrafficSplit and TCPRoute without `spec.matches`: this field as JSON.
 
-The port of a TrafficTarget's destination, which the released v1alpha3 has lost, stays where it was: the hub keeps it.
+The port of a TrafficTarget's destination is not in the released v1alpha3, but the hub keeps it in the same field.
 """
 
 import difflib
@@ -26,12 +27,16 @@ WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
 QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
-PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute, which had no fields then
+PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute: `spec` has no fields
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
-FLAT_TARGET = "v1alpha1"  # of TrafficTarget, which had no spec then
-FLAT_TARGET_FIELDS = {"destination": "destination", "sources": "sources", "specs": "rules"}  # and what they are in spec
-TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup, which had no spec then
-LARGEST_WEIGHT = 2**63 - 1  # JSON readers of the hub hold weights in 64 bits
+FLAT_TARGET = "v1alpha1"  # of TrafficTarget: it has no `spec`
+FLAT_TARGET_FIELDS = {
+    "destination": "destination",
+    "sources": "sources",
+    "specs": "rules",
+}  # top-level field: in `spec`
+TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup: it has no `spec`
+LARGEST_WEIGHT = 2**63 - 1  # clients read weights as 64-bit integers
 BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"
 _DRAFTS = {"access.smi-spec.io/v1alpha4 TrafficTarget": _DRAFT, "IdentityBinding": _DRAFT}
@@ -40,7 +45,7 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 def kind_written(obj: Object) -> Kind:
-    """Return the kind of an object in any version. Raises DecodeError that names what is known."""
+    """Return the kind of an object in any version. Raises DecodeError with the known kinds or versions."""
     if not isinstance(obj, Mapping):
         raise DecodeError(Cause("", f"must be an object with apiVersion, kind and metadata, not {type_name(obj)}"))
     for field in ("apiVersion", "kind"):
@@ -53,7 +58,7 @@ def kind_written(obj: Object) -> Kind:
 
 
 def _hubs(name: object) -> str:
-    """Say which versions objects of a kind are written in best."""
+    """Return a hint with the preferred `apiVersion` of a kind; empty if the kind is unknown."""
     hubs = [kind.hub for kind in KINDS if kind.kind == name]
     return f"; for {name} write {' or '.join(hubs)}" if hubs else ""
 
@@ -71,7 +76,7 @@ def _unknown(version: str, name: str) -> Cause:
 
 
 def with_metadata_name(obj: Object) -> Object:
-    """Return an object with its name in `metadata`, where the early SMI has a bare `name` (R72)."""
+    """Return an object with its name in `metadata`. The early SMI allows a top-level `name` instead (R72)."""
     metadata = obj.get("metadata") or {}
     if obj.get("apiVersion") != BARE or "name" not in obj or not isinstance(metadata, Mapping) or metadata.get("name"):
         return obj
@@ -80,7 +85,7 @@ def with_metadata_name(obj: Object) -> Object:
 
 
 def to_hub(obj: Object) -> Object:
-    """Return an object, written in any known version, in the version of the store. Raises DecodeError."""
+    """Convert an object of any known version to the hub version. Raises DecodeError."""
     kind = kind_written(obj)
     _, version = split_api_version(obj["apiVersion"])
     convert = _TO_HUB.get((kind.group, kind.kind))
@@ -89,7 +94,7 @@ def to_hub(obj: Object) -> Object:
 
 
 def from_hub(obj: Object, group: str, version: str) -> Object:
-    """Return an object of the store in another version. Raises DecodeError when its kind has no such version."""
+    """Convert an object in hub version to another version. Raises DecodeError if its kind has no such version."""
     kind = find(split_api_version(obj["apiVersion"])[0], obj["kind"])
     if kind is None or (group, version) not in kind.served_versions:
         raise DecodeError(_unknown(api_version(group, version), obj["kind"]))
@@ -120,7 +125,7 @@ def _annotations(obj: Object) -> dict[str, Any]:
 
 
 def _annotated(obj: Object, **changes: str | None) -> Object:
-    """Return the object with `weights` and `matches` annotations set, or taken away where None."""
+    """Return the object with the annotations for `weights` and `matches` set, or removed if None."""
     names = {"weights": WEIGHTS, "matches": MATCHES}
     before = _annotations(obj)
     after = {**before, **{names[name]: text for name, text in changes.items()}}
@@ -146,7 +151,7 @@ def _split_to_hub(obj: Object, version: str) -> Object:
 
 
 def _with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, Any]:
-    """Return the spec with the matches that its version does not have: a split's are a list, a route's an object."""
+    """Return the spec with the matches from the annotation: a list for a TrafficSplit, an object for a route."""
     wanted, word = (list, "a list") if obj["kind"] == "TrafficSplit" else (dict, "an object")
     if "matches" in spec:
         raise DecodeError(Cause("spec.matches", f"is not a field of {version}; write the {obj['kind']} in v1alpha4"))
@@ -155,12 +160,12 @@ def _with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, 
         return spec
     matches = _json(kept)
     if not isinstance(matches, wanted):
-        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", f"must stay as it was read: {word} in JSON"))
+        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", f"must not be edited: it is {word} in JSON"))
     return {**spec, "matches": matches}
 
 
 def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str | None]:
-    """Return backends with whole weights, and the text that restores the quantities (None when nothing is lost)."""
+    """Return backends with whole weights, and the annotation that keeps their quantities (None if not needed)."""
     weights = _whole([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
     whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
     if all(type(row["weight"]) is int for row in rows):
@@ -170,7 +175,7 @@ def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str |
 
 
 def quantity(value: object, field: str) -> Fraction:
-    """Return a weight of a version that has quantities. Raises DecodeError."""
+    """Return the exact value of a weight that is written as a quantity. Raises DecodeError with the path `field`."""
     if value is None:
         raise DecodeError(Cause(field, "is missing: write a quantity, for example 1, 500m or 1.5"))
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -185,18 +190,20 @@ def quantity(value: object, field: str) -> Fraction:
 
 
 def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
-    """Return whole weights in the same proportion: as written when they are whole, else the smallest (D24)."""
+    """Return whole weights in the same ratio: as written if all are whole, else the smallest ones (D24)."""
     if all(weight.denominator == 1 for weight in weights):
         whole: Sequence[int] = [int(weight) for weight in weights]
     else:
         whole = whole_weights(weights)
     if max(whole, default=0) > LARGEST_WEIGHT:
-        raise DecodeError(Cause("spec.backends", "have weights too far apart to be held exactly; use fewer digits"))
+        raise DecodeError(
+            Cause("spec.backends", "have weights whose exact ratio needs too large numbers; use fewer digits")
+        )
     return whole
 
 
 def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
-    """Scale exact weights to the smallest whole numbers in the same proportion; all zero stays all zero."""
+    """Scale weights to the smallest whole numbers in the same ratio. If all are zero, they stay zero."""
     common = math.lcm(*(value.denominator for value in values)) if values else 1
     scaled = [int(value * common) for value in values]
     divisor = math.gcd(*scaled) or 1
@@ -204,7 +211,7 @@ def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
 
 
 def _restored(kept: object, backends: object) -> list[Any] | None:
-    """Return the backends with the kept quantities, or None when these are no longer what the weights mean."""
+    """Return the backends with the quantities from the annotation; None if these do not equal the weights any more."""
     texts = _json(kept)
     if not isinstance(texts, dict) or not isinstance(backends, list | tuple) or len(texts) != len(backends):
         return None
@@ -213,13 +220,13 @@ def _restored(kept: object, backends: object) -> list[Any] | None:
     rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
     try:
         weights = _whole([quantity(row["weight"], "") for row in rows])
-    except DecodeError:  # the annotation was edited: it means nothing, the weights do
+    except DecodeError:  # the annotation was edited: only the weights count
         return None
     return rows if list(weights) == [row.get("weight") for row in backends] else None
 
 
 def _json(text: object) -> Any:
-    """Return what JSON text says; None when it is no JSON."""
+    """Return the value of a JSON text; None if it is malformed or no text."""
     try:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -246,7 +253,7 @@ def _slice_to_hub(obj: Object, version: str) -> Object:
 
 
 def _endpoint_to_hub(endpoint: dict[str, Any], field: str) -> dict[str, Any]:
-    """Move the zone out of `topology`, as Kubernetes does; the host only where `nodeName` says the same."""
+    """Move the zone out of `topology`, as Kubernetes does. Remove the hostname if `nodeName` has it too."""
     topology = _mapping(endpoint.pop("topology", None) or {}, field)
     if _ZONE in topology:
         endpoint["zone"] = topology.pop(_ZONE)
@@ -271,7 +278,7 @@ def _endpoint_from_hub(endpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def _group_to_hub(obj: Object, _version: str) -> Object:
-    """Bring the four shapes of an HTTPRouteGroup to one (D4): `matches` under `spec`, headers as a map."""
+    """Convert the four shapes of an HTTPRouteGroup to one (D4): `matches` under `spec`, headers as a map."""
     rest = {name: value for name, value in obj.items() if name not in {"matches", "spec"}}
     where = "matches" if "matches" in obj else "spec.matches"
     spec = {"matches": obj["matches"]} if "matches" in obj else _mapping(obj.get("spec"), "spec")
@@ -311,7 +318,7 @@ def _port_route_from_hub(obj: Object, version: str) -> Object:
 
 
 def _target_to_hub(obj: Object, version: str) -> Object:
-    """Gather under `spec` what v1alpha1 has at top level; its `specs` are called rules since."""
+    """Move the top-level fields of v1alpha1 to `spec`. Its `specs` are `rules` in later versions."""
     if version != FLAT_TARGET:
         return obj
     if "spec" in obj:

@@ -1,4 +1,4 @@
-"""Pods and what makes them, as far as the local runtime reads them."""
+"""Types of Pods, ReplicaSets and Deployments, with the fields that the local runtime reads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from headgate.resources.meta import Input, Metadata, Resource, epoch_seconds
 
 
 class Requirement(Input, frozen=True, kw_only=True):
-    """One `matchExpressions` entry."""
+    """One entry of `matchExpressions`."""
 
     key: str
     operator: str
@@ -17,14 +17,14 @@ class Requirement(Input, frozen=True, kw_only=True):
 
 
 class LabelSelector(Input, frozen=True, kw_only=True):
-    """Labels that an object must have; every part must hold."""
+    """A label selector: labels must satisfy all of its parts."""
 
     match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: tuple[Requirement, ...] = ()
 
 
 class KeyRef(Input, frozen=True, kw_only=True):
-    """One key of a ConfigMap or Secret."""
+    """A reference to one key of a ConfigMap or Secret."""
 
     name: str = ""
     key: str = ""
@@ -32,13 +32,13 @@ class KeyRef(Input, frozen=True, kw_only=True):
 
 
 class FieldRef(Input, frozen=True, kw_only=True):
-    """A field of the pod itself."""
+    """A reference to a field of the pod itself."""
 
     field_path: str
 
 
 class EnvSource(Input, frozen=True, kw_only=True):
-    """Where an environment variable takes its value from; one is set."""
+    """The source of an environment variable's value; exactly one field is set."""
 
     field_ref: FieldRef | None = None
     config_map_key_ref: KeyRef | None = None
@@ -46,7 +46,7 @@ class EnvSource(Input, frozen=True, kw_only=True):
 
 
 class EnvVar(Input, frozen=True, kw_only=True):
-    """One environment variable."""
+    """An environment variable, with a value or the source of its value."""
 
     name: str
     value: str = ""
@@ -54,14 +54,14 @@ class EnvVar(Input, frozen=True, kw_only=True):
 
 
 class ObjectName(Input, frozen=True, kw_only=True):
-    """A ConfigMap or Secret of the pod's namespace, whole."""
+    """A reference to a ConfigMap or Secret of the pod's namespace."""
 
     name: str = ""
     optional: bool = False
 
 
 class EnvFrom(Input, frozen=True, kw_only=True):
-    """Every key of a ConfigMap or Secret as an environment variable."""
+    """A ConfigMap or Secret all of whose keys become environment variables."""
 
     prefix: str = ""
     config_map_ref: ObjectName | None = None
@@ -69,7 +69,7 @@ class EnvFrom(Input, frozen=True, kw_only=True):
 
 
 class ContainerPort(Input, frozen=True, kw_only=True):
-    """A port that the container listens on."""
+    """A port on which the container listens."""
 
     container_port: int
     name: str = ""
@@ -77,7 +77,7 @@ class ContainerPort(Input, frozen=True, kw_only=True):
 
 
 class VolumeMount(Input, frozen=True, kw_only=True):
-    """Where a container sees a volume."""
+    """A volume and its path in the container."""
 
     name: str
     mount_path: str
@@ -92,7 +92,7 @@ class HttpHeader(Input, frozen=True, kw_only=True):
 
 
 class HttpGet(Input, frozen=True, kw_only=True):
-    """A probe by request: 200 to 399 is well."""
+    """A probe by HTTP request: status 200 to 399 is success."""
 
     port: int | str
     path: str = "/"
@@ -102,20 +102,20 @@ class HttpGet(Input, frozen=True, kw_only=True):
 
 
 class TcpSocket(Input, frozen=True, kw_only=True):
-    """A probe by connection."""
+    """A probe by TCP connection."""
 
     port: int | str
     host: str = ""
 
 
 class Exec(Input, frozen=True, kw_only=True):
-    """A probe by command: exit code 0 is well."""
+    """A probe by command: exit code 0 is success."""
 
     command: tuple[str, ...] = ()
 
 
 class Probe(Input, frozen=True, kw_only=True):
-    """How to ask a container whether it is well; times in seconds, thresholds in results on end."""
+    """A probe of a container. Times are in seconds, thresholds are numbers of consecutive results."""
 
     http_get: HttpGet | None = None
     tcp_socket: TcpSocket | None = None
@@ -128,7 +128,7 @@ class Probe(Input, frozen=True, kw_only=True):
 
 
 class Container(Input, frozen=True, kw_only=True):
-    """One program of a pod. On one machine the image is ignored and `command` is what runs."""
+    """A container of a pod. The local runtime runs `command` as a process and ignores the image."""
 
     name: str
     command: tuple[str, ...] | None = None
@@ -144,14 +144,14 @@ class Container(Input, frozen=True, kw_only=True):
 
 
 class KeyPath(Input, frozen=True, kw_only=True):
-    """Which key of a ConfigMap or Secret becomes which file."""
+    """A key of a ConfigMap or Secret, and the file that gets its value."""
 
     key: str
     path: str
 
 
 class ConfigMapVolume(Input, frozen=True, kw_only=True):
-    """A ConfigMap as files."""
+    """A volume with the keys of a ConfigMap as files."""
 
     name: str = ""
     optional: bool = False
@@ -160,7 +160,7 @@ class ConfigMapVolume(Input, frozen=True, kw_only=True):
 
 
 class SecretVolume(Input, frozen=True, kw_only=True):
-    """A Secret as files."""
+    """A volume with the keys of a Secret as files."""
 
     secret_name: str = ""
     optional: bool = False
@@ -169,13 +169,13 @@ class SecretVolume(Input, frozen=True, kw_only=True):
 
 
 class HostPathVolume(Input, frozen=True, kw_only=True):
-    """A directory or file of this machine."""
+    """A volume that is a directory or file of this machine."""
 
     path: str
 
 
 class Volume(Input, frozen=True, kw_only=True):
-    """Files for containers; one source is set."""
+    """A volume; exactly one source is set."""
 
     name: str
     config_map: ConfigMapVolume | None = None
@@ -185,7 +185,7 @@ class Volume(Input, frozen=True, kw_only=True):
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
-    """What a pod runs; times in seconds."""
+    """`spec` of a Pod; times are in seconds."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -197,7 +197,7 @@ class PodSpec(Input, frozen=True, kw_only=True):
 
 
 class Condition(Input, frozen=True, kw_only=True):
-    """One fact about an object and since when it holds."""
+    """A status condition of an object."""
 
     type: str
     status: str = "Unknown"
@@ -208,7 +208,7 @@ class Condition(Input, frozen=True, kw_only=True):
 
 
 class ContainerStatus(Input, frozen=True, kw_only=True):
-    """What became of a container, as far as a controller asks."""
+    """The status of a container."""
 
     name: str
     restart_count: int = 0
@@ -217,7 +217,7 @@ class ContainerStatus(Input, frozen=True, kw_only=True):
 
 
 class PodStatus(Input, frozen=True, kw_only=True):
-    """What a pod does now."""
+    """`status` of a Pod."""
 
     phase: str = "Pending"
     pod_ip: str = field(name="podIP", default="")
@@ -226,14 +226,14 @@ class PodStatus(Input, frozen=True, kw_only=True):
 
 
 class Pod(Resource, frozen=True, kw_only=True):
-    """Processes that live and die together behind one address."""
+    """A Pod with its status, for the local runtime and its controllers."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
     def ready_since(self) -> float | None:
-        """Seconds since the epoch at which the pod became ready; None while it is not."""
+        """The time at which the pod became ready, in seconds since the epoch; None if it is not ready."""
         for condition in self.status.conditions:
             if condition.type == "Ready" and condition.status == "True":
                 return epoch_seconds(condition.last_transition_time)
@@ -241,12 +241,12 @@ class Pod(Resource, frozen=True, kw_only=True):
 
     @property
     def active(self) -> bool:
-        """Whether it still counts: neither finished nor on its way out."""
+        """Whether the pod has neither ended nor a deletionTimestamp, so that controllers count it as a replica."""
         return not self.metadata.deletion_timestamp and self.status.phase not in {"Succeeded", "Failed"}
 
 
 class ReplicaSetSpec(Input, frozen=True, kw_only=True):
-    """How many pods of which form."""
+    """`spec` of a ReplicaSet; times are in seconds."""
 
     selector: LabelSelector = LabelSelector()
     template: dict[str, Any] = field(default_factory=dict)
@@ -255,7 +255,7 @@ class ReplicaSetSpec(Input, frozen=True, kw_only=True):
 
 
 class ReplicaSetStatus(Input, frozen=True, kw_only=True):
-    """How many there are."""
+    """`status` of a ReplicaSet: numbers of pods."""
 
     replicas: int = 0
     ready_replicas: int = 0
@@ -263,28 +263,28 @@ class ReplicaSetStatus(Input, frozen=True, kw_only=True):
 
 
 class ReplicaSet(Resource, frozen=True, kw_only=True):
-    """A number of equal pods."""
+    """A ReplicaSet: it keeps a number of equal pods running."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
 class RollingUpdate(Input, frozen=True, kw_only=True):
-    """How far a rollout may go beyond and below the wanted number: pods or `25%`."""
+    """By how many pods a rollout may exceed and undercut `replicas`: a number, or a percentage such as `25%`."""
 
     max_surge: int | str = "25%"
     max_unavailable: int | str = "25%"
 
 
 class Strategy(Input, frozen=True, kw_only=True):
-    """How old pods give way to new ones."""
+    """How a rollout replaces old pods with new ones."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None
 
 
 class DeploymentSpec(Input, frozen=True, kw_only=True):
-    """What a Deployment keeps running; times in seconds."""
+    """`spec` of a Deployment; times are in seconds."""
 
     selector: LabelSelector = LabelSelector()
     template: dict[str, Any] = field(default_factory=dict)
@@ -297,7 +297,7 @@ class DeploymentSpec(Input, frozen=True, kw_only=True):
 
 
 class DeploymentStatus(Input, frozen=True, kw_only=True):
-    """How far it is."""
+    """`status` of a Deployment: numbers of pods, and conditions."""
 
     conditions: tuple[Condition, ...] = ()
     updated_replicas: int = 0
@@ -306,21 +306,21 @@ class DeploymentStatus(Input, frozen=True, kw_only=True):
 
 
 class Deployment(Resource, frozen=True, kw_only=True):
-    """A ReplicaSet that is replaced step by step when the template changes."""
+    """A Deployment: it runs a ReplicaSet, and replaces it step by step when the template changes."""
 
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
 def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a selector; an empty selector takes all."""
+    """Return whether labels satisfy a selector. An empty selector selects everything."""
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
         holds(requirement, labels) for requirement in selector.match_expressions
     )
 
 
 def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy one condition; `Lt` and `Gt` compare whole numbers."""
+    """Return whether labels satisfy one entry of `matchExpressions`. `Lt` and `Gt` compare whole numbers."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -339,5 +339,5 @@ def holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def owner_uid(metadata: Metadata) -> str:
-    """Return the uid of the controller that owns an object; empty when none does."""
+    """Return the uid of an object's controller; empty if it has none."""
     return next((owner.uid for owner in metadata.owner_references if owner.controller), "")
