@@ -125,9 +125,9 @@ class Lab:
         return any(item["type"] == "Programmed" and item["message"] == message for item in status["conditions"])
 
     @property
-    def judged(self) -> int:
+    def computed(self) -> int:
         """How many statuses were computed."""
-        return sum(self.writer.judged.values())
+        return sum(self.writer.computed.values())
 
     @property
     def splits(self) -> list[Key]:
@@ -157,7 +157,7 @@ async def _row(services: int, proxies: int) -> None:
         await asyncio.sleep(0.1)
     await lab.programmed(lab.splits, f"{proxies} of {proxies} proxies hold it")
     further = await cost(LATER)
-    weights, waits, judged = [], [], lab.judged
+    weights, waits, computed = [], [], lab.computed
     for weight in range(1, WEIGHTS + 1):
         key = await lab.change(0, weight)
         written = time.monotonic()
@@ -166,7 +166,13 @@ async def _row(services: int, proxies: int) -> None:
         waits.append(1000 * (time.monotonic() - written))
         weights.append(await cost(1))
     work.cancel()
-    columns = (first, further, statistics.median(weights), statistics.median(waits), (lab.judged - judged) / WEIGHTS)
+    columns = (
+        first,
+        further,
+        statistics.median(weights),
+        statistics.median(waits),
+        (lab.computed - computed) / WEIGHTS,
+    )
     print(
         f"{f'{services} Services, {proxies} proxies':30} " + " ".join(f"{column:12.1f}" for column in columns),
         flush=True,
@@ -178,7 +184,7 @@ async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
 
     Then how long it takes until that is in the status, and how many statuses are computed for it.
     """
-    names = ("connecting", "one more", "one weight", "programmed", "judged")
+    names = ("connecting", "one more", "one weight", "programmed", "computed")
     print(f"{'milliseconds':30} " + " ".join(f"{name:>12}" for name in names))
     for services, proxies in sizes:
         await _row(services, proxies)

@@ -1,4 +1,4 @@
-"""Events about findings: which are written, and which wait for pods that are starting."""
+"""Which Events about findings are written, and which are delayed while pods start."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.kinds import SPLIT
 from headgate.objects.events import EventRecorder
-from headgate.plane.status.finding_events import LONGEST_START_S, SOON_S, FindingEvents
+from headgate.plane.status.finding_events import MAX_START_S, SOON_S, FindingEvents
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
@@ -17,15 +17,15 @@ EMPTY = Finding(about=ABOUT, reason=Reason.NO_READY_ENDPOINTS, field="spec.backe
 
 
 class Setting:
-    """FindingEvents over a store, at a time that a test sets."""
+    """FindingEvents over a store, with a clock that tests set."""
 
     def __init__(self) -> None:
         self.time = 0.0
         self.store = MemoryStore()
-        self.announcements = FindingEvents(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
+        self.finding_events = FindingEvents(self.store, EventRecorder(self.store, "headgate"), clock=lambda: self.time)
 
-    async def held(self, *backends: str) -> bool:
-        return EMPTY in await self.announcements.held(ABOUT, split(*backends), [EMPTY])
+    async def delayed(self, *backends: str) -> bool:
+        return EMPTY in await self.finding_events.delayed(ABOUT, split(*backends), [EMPTY])
 
     async def events(self) -> list[tuple[str, str]]:
         return [(item["type"], item["reason"]) for item in (await self.store.list("", "Event")).items]
@@ -54,34 +54,34 @@ async def setting() -> Setting:
     return found
 
 
-async def test_a_service_whose_pods_are_starting_is_not_warned_about(setting: Setting) -> None:
+async def test_an_event_about_a_service_is_delayed_while_its_pods_start(setting: Setting) -> None:
     await setting.store.create(pod(phase="Pending"))
-    for setting.time in (0, SOON_S + 1, LONGEST_START_S - 1):
-        assert await setting.held("v1", "v2")
-    setting.time = LONGEST_START_S + 1
-    assert not await setting.held("v1", "v2")
+    for setting.time in (0, SOON_S + 1, MAX_START_S - 1):
+        assert await setting.delayed("v1", "v2")
+    setting.time = MAX_START_S + 1
+    assert not await setting.delayed("v1", "v2")
 
 
-async def test_a_service_without_pods_is_warned_about_once_a_deployment_had_time(setting: Setting) -> None:
-    assert await setting.held("v1", "v2")
+async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployment_had_time(setting: Setting) -> None:
+    assert await setting.delayed("v1", "v2")
     setting.time = SOON_S + 1
-    assert not await setting.held("v1", "v2")
+    assert not await setting.delayed("v1", "v2")
 
 
-async def test_a_service_that_selects_no_pods_is_warned_about_at_once(setting: Setting) -> None:
-    assert not await setting.held("v1", "missing")
+async def test_an_event_about_a_missing_service_is_not_delayed(setting: Setting) -> None:
+    assert not await setting.delayed("v1", "missing")
 
 
-async def test_a_backend_that_an_edit_has_removed_meanwhile_is_not_looked_up(setting: Setting) -> None:
-    assert not await setting.held("v1")
+async def test_a_finding_about_a_backend_that_an_edit_removed_is_not_delayed(setting: Setting) -> None:
+    assert not await setting.delayed("v1")
 
 
-async def test_a_finding_is_an_event_and_its_end_another(setting: Setting) -> None:
+async def test_a_finding_and_its_recovery_are_one_event_each(setting: Setting) -> None:
     for findings in ([EMPTY], [EMPTY], []):
-        await setting.announcements.announce(ABOUT, split("v1", "v2"), findings, fresh=True)
+        await setting.finding_events.announce(ABOUT, split("v1", "v2"), findings, fresh=True)
     assert await setting.events() == [("Warning", "NoReadyEndpoints"), ("Normal", "NoReadyEndpointsResolved")]
 
 
-async def test_what_an_earlier_headgate_has_said_is_not_repeated(setting: Setting) -> None:
-    await setting.announcements.announce(ABOUT, split("v1", "v2"), [EMPTY], fresh=False)
+async def test_events_of_an_earlier_headgate_are_not_repeated(setting: Setting) -> None:
+    await setting.finding_events.announce(ABOUT, split("v1", "v2"), [EMPTY], fresh=False)
     assert await setting.events() == []

@@ -1,4 +1,4 @@
-"""Routes whose copies proxies drop are named."""
+"""Findings about mirrors whose copies proxies drop."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def mirror(ref, split=None):
         ("mirror/default/shop/80/default/insiders", INSIDERS),
     ],
 )
-def test_the_rules_that_mirror_there_are_named(cluster, split):
+def test_dropped_copies_are_a_finding_about_the_rule_with_the_mirror(cluster, split):
     found = dropped_copies(mesh(None, mirror(SHOP, split), mirror(PortRef("default/shop", 8080))), {cluster: 1234})
     (finding,) = found
     assert (finding.about, finding.reason) == (ROUTE, Reason.COPIES_DROPPED)
@@ -44,7 +44,7 @@ def test_the_rules_that_mirror_there_are_named(cluster, split):
     assert finding.message.startswith("proxies drop copies for default/shop:80, 1000 or more so far: ")
 
 
-def test_the_message_is_the_same_until_the_count_has_another_digit():
+def test_the_message_changes_only_when_the_count_has_more_digits():
     before, after, later = (
         dropped_copies(mesh(mirror(SHOP)), {"mirror/default/shop/80": count}) for count in (200, 999, 1000)
     )
@@ -52,5 +52,5 @@ def test_the_message_is_the_same_until_the_count_has_another_digit():
     assert after != later
 
 
-def test_copies_of_other_requests_to_the_same_service_are_other_copies():
+def test_dropped_copies_of_another_mirror_to_the_same_service_do_not_count():
     assert not dropped_copies(mesh(mirror(SHOP)), {"mirror/default/shop/80/default/insiders": 1})

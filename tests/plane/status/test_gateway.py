@@ -1,4 +1,4 @@
-"""What Gateways, classes and routes say of themselves: conditions for each parent and listener, with times that stay."""
+"""The statuses of Gateways, GatewayClasses and routes: conditions for each parent and listener."""
 
 import asyncio
 from typing import Any
@@ -80,7 +80,7 @@ def said(*parents: ParentStatus, generation: int = 3) -> ObjectReport:
 
 
 def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
-    """Return a proxy that is to hold a Gateway's listener, its routes and a cluster, and does, or refuses the routes."""
+    """Return a proxy that holds a Gateway's listener, routes and cluster, or refuses the routes."""
     found, body = Proxy("gateway"), Encoded(b"x", "1")
     routed = Encoded(b"x", "1", frozenset({"c"}))
     found.config.set({ROUTES: {routes: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
@@ -123,14 +123,14 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
         ([], ("False", "NoProxies")),
     ],
 )
-def test_programmed_says_what_the_proxies_do_with_it(proxies, expected) -> None:
+def test_programmed_counts_the_proxies_acknowledgments(proxies, expected) -> None:
     for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_ports": (80,)}):
         status = route_status(route(), said(parent(**place)), present(*proxies))
         assert status
         assert conditions(status["parents"][0])["Programmed"] == expected
 
 
-def test_a_route_that_decides_for_no_port_is_not_programmed() -> None:
+def test_a_route_without_a_port_is_not_programmed() -> None:
     status = route_status(route(), said(parent(gateway_ports=())), present(proxy()))
     assert status
     assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
@@ -147,7 +147,7 @@ def test_entries_of_other_controllers_stay() -> None:
     assert left == {"parents": [foreign]}
 
 
-def test_a_condition_keeps_its_time_while_it_is_the_same() -> None:
+def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() -> None:
     first = route_status(route(), said(parent()), present(proxy(holds=False), time="2026-01-01T00:00:00Z"))
     second = route_status(route(status=first), said(parent()), present(proxy(), time="2026-02-02T00:00:00Z"))
     assert second
@@ -155,7 +155,7 @@ def test_a_condition_keeps_its_time_while_it_is_the_same() -> None:
     assert times == {"Accepted": "2026-01-01T00:00:00Z", "Programmed": "2026-02-02T00:00:00Z"}
 
 
-def test_a_route_that_changed_since_it_was_compiled_is_left_alone() -> None:
+def test_the_status_of_a_route_stays_until_its_new_generation_is_compiled() -> None:
     assert route_status(route(), said(parent(), generation=2), present(proxy())) is None
     assert route_status(route(), said(), present(proxy())) is None
 
@@ -170,7 +170,7 @@ def outcome(*conditions: StatusCondition) -> GatewayOutcome:
     return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, conditions=conditions)
 
 
-def test_a_gateway_tells_of_each_listener() -> None:
+def test_the_status_of_a_gateway_has_each_listener() -> None:
     status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
     assert status
     assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
@@ -189,7 +189,7 @@ def test_a_gateway_without_an_address_is_not_programmed() -> None:
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
 
 
-def test_gateways_and_classes_of_others_are_left_alone() -> None:
+def test_gateways_and_classes_of_other_controllers_are_left_alone() -> None:
     assert gateway_status(gateway(), ObjectReport(generation=1), present(proxy())) is None
     theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}
     assert class_status(theirs, ObjectReport(generation=1), present()) is None
@@ -202,7 +202,7 @@ async def written(store: MemoryStore, key: Key) -> dict[str, Any]:
     return dict(await until(store, status, 5))
 
 
-async def test_the_writer_tells_all_kinds() -> None:
+async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     store, fleet = MemoryStore(), Fleet()
     ours = {"apiVersion": f"{GATEWAY}/v1", "kind": "GatewayClass", "spec": {"controllerName": CONTROLLER}}
     made = [await store.create(obj) for obj in (route(), gateway(), {**ours, "metadata": {"name": "headgate"}})]
@@ -225,7 +225,7 @@ async def test_the_writer_tells_all_kinds() -> None:
     work.cancel()
 
 
-async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
+async def test_a_refused_resource_is_a_finding_about_its_gateway_or_route() -> None:
     fleet = Fleet()
     held = fleet.expect("gateway")
     rule = "gateway/default/edge/80/HTTPRoute/default/web/0"
@@ -237,7 +237,7 @@ async def test_a_refusal_is_blamed_on_the_gateway_or_the_route() -> None:
     assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}
 
 
-async def test_a_refused_certificate_is_blamed_on_the_gateway_that_shows_it() -> None:
+async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
     fleet = Fleet()
     held = fleet.expect("gateway")
     held.config.set({SECRET: {"secret/certs/wild": Encoded(b"x", "1")}})

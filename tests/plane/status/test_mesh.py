@@ -1,4 +1,4 @@
-"""What TLSConfigs and TrafficTargets say of themselves: how far their pods are (R74, R77)."""
+"""The statuses of TLSConfigs and TrafficTargets, which count their pods' sidecars (R74, R77)."""
 
 import time
 from pathlib import Path
@@ -28,7 +28,7 @@ INBOUND = "inbound/8080"
 
 
 def fleet(**held: str) -> Fleet:
-    """Sidecars of default/a and default/b that are to hold version 2 of their listener, and hold what is given."""
+    """Return sidecars of default/a and default/b that hold the given version of their listener; version 2 is wanted."""
     found = Fleet()
     for name, version in held.items():
         proxy = found.expect(f"sidecar/default/{name}")
@@ -38,14 +38,14 @@ def fleet(**held: str) -> Fleet:
     return found
 
 
-def programmed(said: ObjectReport, proxies: Fleet, *awaited: str) -> tuple[str, str, str]:
-    status = mesh_status(OBJ, said, StatusInputs(Receipts(proxies.connected()), "now", awaited))
+def programmed(report: ObjectReport, proxies: Fleet, *blocking: str) -> tuple[str, str, str]:
+    status = mesh_status(OBJ, report, StatusInputs(Receipts(proxies.connected()), "now", blocking))
     assert status is not None
     (found,) = [item for item in status["conditions"] if item["type"] == "Programmed"]
     return found["status"], found["reason"], found["message"]
 
 
-def said(*findings: Finding, **fields: Any) -> ObjectReport:
+def report(*findings: Finding, **fields: Any) -> ObjectReport:
     return ObjectReport(generation=2, findings=findings, **{"selected": PODS, **fields})
 
 
@@ -53,58 +53,60 @@ def finding(reason: Reason, message: str) -> Finding:
     return Finding(about=KEY, reason=reason, field="spec.selector", message=message)
 
 
-def test_it_is_programmed_when_each_of_its_pods_holds_what_it_is_to_take() -> None:
-    assert programmed(said(), fleet(a="2", b="2")) == ("True", "Programmed", "strict on 2 of 2 pods")
-    assert programmed(said(), fleet(a="2", b="1"))[1:] == (
+def test_an_object_is_programmed_when_all_its_sidecars_hold_their_inbound_configuration() -> None:
+    assert programmed(report(), fleet(a="2", b="2")) == ("True", "Programmed", "strict on 2 of 2 pods")
+    assert programmed(report(), fleet(a="2", b="1"))[1:] == (
         "Pending",
         "strict on 1 of 2 pods; waiting for sidecar/default/b",
     )
-    assert programmed(said(), fleet(a="2"))[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
+    assert programmed(report(), fleet(a="2"))[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
 
 
-def test_a_refusal_is_told_in_the_proxys_words() -> None:
+def test_a_refusal_is_in_the_condition_with_envoys_message() -> None:
     proxies = fleet(a="2", b="1")
     Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
-    assert programmed(said(), proxies)[1:] == (
+    assert programmed(report(), proxies)[1:] == (
         "EnvoyRejected",
         "strict on 1 of 2 pods; sidecar/default/b refused it: address in use",
     )
 
 
-def test_it_is_not_while_pods_are_on_their_way_and_says_whom_that_waits_for() -> None:
-    """A step to the next tls_mode waits for every proxy, not only for those of the pods."""
-    status, reason, message = programmed(said(underway=("default/b",)), fleet(a="2", b="2"), "sidecar/default/caller")
+def test_an_object_is_pending_during_a_migration_and_names_the_blocking_proxies() -> None:
+    """A step to the next TLS mode waits for every proxy, not only for those of the pods."""
+    status, reason, message = programmed(
+        report(migrating=("default/b",)), fleet(a="2", b="2"), "sidecar/default/caller"
+    )
     assert (status, reason) == ("False", "Pending")
     assert message.startswith("strict on 1 of 2 pods; not in the wanted TLS mode yet: pod default/b")
     assert message.endswith("waiting for sidecar/default/caller")
 
 
-def test_a_pod_that_has_not_been_told_what_to_hold_lags() -> None:
+def test_a_sidecar_without_configuration_counts_as_lagging() -> None:
     proxies = fleet(a="2", b="2")
     proxies.proxies["sidecar/default/b"].config.set(None)  # it has no certificate yet
-    assert programmed(said(), proxies)[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
+    assert programmed(report(), proxies)[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
 
 
-def test_a_traffic_target_counts_the_proxies_that_ask_who_calls() -> None:
-    """R70: enforced at the pods that are called."""
+def test_a_traffic_target_counts_the_proxies_of_the_called_pods() -> None:
+    """R70. The called pods' proxies enforce it."""
     target = {**OBJ, "kind": "TrafficTarget"}
-    status = mesh_status(target, said(), StatusInputs(Receipts(fleet(a="2", b="1").connected()), "now"))
+    status = mesh_status(target, report(), StatusInputs(Receipts(fleet(a="2", b="1").connected()), "now"))
     assert status is not None
     assert status["proxies"] == {"programmed": 1, "total": 2}
     assert status["conditions"][-1]["message"] == "1 of 2 proxies hold it; waiting for sidecar/default/b"
 
 
-def test_it_is_not_while_a_certificate_lacks_names() -> None:
+def test_an_object_is_pending_while_a_certificate_misses_names() -> None:
     """R75."""
-    found = programmed(said(unnamed=("default/a",)), fleet(a="2", b="2"))
+    found = programmed(report(incomplete_certificates=("default/a",)), fleet(a="2", b="2"))
     assert found[1:] == (
         "Pending",
-        "strict on 1 of 2 pods; waiting for a certificate with all names: pod default/a",
+        "strict on 1 of 2 pods; waiting for certificates with all DNS names: pod default/a",
     )
 
 
-async def test_the_names_of_a_certificate_are_read_off_it(tmp_path: Path) -> None:
-    """R75: by what a real authority signs."""
+async def test_names_in_returns_the_dns_names_of_a_certificate(tmp_path: Path) -> None:
+    """R75. The certificates come from the embedded authority."""
     issuer = EmbeddedIssuer(FileKeyStore(tmp_path), "cluster.local", clock=time.time)
     identity = "spiffe://cluster.local/ns/default/sa/web"
     for subjects in ((), ("foo", "bar")):
@@ -112,26 +114,26 @@ async def test_the_names_of_a_certificate_are_read_off_it(tmp_path: Path) -> Non
         assert names_in(credential.chain) == set(subjects)
 
 
-def test_it_is_not_where_a_pod_has_no_sidecar() -> None:
+def test_an_object_is_not_programmed_if_a_pod_has_no_sidecar() -> None:
     message = "nothing enforces it at pod default/c"
     selected = SelectedPods(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
-    found = said(finding(Reason.NOT_ENFORCED, message), selected=selected)
+    found = report(finding(Reason.NOT_ENFORCED, message), selected=selected)
     assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)
     status = mesh_status(OBJ, found, StatusInputs(Receipts(fleet(a="2").connected()), "now"))
     assert status is not None
     assert status["pods"] == {"total": 2, "sidecars": 1}
 
 
-def test_one_that_is_not_valid_programs_nothing_whatever_its_generation() -> None:
+def test_an_invalid_object_is_not_programmed_whatever_its_generation() -> None:
     found = ObjectReport(generation=0, findings=(finding(Reason.INVALID, "spec.selector: must be a map"),))
     assert programmed(found, fleet())[:2] == ("False", "Invalid")
 
 
-def test_an_older_generation_is_no_answer() -> None:
+def test_there_is_no_status_while_only_an_older_generation_is_compiled() -> None:
     assert mesh_status(OBJ, ObjectReport(generation=1, selected=PODS), StatusInputs(Receipts([]), "now")) is None
 
 
-def test_who_is_underway_is_read_off_the_stages() -> None:
+def test_workloads_between_two_tls_modes_are_migrating() -> None:
     identity = "spiffe://cluster.local/ns/default/sa/web"
     workloads = [
         Workload(name=name, address="127.0.0.9", identity=identity, tls_mode=tls_mode, target_tls_mode=TlsMode.STRICT)
@@ -139,4 +141,4 @@ def test_who_is_underway_is_read_off_the_stages() -> None:
     ]
     mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))
-    assert reports_by_object(compiled)[KEY].underway == ("default/b",)
+    assert reports_by_object(compiled)[KEY].migrating == ("default/b",)

@@ -1,14 +1,14 @@
-"""How much of the time the status may take, by a clock that only the test advances."""
+"""How the status writer limits its share of the time, with a clock that tests advance."""
 
 import pytest
 
 from headgate.plane.status.writer import (
-    COMING_SECONDS,
-    LONGEST_COMING_SECONDS,
-    LONGEST_SECONDS,
-    LOOK_REST,
-    PATIENCE_SECONDS,
-    REST,
+    ANSWER_QUIET_SECONDS,
+    MAX_MEMBERSHIP_SECONDS,
+    MAX_WAIT_SECONDS,
+    MEMBERSHIP_QUIET_SECONDS,
+    OBSERVATION_PAUSE_FACTOR,
+    PAUSE_FACTOR,
     SETTLE_SECONDS,
     SLICE_SECONDS,
     Pace,
@@ -23,19 +23,19 @@ class Clock:
         return self.now
 
 
-def test_it_rests_longer_than_it_worked_and_a_change_after_that_only_settles() -> None:
+def test_the_writer_pauses_longer_than_it_worked_and_later_changes_only_settle() -> None:
     clock = Clock()
     pace = Pace(clock)
     assert pace.pause() == SETTLE_SECONDS
     pace.begin()
     clock.now += 2.0
     pace.end()
-    assert pace.pause() == REST * 2.0
-    clock.now += REST * 2.0
+    assert pace.pause() == PAUSE_FACTOR * 2.0
+    clock.now += PAUSE_FACTOR * 2.0
     assert pace.pause() == SETTLE_SECONDS
 
 
-def test_a_slice_ends() -> None:
+def test_a_slice_is_over_after_its_time() -> None:
     clock = Clock()
     pace = Pace(clock)
     pace.begin()
@@ -44,69 +44,69 @@ def test_a_slice_ends() -> None:
     assert pace.is_slice_over
 
 
-def test_a_round_waits_by_what_all_slices_of_the_last_one_took() -> None:
-    """Proxies that connect one after the other cost a share of the time, however many objects there are."""
+def test_a_full_pass_waits_in_proportion_to_the_work_of_the_last_one() -> None:
+    """Proxies that connect one by one cost a limited share of the time, however many objects there are."""
     clock = Clock()
     pace = Pace(clock)
-    assert pace.until_round() <= 0
-    pace.begin_round()
+    assert pace.until_pass() <= 0
+    pace.begin_pass()
     for _ in range(2):
         clock.now += 1.0
-        pace.spend_on_round(0.5)
-    assert pace.until_round() == LOOK_REST * 1.0
-    clock.now += LOOK_REST * 1.0
-    assert pace.until_round() <= 0
-    pace.begin_round()
-    pace.spend_on_round(0.25)
-    assert pace.until_round() == LOOK_REST * 0.25
+        pace.spend_on_pass(0.5)
+    assert pace.until_pass() == OBSERVATION_PAUSE_FACTOR * 1.0
+    clock.now += OBSERVATION_PAUSE_FACTOR * 1.0
+    assert pace.until_pass() <= 0
+    pace.begin_pass()
+    pace.spend_on_pass(0.25)
+    assert pace.until_pass() == OBSERVATION_PAUSE_FACTOR * 0.25
 
 
-def test_a_look_waits_while_news_come_and_not_for_a_proxy_that_does_not_answer() -> None:
+def test_an_observation_waits_while_proxies_answer_but_not_for_a_silent_proxy() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.notice(news=0)
-    clock.now += PATIENCE_SECONDS / 2
-    pace.notice(news=0)
-    assert pace.patience() == PATIENCE_SECONDS / 2
-    pace.notice(news=1)
-    assert pace.patience() == PATIENCE_SECONDS
-    clock.now += 2 * PATIENCE_SECONDS
-    assert pace.patience() < 0
-    pace.begin_look()
-    pace.notice(news=1)
-    assert pace.patience() == PATIENCE_SECONDS
+    pace.note_change(changes=0)
+    clock.now += ANSWER_QUIET_SECONDS / 2
+    pace.note_change(changes=0)
+    assert pace.answer_wait() == ANSWER_QUIET_SECONDS / 2
+    pace.note_change(changes=1)
+    assert pace.answer_wait() == ANSWER_QUIET_SECONDS
+    clock.now += 2 * ANSWER_QUIET_SECONDS
+    assert pace.answer_wait() < 0
+    pace.begin_observation()
+    pace.note_change(changes=1)
+    assert pace.answer_wait() == ANSWER_QUIET_SECONDS
 
 
-def test_a_look_does_not_wait_for_ever_while_news_come() -> None:
+def test_an_observation_waits_for_a_limited_time_while_proxies_answer() -> None:
     clock = Clock()
     pace = Pace(clock)
-    for news in range(10):
-        pace.notice(news)
-        clock.now += PATIENCE_SECONDS / 2
-    assert clock.now - 100.0 > LONGEST_SECONDS
-    assert pace.patience() < 0
+    for changes in range(10):
+        pace.note_change(changes)
+        clock.now += ANSWER_QUIET_SECONDS / 2
+    assert clock.now - 100.0 > MAX_WAIT_SECONDS
+    assert pace.answer_wait() < 0
 
 
-def test_looks_take_a_share_of_the_time_however_many_proxies_there_are() -> None:
+def test_observations_take_a_limited_share_of_the_time() -> None:
     clock = Clock()
     pace = Pace(clock)
-    for took, rest in ((0.01, LOOK_REST * 0.01), (1.0, LONGEST_SECONDS)):
-        assert pace.until_look() <= 0
-        pace.begin_look()
-        pace.spend_on_look(took / 2)
-        pace.spend_on_look(took / 2)
-        assert pace.until_look() == pytest.approx(rest)
-        clock.now += rest + 0.001
+    for took, pause in ((0.01, OBSERVATION_PAUSE_FACTOR * 0.01), (1.0, MAX_WAIT_SECONDS)):
+        assert pace.until_observation() <= 0
+        pace.begin_observation()
+        pace.spend_on_observation(took / 2)
+        pace.spend_on_observation(took / 2)
+        assert pace.until_observation() == pytest.approx(pause)
+        clock.now += pause + 0.001
 
 
-def test_a_round_waits_until_no_proxy_comes_or_goes_but_not_for_ever() -> None:
+def test_a_full_pass_waits_for_a_limited_time_until_no_proxy_comes_or_goes() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.coming.note()
-    assert pace.until_round() == COMING_SECONDS
-    while pace.until_round() > 0:
-        clock.now += COMING_SECONDS / 2
-        pace.coming.note()
-    assert clock.now - 100.0 == LONGEST_COMING_SECONDS
-    pace.begin_round()
-    assert pace.until_round() <= 0
+    pace.membership.note()
+    assert pace.until_pass() == MEMBERSHIP_QUIET_SECONDS
+    while pace.until_pass() > 0:
+        clock.now += MEMBERSHIP_QUIET_SECONDS / 2
+        pace.membership.note()
+    assert clock.now - 100.0 == MAX_MEMBERSHIP_SECONDS
+    pace.begin_pass()
+    assert pace.until_pass() <= 0

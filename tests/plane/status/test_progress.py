@@ -39,7 +39,7 @@ def objects(kind: str = "transparent", *, headless: bool = False) -> Iterable[An
 
 
 def connected(*found: object, **settings: str) -> Fleet:
-    """Return the gateway and the sidecars of some objects; each asks for what a real proxy asks for, and holds it."""
+    """Return the gateway and the sidecars of some objects; each subscribes as a real proxy does, and holds everything."""
     mesh = compiled(*found, **settings).mesh
     fleet, memo = Fleet(), Memo()
     for node in (GATEWAY, *map(sidecar, mesh.workloads)):
@@ -49,84 +49,84 @@ def connected(*found: object, **settings: str) -> Fleet:
     return fleet
 
 
-def told(fleet: Fleet, *places: RouteParent) -> tuple[bool, str]:
-    found = programmed(Receipts(fleet.connected()).progress(places), accepted=True)
+def condition(fleet: Fleet, *ports: RouteParent) -> tuple[bool, str]:
+    found = programmed(Receipts(fleet.connected()).progress(ports), accepted=True)
     return found.status, found.message
 
 
-def lose(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
-    """Give a proxy a new version of a resource, which it does not answer."""
+def withhold_ack(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
+    """Give a proxy a new version of a resource, which it does not acknowledge."""
     outdate(fleet.proxies[node], type_url, name)
 
 
 @pytest.mark.parametrize("kind", ["transparent", "explicit"])
-@pytest.mark.parametrize("place", [WEB, RAW])
-def test_every_proxy_that_may_call_a_service_counts(kind: str, place: PortRef) -> None:
-    """R20: shares are each client's own, so each client's proxy must hold them."""
-    assert told(connected(*objects(kind), SPLIT), place) == (True, "3 of 3 proxies hold it")
+@pytest.mark.parametrize("port", [WEB, RAW])
+def test_every_proxy_that_may_call_a_service_counts(kind: str, port: PortRef) -> None:
+    """R20. Each client's proxy applies the shares itself."""
+    assert condition(connected(*objects(kind), SPLIT), port) == (True, "3 of 3 proxies hold it")
 
 
-def test_who_lags_is_named() -> None:
+def test_the_message_names_lagging_proxies() -> None:
     fleet = connected(*objects())
-    lose(fleet, CLIENT, SCOPES, "outbound/default/web/8080")
-    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
-    lose(fleet, SERVER, CLUSTER, "outbound/default/web/8080")
-    assert told(fleet, WEB) == (False, f"1 of 3 proxies hold it; waiting for {CLIENT}, {SERVER}")
+    withhold_ack(fleet, CLIENT, SCOPES, "outbound/default/web/8080")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    withhold_ack(fleet, SERVER, CLUSTER, "outbound/default/web/8080")
+    assert condition(fleet, WEB) == (False, f"1 of 3 proxies hold it; waiting for {CLIENT}, {SERVER}")
 
 
-def test_a_redirected_connections_shares_are_its_listeners() -> None:
-    """R34: its routes are nobody's there."""
+def test_shares_of_a_tcp_service_are_in_its_listener() -> None:
+    """R34. TCP listeners have no routes."""
     fleet = connected(*objects(), SPLIT)
-    lose(fleet, CLIENT, LISTENER, "outbound/default/raw/9000")
-    assert told(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    withhold_ack(fleet, CLIENT, LISTENER, "outbound/default/raw/9000")
+    assert condition(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
 
 
-def test_where_clients_choose_a_pod_its_listener_has_the_shares() -> None:
-    """R37: a Service without an address."""
-    own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]  # who has the same endpoint
+def test_shares_of_a_headless_service_are_in_the_listeners_of_its_pods() -> None:
+    """R37. A Service without an address."""
+    own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]  # `one` has the same endpoint
     fleet = connected(*own)
-    assert told(fleet, RAW) == (True, "3 of 3 proxies hold it")
-    lose(fleet, CLIENT, LISTENER, "pod/default/raw/9000/10.1.0.1/9000")
-    assert told(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, RAW) == (True, "3 of 3 proxies hold it")
+    withhold_ack(fleet, CLIENT, LISTENER, "pod/default/raw/9000/10.1.0.1/9000")
+    assert condition(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
 
 
-def test_a_proxy_whose_view_leaves_a_service_out_is_not_counted() -> None:
-    """D21: closed to everybody who is not named, Services are only told to those who are."""
+def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
+    """D21. With `--access deny`, a Service is only in the configuration of the clients that may call it."""
     access = target("raw", "web", "client", rules=[{"kind": "TCPRoute", "name": "t"}])
     route = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
     fleet = connected(*objects("explicit"), access, route, access="deny")
-    assert told(fleet, RAW) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, RAW) == (True, "2 of 2 proxies hold it")
     config = fleet.proxies[SERVER].config.get()
     assert config
     assert "outbound/default/raw/9000" not in config[ROUTES]
 
 
-def test_one_that_still_holds_what_is_to_go_lags() -> None:
+def test_a_proxy_that_holds_a_removed_resource_lags() -> None:
     fleet = connected(*objects())
     config = fleet.proxies[CLIENT].config
     wanted = config.get()
     assert wanted
     gone = "outbound/default/web/8080"
     config.set({kind: {name: item for name, item in found.items() if name != gone} for kind, found in wanted.items()})
-    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
     Client(fleet.proxies[CLIENT]).take()
-    assert told(fleet, WEB) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, WEB) == (True, "2 of 2 proxies hold it")
 
 
-def test_one_that_has_not_been_told_anything_lags_but_not_for_gateways() -> None:
+def test_a_sidecar_without_configuration_lags_but_not_for_gateways() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].config.set(None)
-    assert told(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
-    assert told(fleet, GatewayRef("default/edge", 80)) == (False, "there is no proxy that is to hold it")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, GatewayRef("default/edge", 80)) == (False, "no proxy needs it")
 
 
-def test_one_that_is_away_is_not_waited_for() -> None:
+def test_a_disconnected_proxy_does_not_count() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].session = None
-    assert told(fleet, WEB) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, WEB) == (True, "2 of 2 proxies hold it")
 
 
-def test_of_many_a_few_are_named() -> None:
+def test_a_list_of_many_names_is_shortened() -> None:
     assert few(["a", "b"]) == "a, b"
     assert few([str(number) for number in range(42)]) == "0, 1, 2, 3, 4 and 37 more"
 
@@ -137,20 +137,20 @@ def refuse(fleet: Fleet, type_url: TypeUrl, name: str, *nodes: str) -> None:
         Client(fleet.proxies[node]).take(refuse={(type_url, name): "bad"})
 
 
-def test_a_refusal_of_several_proxies_is_told_once() -> None:
+def test_a_refusal_by_several_proxies_is_one_finding() -> None:
     found = list(objects())
     fleet = connected(*found)
     refuse(fleet, SCOPES, "outbound/default/web/8080", SERVER, CLIENT)
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
-    assert told(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"
+    assert condition(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"
 
 
 @pytest.mark.parametrize(
     ("type_url", "name"),
     [(LISTENER, "inbound"), (ROUTES, "inbound/8080/http"), (SECRET, "identity"), (SECRET, "roots")],
 )
-def test_what_is_a_sidecars_own_is_blamed_on_its_pod(type_url: TypeUrl, name: str) -> None:
+def test_a_refused_resource_of_a_sidecar_is_a_finding_about_its_pod(type_url: TypeUrl, name: str) -> None:
     found = list(objects())
     fleet = connected(*found)
     refuse(fleet, type_url, name, SERVER)

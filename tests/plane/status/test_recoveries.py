@@ -1,4 +1,4 @@
-"""What is said when a finding no longer holds."""
+"""The message of an Event about a resolved finding."""
 
 from typing import Any
 
@@ -16,46 +16,46 @@ FIELD = "spec.backends[1].service"
 
 
 def finding(reason: Reason, field: str = FIELD) -> Finding:
-    return Finding(about=ABOUT, reason=reason, field=field, message="it is not so")
+    return Finding(about=ABOUT, reason=reason, field=field, message="wrong")
 
 
-def test_it_names_the_field_its_value_and_what_holds_now() -> None:
-    said = recovered(finding(Reason.BACKEND_NOT_FOUND), (), edited=False, obj=OBJECT)
-    assert said == f"{FIELD} (v3): the Service exists now; it gets its share of the traffic"
+def test_a_recovery_names_the_field_its_value_and_the_new_state() -> None:
+    text = recovered(finding(Reason.BACKEND_NOT_FOUND), (), edited=False, obj=OBJECT)
+    assert text == f"{FIELD} (v3): the Service exists now; it gets its share of the traffic"
 
 
 @pytest.mark.parametrize(
-    ("reason", "kind", "follows"),
+    ("reason", "kind", "effect"),
     [
         (Reason.SERVICE_NOT_FOUND, "Service", "its traffic is split"),
         (Reason.BACKEND_NOT_FOUND, "Service", "it gets its share of the traffic"),
-        (Reason.MATCH_NOT_FOUND, "HTTPRouteGroup", "its matches count"),
+        (Reason.MATCH_NOT_FOUND, "HTTPRouteGroup", "its matches apply"),
     ],
 )
-def test_what_was_missing_is_named_with_its_namespace(reason: Reason, kind: str, follows: str) -> None:
+def test_a_recovery_names_the_found_object_with_its_namespace(reason: Reason, kind: str, effect: str) -> None:
     gone = Finding(about=ABOUT, reason=reason, field=FIELD, message="", related=(Key("", kind, "shop", "v3"),))
-    assert recovered(gone, (), edited=False, obj=OBJECT) == f"{FIELD}: {kind} shop/v3 found; {follows}"
+    assert recovered(gone, (), edited=False, obj=OBJECT) == f"{FIELD}: {kind} shop/v3 found; {effect}"
 
 
-def test_an_edit_of_the_object_is_said_to_have_resolved_it() -> None:
-    """The user may have removed the backend: then its Service does not exist now either."""
+def test_after_an_edit_the_recovery_says_that_the_edit_resolved_it() -> None:
+    """The user may have removed the backend. Then its Service still does not exist."""
     assert (
         recovered(finding(Reason.BACKEND_NOT_FOUND), (), edited=True) == f"{FIELD}: the edit resolved BackendNotFound"
     )
 
 
-def test_nothing_is_said_while_another_finding_is_about_the_same_field() -> None:
+def test_there_is_no_recovery_while_another_finding_names_the_same_field() -> None:
     assert recovered(finding(Reason.BACKEND_NOT_FOUND), (finding(Reason.PORT_MISMATCH),), edited=False) == ""
     other = finding(Reason.PORT_MISMATCH, "spec.backends[0].service")
     assert recovered(finding(Reason.BACKEND_NOT_FOUND), (other,), edited=False)
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_no_message_negates_a_negation(reason: Reason) -> None:
-    said = recovered(finding(reason, ""), (), edited=False)
-    assert said
-    assert not {"not", "no", "longer"} & set(said.split())
+def test_recovery_messages_have_no_negation(reason: Reason) -> None:
+    text = recovered(finding(reason, ""), (), edited=False)
+    assert text
+    assert not {"not", "no", "longer"} & set(text.split())
 
 
-def test_every_reason_of_the_table_is_one() -> None:
+def test_each_key_of_the_table_is_a_reason() -> None:
     assert set(RECOVERIES) <= set(Reason)

@@ -1,4 +1,4 @@
-"""Which objects are judged next, and which are left alone."""
+"""Which objects are queued when their status may differ, and in which order."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
-from headgate.plane.status.receipts import MOST, AckStates, Receipts
+from headgate.plane.status.receipts import MAX_NAMED, AckStates, Receipts
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
@@ -30,109 +30,109 @@ def split(name: str, v1: int) -> object:
 
 
 class World:
-    """An agenda, and the proxies of a mesh that is built by hand."""
+    """A queue, and the proxies of a mesh that tests build step by step."""
 
     def __init__(self) -> None:
-        self.fleet, self.agenda = Fleet(), StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
-        self._standings, self._memo = AckStates(), Memo()
+        self.fleet, self.queue = Fleet(), StatusQueue([(SPLIT, "TrafficSplit"), (MESH, "TLSConfig")])
+        self._cache, self._memo = AckStates(), Memo()
         self.build()
         self.clients = {node_id: Client(proxy) for node_id, proxy in self.fleet.proxies.items()}
         for client in self.clients.values():
             client.take()
-        self.agenda.take(self.look())
-        assert set(self.judged()) == {WEB, OTHER, STRICT}
+        self.queue.observe(self.observation())
+        assert set(self.queued()) == {WEB, OTHER, STRICT}
 
     def build(self, *, v1: int = 90, more: Iterable[object] = ()) -> None:
-        """Compile, and give every proxy its part; `v1` is a weight of the split `web`."""
+        """Compile, and configure every proxy; `v1` is a weight of the split `web`."""
         named = [item for name in ("web", "other", "v1", "v2") for item in service(name, ("", "10.1.0.1"))]
         tls = obj("TLSConfig", "strict", spec={"selector": {"matchLabels": {"app": "client"}}})
         client = pod("client", "10.1.0.9", account="client", labels={"app": "client"})
         found = compiled(*named, split("web", v1), split("other", 50), tls, client, *more)
-        self.reported = ReportIndex(found)
+        self.reports = ReportIndex(found)
         self._memo.begin_build()
         for node in (GATEWAY, *map(sidecar, found.mesh.workloads)):
             config = encode(project(found.mesh, node, CREDENTIAL), self._memo)
             self.fleet.expect(node.id).config.set(config)
 
-    def look(self, *findings: Finding) -> Observation:
-        receipts = Receipts(self.fleet.connected(), self._standings)
-        return Observation(self.reported, receipts, {item.about: (item,) for item in findings})
+    def observation(self, *findings: Finding) -> Observation:
+        receipts = Receipts(self.fleet.connected(), self._cache)
+        return Observation(self.reports, receipts, {item.about: (item,) for item in findings})
 
-    def judged(self, *findings: Finding) -> list[Key]:
-        """Take a look; return what is judged, in order."""
-        self.agenda.take(self.look(*findings))
-        return [key for key, _ in iter(self.agenda.next, None)]
+    def queued(self, *findings: Finding) -> list[Key]:
+        """Observe, and return the queued objects in order."""
+        self.queue.observe(self.observation(*findings))
+        return [key for key, _ in iter(self.queue.next, None)]
 
 
-def test_nothing_is_judged_when_nothing_changed() -> None:
+def test_no_object_is_queued_when_nothing_changed() -> None:
     world = World()
-    assert world.judged() == []
+    assert world.queued() == []
     world.build()
-    assert world.judged() == []
+    assert world.queued() == []
 
 
-def test_what_a_build_says_otherwise_is_judged() -> None:
+def test_an_object_with_a_changed_report_is_queued() -> None:
     world = World()
     world.build(v1=80)
-    assert world.judged() == [WEB]
+    assert world.queued() == [WEB]
 
 
-def test_a_finding_that_comes_or_goes_is_about_its_object() -> None:
+def test_a_new_or_resolved_finding_queues_its_object() -> None:
     world = World()
     finding = Finding(about=OTHER, reason=Reason.ENVOY_REJECTED, field="", message="bad")
-    assert world.judged(finding) == [OTHER]
-    assert world.judged(finding) == []
-    assert world.judged() == [OTHER]
+    assert world.queued(finding) == [OTHER]
+    assert world.queued(finding) == []
+    assert world.queued() == [OTHER]
 
 
-def test_a_finding_that_is_there_before_the_first_look_is_about_its_object_too() -> None:
-    """R75: a headgate that starts with a key it can't use says so on the pods."""
+def test_a_finding_before_the_first_observation_queues_its_object() -> None:
+    """R75. A headgate that starts with an unusable key reports it on the pods."""
     world, client = World(), Key("", "Pod", "default", "client")
     finding = Finding(client, Reason.IDENTITY_UNAVAILABLE, "", "the key can't be read")
-    agenda = StatusQueue([(SPLIT, "TrafficSplit")])
-    agenda.take(world.look(finding))
-    found = [item[0] for item in iter(agenda.next, None)]
+    queue = StatusQueue([(SPLIT, "TrafficSplit")])
+    queue.observe(world.observation(finding))
+    found = [item[0] for item in iter(queue.next, None)]
     assert client in found
 
 
-def test_what_a_proxy_lags_with_leads_to_the_objects_that_decide_for_it() -> None:
+def test_an_unacknowledged_route_queues_the_split_that_made_it() -> None:
     world = World()
     outdate(world.fleet.proxies[GATEWAY.id], ROUTES, "outbound/default/web/8080")
-    assert world.judged() == [WEB]
+    assert world.queued() == [WEB]
     Client(world.fleet.proxies[GATEWAY.id]).take()
-    assert world.judged() == [WEB]
-    assert world.judged() == []
+    assert world.queued() == [WEB]
+    assert world.queued() == []
 
 
-def test_what_pods_take_leads_to_what_selects_them() -> None:
+def test_an_unacknowledged_inbound_listener_queues_the_objects_that_select_the_pod() -> None:
     world = World()
     outdate(world.fleet.proxies[CLIENT], LISTENER, "inbound")
-    assert world.judged() == [STRICT]
+    assert world.queued() == [STRICT]
 
 
-def test_what_was_touched_last_comes_first() -> None:
+def test_the_latest_changes_come_first() -> None:
     world = World()
-    world.agenda.touch([OTHER])
+    world.queue.touch([OTHER])
     world.build(v1=80)
-    assert world.judged() == [WEB, OTHER]
+    assert world.queued() == [WEB, OTHER]
 
 
-def test_proxies_that_come_and_go_make_a_round_over_all_due_and_changes_overtake_it() -> None:
+def test_a_disconnect_makes_a_full_pass_due_and_changes_overtake_it() -> None:
     world = World()
-    assert not world.agenda.is_round_due
+    assert not world.queue.is_pass_due
     world.fleet.proxies[CLIENT].session = None
-    assert world.judged() == []
-    assert world.agenda.is_round_due
-    world.agenda.begin_round()
+    assert world.queued() == []
+    assert world.queue.is_pass_due
+    world.queue.begin_pass()
     world.build(v1=80)
-    assert world.judged() == [WEB, OTHER, STRICT]
-    assert not world.agenda.is_round_due
+    assert world.queued() == [WEB, OTHER, STRICT]
+    assert not world.queue.is_pass_due
 
 
-def test_one_that_lags_with_far_too_much_to_name_makes_a_round_due_too() -> None:
+def test_a_proxy_with_too_many_unacknowledged_resources_makes_a_full_pass_due() -> None:
     world = World()
-    many = [item for number in range(MOST) for item in service(f"more-{number}", ("", f"10.2.0.{number}"))]
+    many = [item for number in range(MAX_NAMED) for item in service(f"more-{number}", ("", f"10.2.0.{number}"))]
     world.build(more=many)
     world.clients[GATEWAY.id].receive()
-    assert world.judged() == []
-    assert world.agenda.is_round_due
+    assert world.queued() == []
+    assert world.queue.is_pass_due

@@ -1,4 +1,4 @@
-"""What the status writer writes, when, and for which objects: a real store, loop and fleet, with proxies that answer by hand."""
+"""The status writer with a real store, loop and fleet; tests make each proxy answer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ def split(name: str, **weights: int) -> Object:
 
 
 class Disk:
-    """A journal that keeps nothing, on a disk that may be full."""
+    """A journal without storage, on a disk that tests can fill."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -59,7 +59,7 @@ class Disk:
 
 
 class World:
-    """A control plane without a server; `clients` are the proxies that are connected."""
+    """A control plane without a server; `clients` are the connected proxies."""
 
     def __init__(self) -> None:
         self.disk = Disk()
@@ -76,7 +76,7 @@ class World:
         self.clients: dict[str, Client] = {}
 
     async def write(self, *objects: Object) -> None:
-        """Create objects, or replace them; return when they are compiled."""
+        """Create or replace objects, and wait until they are compiled."""
         for item in objects:
             try:
                 old = await self.store.get(key_of(item))
@@ -88,7 +88,7 @@ class World:
         await self.built()
 
     async def built(self) -> None:
-        """Wait until what is stored is compiled."""
+        """Wait until all stored objects are compiled."""
         await self.feed.wait_until_current()
         await until(self._is_built, self.loop.compiled)
 
@@ -97,7 +97,7 @@ class World:
         return compiled is not None and snapshot is not None and compiled.revision == snapshot.revision
 
     async def connect(self, *nodes: str) -> None:
-        """Let proxies connect, and hold what they are sent."""
+        """Connect proxies, and acknowledge what they receive."""
         for node_id in nodes:
             await until(lambda node_id=node_id: node_id in self.fleet.proxies, self.loop.compiled)
             config = self.fleet.proxies[node_id].config
@@ -106,7 +106,7 @@ class World:
         self.take(*nodes)
 
     def take(self, *nodes: str, **options: Any) -> None:
-        """Let proxies take what they are sent."""
+        """Make proxies answer everything that they receive."""
         for node_id in nodes or self.clients:
             self.clients[node_id].take(**options)
             self.fleet.notify()
@@ -126,7 +126,7 @@ class World:
 
 
 def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
-    """Say whether a status is of a generation, and its condition Programmed has a message."""
+    """Return a predicate: a status has this generation, and this text is in the message of its condition Programmed."""
 
     def found(status: Status) -> bool:
         messages = [item["message"] for item in status.get("conditions", ()) if item["type"] == "Programmed"]
@@ -154,7 +154,7 @@ async def world() -> AsyncIterator[World]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_it_is_programmed_when_every_proxy_holds_it_and_says_who_lags_until_then(world: World) -> None:
+async def test_an_object_is_programmed_when_every_proxy_holds_it_and_names_lagging_ones_before(world: World) -> None:
     await world.write(split("web", v1=8, v2=2))
     world.take(GATEWAY.id)
     assert await world.programmed(WEB, says(ONE, 2)) == ("False", ONE)
@@ -163,7 +163,7 @@ async def test_it_is_programmed_when_every_proxy_holds_it_and_says_who_lags_unti
     assert await world.programmed(WEB, says(ALL, 2)) == ("True", ALL)
 
 
-async def test_new_weights_are_an_event_once_every_proxy_holds_them(world: World) -> None:
+async def test_new_weights_are_an_event_when_every_proxy_holds_them(world: World) -> None:
     assert await world.events("web", "Programmed") == ["every proxy holds port 8080: v1 90%, v2 10%"]
     for generation, weight in enumerate((2, 3), start=2):
         await world.write(split("web", v1=10 - weight, v2=weight))
@@ -182,20 +182,20 @@ async def recorded(world: World, name: str, reason: str, message: str) -> None:
                     break
 
 
-async def test_an_object_that_nothing_touched_is_not_judged(world: World) -> None:
-    """A change of one weight, and every proxy's answer to it."""
-    judged = world.status.judged[OTHER]
+async def test_the_status_of_an_unaffected_object_is_not_computed(world: World) -> None:
+    """After a change of one weight, and every proxy's answer."""
+    computed = world.status.computed[OTHER]
     for generation, weight in enumerate(range(2, 6), start=2):
         await world.write(split("web", v1=10 - weight, v2=weight))
         world.take(GATEWAY.id)
         await world.programmed(WEB, says(ONE, generation))
         world.take(SIDECAR)
         await world.programmed(WEB, says(ALL, generation))
-    assert world.status.judged[OTHER] == judged
-    assert world.status.judged[WEB] >= 8
+    assert world.status.computed[OTHER] == computed
+    assert world.status.computed[WEB] >= 8
 
 
-async def test_a_proxy_that_leaves_or_comes_counts_for_every_object(world: World) -> None:
+async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_object(world: World) -> None:
     world.clients.pop(SIDECAR).leave()
     world.fleet.notify()
     for key in (WEB, OTHER):
@@ -209,7 +209,7 @@ async def test_a_proxy_that_leaves_or_comes_counts_for_every_object(world: World
         await world.programmed(key, says("3 of 3 proxies hold it"))
 
 
-async def test_a_proxy_that_comes_in_the_middle_of_a_round_makes_another_one(
+async def test_a_proxy_that_connects_during_a_full_pass_causes_another_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # one object at a time
@@ -224,14 +224,14 @@ async def test_a_proxy_that_comes_in_the_middle_of_a_round_makes_another_one(
         await world.programmed(key, says(ALL))
 
 
-async def test_a_pod_that_is_gone_counts_no_more(world: World) -> None:
+async def test_the_proxy_of_a_deleted_pod_no_longer_counts(world: World) -> None:
     await world.store.delete(key_of(pod("client", "")))
     for key in (WEB, OTHER):
         await world.programmed(key, says("1 of 1 proxies hold it"))
 
 
-async def test_endpoints_that_change_are_waited_for_where_they_are_used(world: World) -> None:
-    """The report says the same, but the proxies get another resource."""
+async def test_programmed_waits_until_proxies_hold_changed_endpoints(world: World) -> None:
+    """The report stays the same, but the proxies get a new resource."""
     await world.write(*service("v1", ("", "10.1.0.77")))
     world.take(GATEWAY.id)
     for key in (WEB, OTHER):
@@ -241,7 +241,7 @@ async def test_endpoints_that_change_are_waited_for_where_they_are_used(world: W
         await world.programmed(key, says(ALL))
 
 
-async def test_a_refusal_is_told_in_envoys_words_and_the_end_of_it_too(world: World) -> None:
+async def test_a_refusal_is_an_event_with_envoys_message_and_so_is_its_recovery(world: World) -> None:
     await world.write(split("web", v1=8, v2=2))
     world.take(SIDECAR)
     world.take(GATEWAY.id, refuse={(ROUTES, "outbound/default/web/8080"): "no such locality"})
@@ -256,8 +256,8 @@ async def test_a_refusal_is_told_in_envoys_words_and_the_end_of_it_too(world: Wo
     await recorded(world, "web", "EnvoyRejectedResolved", "the edit resolved EnvoyRejected")
 
 
-async def test_an_object_that_is_made_again_has_its_status_again(world: World) -> None:
-    """With the same content, so that no build says anything else of it."""
+async def test_a_recreated_object_gets_its_status_again(world: World) -> None:
+    """It has the same content, so its report does not change."""
     await world.store.delete(OTHER)
     await world.store.create(split("other", v1=1, v2=1))
     await world.built()
@@ -265,32 +265,32 @@ async def test_an_object_that_is_made_again_has_its_status_again(world: World) -
     await world.programmed(OTHER, says(ALL))
 
 
-async def test_a_status_that_another_overwrites_is_written_again_with_the_next_build(world: World) -> None:
+async def test_a_status_overwritten_by_another_writer_is_written_again_after_the_next_build(world: World) -> None:
     obj = await world.store.get(OTHER)
     await world.store.update({**obj, "status": {"observedGeneration": 99}}, subresource="status")
     await world.write(split("web", v1=8, v2=2))
     await world.programmed(OTHER, says(ALL))
 
 
-async def test_a_write_that_fails_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "AGAIN_SECONDS", 0.01)
+async def test_a_failed_write_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.01)
     world.disk.is_full = True
-    judged = world.status.judged[WEB]
+    computed = world.status.computed[WEB]
     world.clients.pop(SIDECAR).leave()
     world.fleet.notify()
     async with asyncio.timeout(DEADLINE_S):
-        while world.status.judged[WEB] < judged + 3:
+        while world.status.computed[WEB] < computed + 3:
             await asyncio.sleep(0)
     world.disk.is_full = False
     await world.programmed(WEB, says(ONE))
 
 
-async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:
+async def test_the_writer_forgets_a_deleted_object(world: World) -> None:
     await world.store.delete(OTHER)
     await world.write(split("web", v1=8, v2=2))
     world.take()
     await world.programmed(WEB, says(ALL, 2))
-    assert OTHER not in world.status.judged
+    assert OTHER not in world.status.computed
 
 
 STORED = {
@@ -311,10 +311,10 @@ STORED = {
         ("spec.rules[0].retry.attempts: must be a whole number, not text",),
     ),
 }
-"""What an earlier version stored, which took any content in fields that headgate does not read: spec, and its mistakes."""
+"""Specs with mistakes in fields that headgate does not read, as an earlier version stored them, and the mistakes."""
 
 
-async def test_mistakes_in_fields_that_are_not_read_are_named_and_stop_nothing(world: World) -> None:
+async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(world: World) -> None:
     edges = [obj(kind, "edge", spec=spec) for kind, (spec, _) in STORED.items()]
     assert [check(edge, request=True).hub for edge in edges] == [None, None], "a new one is refused"
     address = {"addresses": [{"type": "IPAddress", "value": "127.9.9.9"}]}

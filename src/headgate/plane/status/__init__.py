@@ -1,1 +1,1 @@
-"""Statuses and Events: what the compiler and the proxies say, written onto the objects."""
+"""Statuses and Events of users' objects, from the compiler's report and the proxies' acknowledgments."""

@@ -1,4 +1,4 @@
-"""The report and the proxies' answers as conditions, and as the status of TrafficSplits and Services. Pure."""
+"""Conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -17,15 +17,15 @@ from headgate.compiler.report import (
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
 
-_FINE = {
-    ConditionType.ACCEPTED: ("Accepted", "the split is valid and decides for its root"),
+_TRUE_CONDITIONS = {
+    ConditionType.ACCEPTED: ("Accepted", "the split is valid and routes the traffic of its root Service"),
     ConditionType.RESOLVED_REFS: (
         "ResolvedRefs",
         "every Service that the split names exists and offers the root's ports",
     ),
     ConditionType.BACKENDS_READY: ("BackendsReady", "every backend with a weight has ready endpoints"),
 }
-_SOUND = "the pods of the Service have every port that it names"
+_PORTS_RESOLVED = "the pods of the Service declare all of its target ports"
 _CONFLICTED = "Conflicted"
 _NO_SUCH_BACKEND = {
     Reason.BACKEND_NOT_FOUND,
@@ -33,14 +33,14 @@ _NO_SUCH_BACKEND = {
     Reason.PROTOCOL_MISMATCH,
     Reason.REF_NOT_PERMITTED,
 }
-_NAMED = 5  # proxies that a message names
+_NAMED = 5  # names in a message at most
 
 
 class ObjectReport(Value, frozen=True, kw_only=True):
-    """What the compiler has to say about one object; generation 0 is unknown, for what can't be decoded.
+    """What the compiler reports about one object. An object that can't be decoded has generation 0.
 
-    `underway` are those of the `selected` workloads that are not in the stage that is wanted of them, `unnamed` those whose
-    certificate does not carry all names yet that it is to carry.
+    Of the `selected` workloads, `migrating` are not in their wanted TLS mode yet. The certificates of
+    `incomplete_certificates` do not have all wanted names yet.
     """
 
     generation: int
@@ -49,21 +49,21 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
     selected: SelectedPods | None = None
-    underway: tuple[str, ...] = ()
-    unnamed: tuple[str, ...] = ()
+    migrating: tuple[str, ...] = ()
+    incomplete_certificates: tuple[str, ...] = ()
 
 
 class StatusInputs(NamedTuple):
-    """What is now: what the proxies hold, the time as RFC 3339, and the proxies that workloads' next stages wait for."""
+    """What statuses need beside reports: receipts, the time (RFC 3339), and the proxies that block mTLS migrations."""
 
     receipts: Receipts
     time: str
-    awaited: Sequence[str] = ()
+    blocking: Sequence[str] = ()
 
 
 def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
-    """Return the conditions of an object, in their order."""
-    found = tuple(by_condition(findings, _FINE))
+    """Return the conditions of a TrafficSplit in the order in which the status has them."""
+    found = tuple(by_condition(findings, _TRUE_CONDITIONS))
     conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
         type=_CONFLICTED,
@@ -76,10 +76,13 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
 
 
 def by_condition(
-    findings: Sequence[Finding], fine: Mapping[ConditionType, tuple[str, str]]
+    findings: Sequence[Finding], met: Mapping[ConditionType, tuple[str, str]]
 ) -> Iterator[StatusCondition]:
-    """Yield a verdict for each condition; `fine` has the reason and the message of one that no finding breaks."""
-    for condition, (reason, message) in fine.items():
+    """Yield each condition of `met`, False if a finding contradicts it.
+
+    `met` has the reason and message of each condition that is True.
+    """
+    for condition, (reason, message) in met.items():
         broken = [item for item in findings if item.reason.condition is condition]
         if broken:
             text = "; ".join(dict.fromkeys(item.message for item in broken))
@@ -89,35 +92,35 @@ def by_condition(
 
 
 def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
-    """Return the condition that says how far the proxies are; there is nothing to hold of what is not accepted.
+    """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
-    `held` says how many are done, in other words than the usual ones.
+    An object that is not accepted has no resources. `held` replaces the message that counts the acknowledgments.
     """
 
-    def verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:
+    def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
         return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
 
     held = held or f"{progress.holding} of {progress.total} proxies hold it"
     if not accepted:
-        return verdict("Invalid", "there is nothing to program; see the other conditions")
+        return condition("Invalid", "no proxy is configured for it; see the other conditions")
     if progress.refused:
         words = [f"{proxy} refused it: {message.strip()}" for proxy, message in progress.refused]
-        return verdict(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
+        return condition(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
     if not progress.total:
-        return verdict("NoProxies", "there is no proxy that is to hold it")
+        return condition("NoProxies", "no proxy needs it")
     if progress.lagging:
-        return verdict("Pending", f"{held}; waiting for {few(progress.lagging)}")
-    return verdict("Programmed", held, status=True)
+        return condition("Pending", f"{held}; waiting for {few(progress.lagging)}")
+    return condition("Programmed", held, status=True)
 
 
 def few(words: Sequence[str], between: str = ", ") -> str:
-    """Join words, a few at most: `a, b, c, d, e and 37 more`."""
+    """Join at most five words, and count the rest: `a, b, c, d, e and 37 more`."""
     more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
     return between.join(words[:_NAMED]) + more
 
 
 def shares(outcomes: Sequence[SplitOutcome]) -> list[Mapping[str, Any]]:
-    """Return `status.ports`: what each backend gets on each port of the root."""
+    """Return `status.ports`: the share of each backend on each port of the root Service."""
     return [{"port": outcome.ref.port, "backends": [_share(item) for item in outcome.shares]} for outcome in outcomes]
 
 
@@ -132,12 +135,12 @@ def _share(share: Share) -> Mapping[str, Any]:
 
 
 def summary(outcomes: Sequence[SplitOutcome]) -> str:
-    """Write the shares in one line, for Events: `port 8080: website-v1 90%, website-v2 10%`."""
+    """Return the shares in one line, for Events: `port 8080: website-v1 90%, website-v2 10%`."""
     return "; ".join(f"port {outcome.ref.port}: {', '.join(_parts(outcome))}" for outcome in outcomes)
 
 
 def _parts(outcome: SplitOutcome) -> Iterator[str]:
-    """Yield who gets what, and what becomes of the requests that no backend gets (D9, D10)."""
+    """Yield the share of each backend, and the target of requests that no backend gets (D9, D10)."""
     for item in outcome.shares:
         yield f"{item.service.split('/')[-1]} {percent(item)}"
     rest = 1 - sum((Fraction(item.numerator, item.denominator) for item in outcome.shares), Fraction(0))
@@ -149,7 +152,7 @@ def _parts(outcome: SplitOutcome) -> Iterator[str]:
 
 
 def percent(share: Share) -> str:
-    """Write a share as a percentage with two decimals at most: `33.33%`, `90%`."""
+    """Return a share as a percentage with at most two decimals: `33.33%`, `90%`."""
     return _percent(Fraction(share.numerator, share.denominator))
 
 
@@ -160,20 +163,20 @@ def _percent(part: Fraction) -> str:
 def timed(
     conditions: Sequence[StatusCondition], before: object, *, generation: int, now: str
 ) -> list[Mapping[str, Any]]:
-    """Return conditions as `conditions`; one keeps its time from `before` while its status is the same."""
+    """Return conditions for a status; each keeps `lastTransitionTime` from `before` while its status is the same."""
     rows = before if isinstance(before, Sequence) else ()
     known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
     found: list[Mapping[str, Any]] = []
-    for verdict in conditions:
-        text = "True" if verdict.status else "False"
-        old = known.get(verdict.type, {})
+    for condition in conditions:
+        text = "True" if condition.status else "False"
+        old = known.get(condition.type, {})
         same = old.get("status") == text and "lastTransitionTime" in old
         found.append(
             {
-                "type": verdict.type,
+                "type": condition.type,
                 "status": text,
-                "reason": verdict.reason,
-                "message": verdict.message,
+                "reason": condition.reason,
+                "message": condition.message,
                 "observedGeneration": generation,
                 "lastTransitionTime": old["lastTransitionTime"] if same else now,
             }
@@ -182,43 +185,43 @@ def timed(
 
 
 def status_of(obj: Object) -> Mapping[str, Any]:
-    """Return an object's status, an empty one where there is none."""
+    """Return an object's status; empty if it has none."""
     return obj.get("status") or {}
 
 
-def split_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any]:
+def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any]:
     """Return the whole status of a TrafficSplit."""
-    progress = present.receipts.progress([outcome.ref for outcome in said.outcomes])
-    generation = said.generation or obj["metadata"].get("generation", 0)
-    judged = conditions(said.findings, progress)
+    progress = inputs.receipts.progress([outcome.ref for outcome in report.outcomes])
+    generation = report.generation or obj["metadata"].get("generation", 0)
+    current = conditions(report.findings, progress)
     before = status_of(obj).get("conditions")
     return {
         "observedGeneration": generation,
-        "conditions": timed(judged, before, generation=generation, now=present.time),
+        "conditions": timed(current, before, generation=generation, now=inputs.time),
         "proxies": {"programmed": progress.holding, "total": progress.total},
-        "ports": shares(said.outcomes),
+        "ports": shares(report.outcomes),
     }
 
 
-def service_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a Service: whether its pods have the ports that it names.
+def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a Service: whether its pods declare its target ports.
 
-    None for one that has no fault and had none. Conditions of other controllers stay.
+    Returns None if there is no finding and was none before. Keeps conditions of other controllers.
     """
     before = status_of(obj)
     known = before.get("conditions") or ()
-    faults = [item for item in said.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
+    faults = [item for item in report.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
     if not faults and all(item.get("type") != ConditionType.RESOLVED_REFS.value for item in known):
         return None
     text = "; ".join(dict.fromkeys(f"{item.field}: {item.message}" for item in faults))
-    verdict = StatusCondition(
+    condition = StatusCondition(
         type=ConditionType.RESOLVED_REFS.value,
         status=not faults,
         reason=faults[0].reason.value if faults else ConditionType.RESOLVED_REFS.value,
-        message=text or _SOUND,
+        message=text or _PORTS_RESOLVED,
     )
-    generation = said.generation or obj["metadata"].get("generation", 0)
-    own = timed([verdict], known, generation=generation, now=present.time)
+    generation = report.generation or obj["metadata"].get("generation", 0)
+    own = timed([condition], known, generation=generation, now=inputs.time)
     return {
         **before,
         "conditions": [*(item for item in known if item.get("type") != ConditionType.RESOLVED_REFS.value), *own],

@@ -1,7 +1,4 @@
-"""Findings about objects that come from the running mesh, not from a build. Pure.
-
-What proxies refuse, with the object to blame; certificates that can't be issued; copies that mirrors drop.
-"""
+"""Findings that come from the running mesh instead of a build: refused resources, missing certificates, dropped copies. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +19,11 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection
 
-PROXY = "Proxy"  # the kind of what a gateway has for itself
+PROXY = "Proxy"  # the kind in keys of a gateway's own resources, which come from no object
 
 
 def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
-    """Return what proxies refuse as findings on the objects to blame."""
+    """Return a finding for each refused resource, about the object that it comes from."""
     found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
     if not found:
         return ()
@@ -41,15 +38,14 @@ def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...
 
 
 Origin = Callable[[str, TypeUrl, str], Key]
-"""Returns the object that a proxy's (node id) resource comes from, by its type and name."""
+"""Returns the object from which a resource comes, by node ID, type URL and name."""
 
 
 def origins(compiled: Compiled) -> Origin:
-    """Return the function that finds the object behind a resource, the one to blame when a proxy refuses it.
+    """Return a function that finds the object from which a resource comes.
 
-    That is the split or the route whose own the resource is, the Gateway for what is between and for its certificates, the
-    pod for what is its sidecar's alone, else the Service. What each gateway has for itself comes from no object: its key is
-    of the kind Proxy.
+    That is the split or route for its own routes and clusters, the Gateway for its listeners and certificates, the pod for
+    its sidecar's own resources, and otherwise the Service. For a gateway's own resources it is a key of the kind Proxy.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -61,15 +57,15 @@ def origins(compiled: Compiled) -> Origin:
 
 
 def _refused(proxies: Sequence[str], rejected: Rejection) -> str:
-    who = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
-    return f"{who} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
+    subject = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
+    return f"{subject} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
 
 
 def _advice(rejected: Rejection) -> str:
     if ADDRESS_IN_USE not in rejected.message:
         return ""
-    other = "" if rejected.name.startswith(names.INBOUND) else " or give the Service another port"
-    return f"; free the address{other}: it is tried again every few seconds"
+    alternative = "" if rejected.name.startswith(names.INBOUND) else " or give the Service another port"
+    return f"; free the address{alternative}; headgate retries every few seconds"
 
 
 def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef, Key]) -> Key:
@@ -87,7 +83,7 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
 
 
 def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Return why proxies have no certificate, or an old one, as findings on their pods."""
+    """Return a finding about the pod of each proxy that gets no new certificate. `found` has the reasons by node ID."""
     return tuple(
         Finding(
             about=_of_node(node, node),
@@ -100,7 +96,7 @@ def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def _of_node(node_id: str, name: str) -> Key:
-    """Return the pod of a sidecar; of a gateway's own, a key of that name."""
+    """Return the pod of a sidecar, or a key of the kind Proxy with this name for a gateway."""
     kind, _, pod = node_id.partition("/")
     return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
 
@@ -108,7 +104,7 @@ def _of_node(node_id: str, name: str) -> Key:
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
     """Return a finding for each rule and mirrored Service port; `counts` are the dropped copies by cluster.
 
-    The message has the power of ten of the count: it changes a few times, not with every report.
+    The message rounds the count down to a power of ten, so that it does not change with every report.
     """
     found: dict[tuple[object, ...], Finding] = {}
     for route in _routes(mesh) if counts else ():
@@ -141,6 +137,6 @@ def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
 def _message(mirror: Mirror, count: int) -> str:
     power = 10 ** (len(str(count)) - 1)
     return (
-        f"proxies drop copies for {mirror.ref}, {power} or more so far: a proxy has at most {MIRROR_MAX_REQUESTS} of them on the way "
-        "at once. Give the Service more or faster endpoints, or mirror a smaller fraction"
+        f"proxies drop copies for {mirror.ref}, {power} or more so far: each proxy has at most {MIRROR_MAX_REQUESTS} copies in "
+        "flight. Give the Service more or faster endpoints, or mirror a smaller fraction"
     )

@@ -1,4 +1,4 @@
-"""The status of GatewayClasses, Gateways and routes. Pure. `status.addresses` belongs to what assigns addresses."""
+"""The statuses of GatewayClasses, Gateways and routes, without `status.addresses` of a Gateway. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,30 +17,30 @@ from headgate.resources.meta import Object
 _PROGRAMMED = "Programmed"
 _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = StatusCondition(
-    type="Accepted", status=True, reason="Accepted", message="headgate makes Gateways of it real"
+    type="Accepted", status=True, reason="Accepted", message="headgate implements Gateways of this class"
 )
 
 
-def class_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a GatewayClass; None for one of another controller."""
-    if (obj.get("spec") or {}).get("controllerName") != CONTROLLER or not said.generation:
+def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a GatewayClass; None if another controller owns it."""
+    if (obj.get("spec") or {}).get("controllerName") != CONTROLLER or not report.generation:
         return None
     before = status_of(obj)
-    faults = [item for item in said.findings if item.reason is Reason.INVALID_PARAMETERS]
+    faults = [item for item in report.findings if item.reason is Reason.INVALID_PARAMETERS]
     accepted = (
         structs.replace(_CLASS_ACCEPTED, status=False, reason=faults[0].reason.value, message=joined(faults))
         if faults
         else _CLASS_ACCEPTED
     )
-    conditions = timed([accepted], before.get("conditions"), generation=said.generation, now=present.time)
+    conditions = timed([accepted], before.get("conditions"), generation=report.generation, now=inputs.time)
     return {**before, "conditions": conditions}
 
 
-def gateway_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a Gateway; None for one of another class, or while a newer one is not compiled yet."""
-    outcome = said.gateway
+def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a Gateway; None if its class is not ours, or a newer generation is not compiled yet."""
+    outcome = report.gateway
     generation = obj["metadata"].get("generation", 0)
-    if outcome is None or said.generation != generation:
+    if outcome is None or report.generation != generation:
         return None
     before = status_of(obj)
     name = f"{outcome.about.namespace}/{outcome.about.name}"
@@ -49,30 +49,30 @@ def gateway_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Ma
 
     def listener(item: ListenerOutcome) -> Mapping[str, Any]:
         ref = refs.get(ports[item.name])
-        conditions = _with_progress(item.conditions, [ref] if ref else [], present)
+        conditions = _with_progress(item.conditions, [ref] if ref else [], inputs)
         old = _of_listener(before, item.name)
         return {
             "name": item.name,
             "supportedKinds": [{"group": group, "kind": kind} for group, kind in item.kinds],
             "attachedRoutes": item.attached,
-            "conditions": timed(conditions, old, generation=generation, now=present.time),
+            "conditions": timed(conditions, old, generation=generation, now=inputs.time),
         }
 
-    conditions = _with_progress(outcome.conditions, list(refs.values()), present)
+    conditions = _with_progress(outcome.conditions, list(refs.values()), inputs)
     return {
         **before,
-        "conditions": timed(conditions, before.get("conditions"), generation=generation, now=present.time),
+        "conditions": timed(conditions, before.get("conditions"), generation=generation, now=inputs.time),
         "listeners": [listener(item) for item in outcome.listeners],
     }
 
 
 def _with_progress(
-    conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], present: StatusInputs
+    conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], inputs: StatusInputs
 ) -> list[StatusCondition]:
-    """Add how far the proxies are, unless the compiler knows that there is nothing to be held."""
-    if any(verdict.type == _PROGRAMMED for verdict in conditions):
+    """Add the condition Programmed, unless the compiler has decided it already."""
+    if any(condition.type == _PROGRAMMED for condition in conditions):
         return list(conditions)
-    return [*conditions, programmed(present.receipts.progress(refs), accepted=bool(refs))]
+    return [*conditions, programmed(inputs.receipts.progress(refs), accepted=bool(refs))]
 
 
 def _of_listener(status: Mapping[str, Any], name: str) -> object:
@@ -80,46 +80,49 @@ def _of_listener(status: Mapping[str, Any], name: str) -> object:
     return next((item.get("conditions") for item in found), None)
 
 
-def route_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a route, with other controllers' entries as they are; None to leave it alone.
+def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a route, with the unchanged entries of other controllers; None to leave it unchanged.
 
-    It is left alone while what was compiled is not what the object says now: its parents may be others.
+    It stays unchanged while a newer generation is not compiled yet, because that one may have other parents.
     """
     generation = obj["metadata"].get("generation", 0)
-    if said.generation != generation:
+    if report.generation != generation:
         return None
     before = status_of(obj)
     entries = before.get("parents") or []
-    if not entries and not said.parents:
+    if not entries and not report.parents:
         return None
-    others = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
+    foreign = [entry for entry in entries if entry.get("controllerName") != CONTROLLER]
     ours = [entry for entry in entries if entry.get("controllerName") == CONTROLLER]
     return {
         **before,
-        "parents": [*others, *(_entry(obj, parent, ours, present, said.findings) for parent in said.parents)],
+        "parents": [
+            *foreign,
+            *(_parent_status(obj, parent, ours, inputs, report.findings) for parent in report.parents),
+        ],
     }
 
 
-def _entry(
+def _parent_status(
     obj: Object,
     parent: ParentStatus,
     before: Sequence[Mapping[str, Any]],
-    present: StatusInputs,
+    inputs: StatusInputs,
     findings: Sequence[Finding],
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
-    conditions = [*parent.conditions, _route_programmed(parent, present.receipts), *_dropping(findings)]
+    conditions = [*parent.conditions, _route_programmed(parent, inputs.receipts), *_copies_dropped(findings)]
     generation = obj["metadata"].get("generation", 0)
     return {
         "parentRef": reference,
         "controllerName": CONTROLLER,
-        "conditions": timed(conditions, old.get("conditions"), generation=generation, now=present.time),
+        "conditions": timed(conditions, old.get("conditions"), generation=generation, now=inputs.time),
     }
 
 
-def _dropping(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
-    """Yield the condition of a route whose copies are dropped; it is there while that happens."""
+def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
+    """Yield the condition CopiesDropped while mirrors of the route drop copies."""
     found = [item for item in findings if item.reason is Reason.COPIES_DROPPED]
     if found:
         name = Reason.COPIES_DROPPED.value
@@ -127,7 +130,7 @@ def _dropping(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a `parentRef` as a status tells it: group and kind in full, what is optional only where it was written."""
+    """Return a `parentRef` for the status: with group and kind, and with the optional fields that the user wrote."""
     group = written.get("group")
     return {
         "group": GROUP if group is None else group,
@@ -139,6 +142,6 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-    places: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
-    accepted = all(verdict.status for verdict in parent.conditions if verdict.type == "Accepted")
-    return programmed(receipts.progress(places), accepted=accepted and bool(places))
+    ports: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
+    accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
+    return programmed(receipts.progress(ports), accepted=accepted and bool(ports))

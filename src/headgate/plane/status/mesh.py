@@ -1,4 +1,4 @@
-"""The status of TLSConfigs and TrafficTargets: whether the pods that they are about do what they say. Pure."""
+"""The statuses of TLSConfigs and TrafficTargets: whether their pods enforce them. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,35 +16,38 @@ from headgate.plane.status.receipts import AckState, Answer, Progress, Receipts,
 from headgate.resources.meta import Object
 from headgate.resources.registry import TLS_CONFIG
 
-_FINE = {
+_TRUE_CONDITIONS = {
     ConditionType.ACCEPTED: ("Accepted", "the object is valid"),
     ConditionType.RESOLVED_REFS: ("ResolvedRefs", "everything that the object names exists"),
 }
 _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
 
-def mesh_status(obj: Object, said: ObjectReport, present: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status; None while a newer generation is not compiled yet."""
+def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
+    """Return the whole status of a TLSConfig or TrafficTarget; None while a newer generation is not compiled yet."""
     generation = obj["metadata"].get("generation", 0)
-    if said.generation not in {0, generation}:  # 0 can't be decoded, whatever its generation
+    if report.generation not in {0, generation}:  # 0: the object can't be decoded
         return None
-    workloads = said.selected.workloads if said.selected else ()
-    others = said.selected.without_sidecar if said.selected else ()
-    progress, holding = _progress(workloads, present.receipts)
-    done = len(holding.difference(said.underway, said.unnamed))
+    workloads = report.selected.workloads if report.selected else ()
+    without_sidecar = report.selected.without_sidecar if report.selected else ()
+    progress, holding = _progress(workloads, inputs.receipts)
+    done = len(holding.difference(report.migrating, report.incomplete_certificates))
     held = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
-    conditions = [*by_condition(said.findings, _FINE), _programmed(said, progress, present.awaited, held=held)]
+    conditions = [
+        *by_condition(report.findings, _TRUE_CONDITIONS),
+        _programmed(report, progress, inputs.blocking, held=held),
+    ]
     return {
         "observedGeneration": generation,
-        "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=present.time),
-        "pods": {"total": len(workloads) + len(others), "sidecars": len(workloads)},
+        "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time),
+        "pods": {"total": len(workloads) + len(without_sidecar), "sidecars": len(workloads)},
         "proxies": {"programmed": done, "total": progress.total},
     }
 
 
 @lru_cache(maxsize=4096)
 def names_in(chain: str) -> frozenset[str]:
-    """Return the DNS names of a certificate, the first of a chain (PEM)."""
+    """Return the DNS names of the first certificate in a PEM chain."""
     certificate = x509.load_pem_x509_certificate(chain.encode())
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -54,17 +57,17 @@ def names_in(chain: str) -> frozenset[str]:
 
 
 def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, frozenset[str]]:
-    """Say how far the pods' own proxies are with what others may send to them, and which pods' proxies hold it.
+    """Return the sidecars' acknowledgments of their inbound configuration, and the workloads whose sidecars hold it.
 
-    One that is away lags.
+    A disconnected sidecar counts as lagging.
     """
     lagging, refused, holding = [], [], []
     for name in workloads:
         node_id = f"{SIDECAR}/{name}"
-        standing = receipts.of.get(node_id)
-        answer = standing.answer(_deciding(standing)) if standing else Answer(holds=False)
-        if answer.words:
-            refused.append((node_id, answer.words))
+        state = receipts.states.get(node_id)
+        answer = state.answer(_out_of_sync_inbound(state)) if state else Answer(holds=False)
+        if answer.error:
+            refused.append((node_id, answer.error))
         elif answer.holds:
             holding.append(name)
         else:
@@ -73,36 +76,39 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
     return progress, frozenset(holding)
 
 
-def _deciding(standing: AckState) -> frozenset[Resource]:
-    """Return what decides who is let in, and the proxy's certificate, of what it may lag with."""
-    return frozenset(filter(decides, standing.lacking or ((item.type_url, item.name) for item in standing.refused)))
+def _out_of_sync_inbound(state: AckState) -> frozenset[Resource]:
+    """Return the inbound resources and secrets that a sidecar has not acknowledged or has refused."""
+    found = state.out_of_sync or ((item.type_url, item.name) for item in state.refused)
+    return frozenset(filter(is_inbound, found))
 
 
-def decides(resource: Resource) -> bool:
-    """Say whether a resource decides who is let in by the proxy's own pod, or is its certificate."""
+def is_inbound(resource: Resource) -> bool:
+    """Return whether a resource configures a sidecar's inbound side, or is its certificate or the roots."""
     kind, name = resource
     return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
-def _programmed(said: ObjectReport, progress: Progress, awaited: Sequence[str], *, held: str) -> StatusCondition:
-    """Return whether all pods are as they should be; who has no sidecar never is. `held` says how many are."""
-    if any(item.reason is Reason.INVALID for item in said.findings):
+def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str], *, held: str) -> StatusCondition:
+    """Return the condition Programmed, which is False if a pod has no sidecar. `held` counts the pods that are done."""
+    if any(item.reason is Reason.INVALID for item in report.findings):
         return programmed(progress, accepted=False)
-    if unenforced := [item.message for item in said.findings if item.reason is Reason.NOT_ENFORCED]:
+    if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
         return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
-        return _verdict("Programmed", "there is no such pod", status=True)
+        return _verdict("Programmed", "the selector matches no pod with a sidecar", status=True)
     found = programmed(progress, accepted=True, held=held)
-    missing = _missing(said, awaited) if found.status else ""
-    return _verdict("Pending", f"{found.message}; {missing}") if missing else found
+    pending = _pending_step(report, blocking) if found.status else ""
+    return _verdict("Pending", f"{found.message}; {pending}") if pending else found
 
 
-def _missing(said: ObjectReport, awaited: Sequence[str]) -> str:
-    """Say what is to come, when every proxy holds what it is to hold now."""
-    if said.underway:
-        whom = f"; waiting for {few(awaited)}" if awaited else ""
-        return f"not in the wanted TLS mode yet: {pod_list(said.underway)}{whom}"
-    return f"waiting for a certificate with all names: {pod_list(said.unnamed)}" if said.unnamed else ""
+def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
+    """Return what the object still waits for after every proxy has acknowledged; empty if nothing."""
+    if report.migrating:
+        blockers = f"; waiting for {few(blocking)}" if blocking else ""
+        return f"not in the wanted TLS mode yet: {pod_list(report.migrating)}{blockers}"
+    if report.incomplete_certificates:
+        return f"waiting for certificates with all DNS names: {pod_list(report.incomplete_certificates)}"
+    return ""
 
 
 def _verdict(reason: str, message: str, *, status: bool = False) -> StatusCondition:

@@ -1,7 +1,7 @@
-"""What the proxies hold, by resource: how far they are with the ports that an object decides for.
+"""Receipts: which proxies have acknowledged the resources of a port of a Service or Gateway.
 
-Most proxies hold all that they are to hold, and those of one kind have the same listeners and routes. So which resources a
-port is to them is found once for all of them (`Group`), and what they do with it once for all that lack the same (`AckState`).
+Most proxies have acknowledged everything, and proxies of one kind share listeners and routes. So the resources of a port are
+computed once for all proxies that share them (`Group`), and acknowledgments once for all proxies in the same `AckState`.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
-MOST = 100  # resources that a proxy lags with by name; one that lags with more lags with all
+MAX_NAMED = 100  # resources of a proxy that are named as out of sync; with more, all of its resources count as such
 Resource: TypeAlias = tuple[TypeUrl, str]
 NONE: frozenset[Resource] = frozenset()
 _SIDECARS = f"{SIDECAR}/"
@@ -40,7 +40,7 @@ _Resources: TypeAlias = Mapping[str, Encoded]
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """How far the proxies are: how many hold it, which lag, and which refused it (with Envoy's words), by node id."""
+    """The acknowledgments of some resources: how many proxies hold them, which lag, and which refused (with Envoy's message)."""
 
     holding: int = 0
     lagging: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Progress(Value, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """How many proxies there are."""
+        """The number of all proxies."""
         return self.holding + len(self.lagging) + len(self.refused)
 
 
@@ -58,67 +58,68 @@ class Group:
     def __init__(self, listeners: _Resources, routes: _Resources, scopes: _Resources) -> None:
         self.listeners = listeners
         self.routes = routes
-        self.scopes = scopes  # with routes in them: so it is where listeners share a filter chain
+        self.scopes = scopes  # these contain routes where listeners share a filter chain
         self.by_type = {ROUTES: routes, SCOPES: scopes, LISTENER: listeners}
         self._found: dict[tuple[RouteParent, ...], frozenset[Resource]] = {}
 
-    def resources(self, places: tuple[RouteParent, ...]) -> frozenset[Resource]:
-        """Return what some ports are to a proxy: where their traffic comes in, and the clusters that it may go to.
+    def resources(self, ports: tuple[RouteParent, ...]) -> frozenset[Resource]:
+        """Return the resources of some ports: their listeners or routes, and the clusters that these use.
 
-        Nothing where the proxy's view leaves the ports out.
+        Returns none if the ports are not in the proxies' view.
         """
-        found = self._found.get(places)
+        found = self._found.get(ports)
         if found is None:
-            found = self._found[places] = frozenset(self._resources(places))
+            found = self._found[ports] = frozenset(self._resources(ports))
         return found
 
     def named(self) -> set[str]:
         """Return the names of all listeners and routes."""
         return {*self.listeners, *self.routes, *self.scopes}
 
-    def places(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
-        """Yield the ports that a resource may belong to."""
+    def ports(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
+        """Yield the ports to which a resource may belong."""
         users = self._users.get(name, ()) if type_url in {CLUSTER, ENDPOINTS} else ()
         for one in (name, *users):
-            if place := place_of(one):
-                yield place
+            if port := port_of(one):
+                yield port
 
-    def _resources(self, places: Iterable[RouteParent]) -> Iterator[Resource]:
-        for place in places:
-            for type_url, name in self._entrances(place):
+    def _resources(self, ports: Iterable[RouteParent]) -> Iterator[Resource]:
+        for port in ports:
+            for type_url, name in self._receivers(port):
                 yield type_url, name
                 for cluster in self.by_type[type_url][name].needs:
                     yield CLUSTER, cluster
                     yield ENDPOINTS, cluster
 
-    def _entrances(self, place: RouteParent) -> Iterator[Resource]:
-        """Yield the routes of a port. A Gateway's listener belongs to its port, a Service's to the Service.
+    def _receivers(self, port: RouteParent) -> Iterator[Resource]:
+        """Yield the resources that receive the traffic of a port.
 
-        Connections have no routes, their listeners have all; one for each pod where the Service has no address.
+        For HTTP these are its routes, for TCP its listeners: one per pod if the Service has no address. The listener of a
+        Gateway belongs to its port too.
         """
-        name = names.parent(place)
-        if isinstance(place, GatewayRef):
-            yield from ((ROUTES, one) for one in ([name] if name in self.routes else self._of_tls.get(place, ())))
+        name = names.parent(port)
+        if isinstance(port, GatewayRef):
+            yield from ((ROUTES, one) for one in ([name] if name in self.routes else self._of_tls.get(port, ())))
             if name in self.listeners:
                 yield LISTENER, name
             return
         if name in self.routes:
             yield ROUTES, name
             return
-        for one in [name] if name in self.listeners else self._of_pods.get(place, []):
+        for one in [name] if name in self.listeners else self._of_pods.get(port, []):
             yield SCOPES if one in self.scopes else LISTENER, one
 
     @cached_property
     def _of_pods(self) -> Mapping[RouteParent, list[str]]:
-        return _by_place(name for name in self.listeners if name.startswith("pod/"))
+        return _by_port(name for name in self.listeners if name.startswith("pod/"))
 
     @cached_property
     def _of_tls(self) -> Mapping[RouteParent, list[str]]:
-        return _by_place(name for name in self.routes if name.startswith("gateway/"))
+        return _by_port(name for name in self.routes if name.startswith("gateway/"))
 
     @cached_property
     def _users(self) -> Mapping[str, set[str]]:
-        """The names of the listeners and routes that lead to a cluster."""
+        """The names of the listeners and routes that use a cluster."""
         found: dict[str, set[str]] = defaultdict(set)
         for resources in self.by_type.values():
             for name, encoded in resources.items():
@@ -127,106 +128,107 @@ class Group:
         return found
 
 
-def _by_place(found: Iterable[str]) -> Mapping[RouteParent, list[str]]:
-    places: dict[RouteParent, list[str]] = defaultdict(list)
+def _by_port(found: Iterable[str]) -> Mapping[RouteParent, list[str]]:
+    ports: dict[RouteParent, list[str]] = defaultdict(list)
     for name in found:
-        if place := place_of(name):
-            places[place].append(name)
-    return places
+        if port := port_of(name):
+            ports[port].append(name)
+    return ports
 
 
-def place_of(name: str) -> RouteParent | None:
-    """Return the port of a Service or Gateway that a resource belongs to, if it does."""
+def port_of(name: str) -> RouteParent | None:
+    """Return the port of a Service or Gateway to which a resource belongs; None if it belongs to none."""
     return names.parse_gateway(name) or names.parse(name)
 
 
 def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
-    """Return the part of a type that a proxy has in common with others."""
+    """Return the resources of a type that a proxy shares with other proxies."""
     found = config.get(type_url, NO_RESOURCES)
     return found.common if isinstance(found, Resources) else found
 
 
 class Answer(NamedTuple):
-    """What a proxy does with some resources. `words` say why it refuses one of them."""
+    """Whether a proxy holds some resources. `error` is Envoy's message if it refused one of them."""
 
     holds: bool
-    words: str = ""
+    error: str = ""
 
 
 class AckState:
-    """How far some proxies are. They have no `group` before they have a configuration.
+    """What some proxies have acknowledged. `group` is None before they have a configuration.
 
-    `lacking` are the resources that they lag with or refuse. None stands for all, or for too many to name.
+    `out_of_sync` are the resources that they have not acknowledged in the wanted version, or refused. None stands for all
+    resources, or for more than `MAX_NAMED`.
     """
 
     def __init__(
         self,
         group: Group | None,
-        lacking: frozenset[Resource] | None,
+        out_of_sync: frozenset[Resource] | None,
         refused: tuple[Rejection, ...],
         *,
         is_sidecar: bool,
     ) -> None:
         self.group = group
-        self.lacking = lacking
+        self.out_of_sync = out_of_sync
         self.refused = refused
         self.is_sidecar = is_sidecar
 
     def answer(self, resources: frozenset[Resource]) -> Answer:
-        """Say what the proxies do with some resources."""
-        words = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
-        return Answer(holds=self.lacking is not None and self.lacking.isdisjoint(resources), words=words)
+        """Return whether the proxies hold some resources."""
+        error = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
+        return Answer(holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error)
 
-    def resources(self, places: tuple[RouteParent, ...]) -> frozenset[Resource]:
-        """Return what some ports are to the proxies, with listeners and routes that are to go and that they still hold."""
+    def resources(self, ports: tuple[RouteParent, ...]) -> frozenset[Resource]:
+        """Return the resources of some ports, including removed listeners and routes that the proxies still hold."""
         if self.group is None:
             return frozenset()
-        return self.group.resources(places).union(*(self._leaving(names.parent(place)) for place in places))
+        return self.group.resources(ports).union(*(self._removed_of(names.parent(port)) for port in ports))
 
-    def _leaving(self, name: str) -> Iterator[Resource]:
-        for resource in self._to_go:
+    def _removed_of(self, name: str) -> Iterator[Resource]:
+        for resource in self._removed:
             if resource[1] == name or names.is_listener_routes(name, resource[1]):
                 yield resource
 
     @cached_property
-    def _to_go(self) -> Sequence[Resource]:
+    def _removed(self) -> Sequence[Resource]:
         wanted = self.group.by_type if self.group else {}
-        return [(kind, name) for kind, name in self.lacking or () if kind in wanted and name not in wanted[kind]]
+        return [(kind, name) for kind, name in self.out_of_sync or () if kind in wanted and name not in wanted[kind]]
 
 
 class AckStates:
-    """How far each proxy is: one object for all that are equally far, and the same one until that changes."""
+    """Caches the state of each proxy. Proxies with equal states share one instance."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[ProxyConfig | None, Session | None, int, AckState]] = {}
-        self._alike: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
+        self._instances: WeakValueDictionary[tuple[object, ...], AckState] = WeakValueDictionary()
         self._groups: WeakValueDictionary[tuple[int, int, int], Group] = WeakValueDictionary()
 
     def of(self, proxy: Proxy) -> AckState:
-        """Return how far a proxy is now."""
+        """Return the current state of a proxy."""
         config, session = proxy.config.get(), proxy.session
         last = self._of.get(proxy.id)
         if last and last[0] is config and last[1] is session and (session is None or last[2] == session.change_count):
             return last[3]
-        lacking = proxy.out_of_sync(MOST)
-        refused = () if lacking is not None and not lacking else tuple(proxy.rejections())
-        key = self._group(config) if config is not None else None, lacking, refused, is_sidecar(proxy.id)
-        found = self._alike.get(key)
+        out_of_sync = proxy.out_of_sync(MAX_NAMED)
+        refused = () if out_of_sync is not None and not out_of_sync else tuple(proxy.rejections())
+        key = self._group(config) if config is not None else None, out_of_sync, refused, is_sidecar(proxy.id)
+        found = self._instances.get(key)
         if found is None:
-            found = self._alike[key] = AckState(*key[:3], is_sidecar=key[3])
+            found = self._instances[key] = AckState(*key[:3], is_sidecar=key[3])
         self._of[proxy.id] = config, session, session.change_count if session else 0, found
         return found
 
     def keep(self, node_ids: Collection[str]) -> None:
-        """Forget all other proxies."""
+        """Drop the states of all other proxies."""
         if len(node_ids) < len(self._of):
             self._of = {node_id: known for node_id, known in self._of.items() if node_id in node_ids}
 
     def _group(self, config: ProxyConfig) -> Group:
-        """Return the group of the proxies that are to hold a configuration."""
+        """Return the group of the proxies with a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         scopes = shared(config, SCOPES) if config.get(CHAIN) else NO_RESOURCES.common
-        key = id(listeners), id(routes), id(scopes)  # a living group has all three: no other object has their ids
+        key = id(listeners), id(routes), id(scopes)  # the group keeps all three alive, so their ids stay unique
         found = self._groups.get(key)
         if found is None:
             found = self._groups[key] = Group(listeners, routes, scopes)
@@ -234,54 +236,54 @@ class AckStates:
 
 
 class Receipts:
-    """What some proxies hold, each at the moment when it was added. `of` is how far each is, by node id, in their order."""
+    """What some proxies hold, each as of the moment when it was added. `states` has the state of each by node ID."""
 
-    def __init__(self, proxies: Iterable[Proxy] = (), standings: AckStates | None = None) -> None:
-        """`proxies` are those that serve; `standings` remembers what it finds, from one look to the next."""
-        self._standings = standings or AckStates()
-        self.of: dict[str, AckState] = {}
+    def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
+        """`proxies` must serve. `cache` keeps states from one observation to the next."""
+        self._cache = cache or AckStates()
+        self.states: dict[str, AckState] = {}
         for proxy in proxies:
             self.add(proxy)
 
     def add(self, proxy: Proxy) -> None:
         """Add a proxy that serves."""
-        self.of[proxy.id] = self._standings.of(proxy)
+        self.states[proxy.id] = self._cache.of(proxy)
 
     @cached_property
-    def alike(self) -> Mapping[AckState, tuple[str, ...]]:
-        """The proxies that are equally far."""
+    def by_state(self) -> Mapping[AckState, tuple[str, ...]]:
+        """The node IDs of the proxies in each state."""
         found: dict[AckState, list[str]] = defaultdict(list)
-        for node_id, standing in self.of.items():
-            found[standing].append(node_id)
-        return {standing: tuple(node_ids) for standing, node_ids in found.items()}
+        for node_id, state in self.states.items():
+            found[state].append(node_id)
+        return {state: tuple(node_ids) for state, node_ids in found.items()}
 
     @cached_property
-    def census(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Which proxies serve, and which of them lag with more than can be named."""
-        wide = (node_ids for standing, node_ids in self.alike.items() if standing.lacking is None)
-        return frozenset(self.of), frozenset(chain.from_iterable(wide))
+    def membership(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Which proxies serve, and which of them have more than `MAX_NAMED` resources out of sync."""
+        wide = (node_ids for state, node_ids in self.by_state.items() if state.out_of_sync is None)
+        return frozenset(self.states), frozenset(chain.from_iterable(wide))
 
     @cached_property
     def _order(self) -> Mapping[str, int]:
-        return {node_id: number for number, node_id in enumerate(self.of)}
+        return {node_id: number for number, node_id in enumerate(self.states)}
 
-    def progress(self, places: Sequence[RouteParent]) -> Progress:
-        """Say how far the proxies are with everything that serves some ports of Services and Gateways.
+    def progress(self, ports: Sequence[RouteParent]) -> Progress:
+        """Return the proxies' acknowledgments of all resources that serve some ports of Services and Gateways.
 
-        It is about those that are to hold some of it, or hold what is to go; not about those whose view leaves it out.
+        This leaves out proxies that need none of these resources and hold none of them.
         """
-        wanted = tuple(places)
-        with_sidecars = any(not isinstance(place, GatewayRef) for place in wanted)
+        wanted = tuple(ports)
+        with_sidecars = any(not isinstance(port, GatewayRef) for port in wanted)
         holding = 0
         lagging: list[str] = []
         refused: list[tuple[str, str]] = []
-        for standing, node_ids in self.alike.items():
-            resources = standing.resources(wanted)
-            if (standing.is_sidecar and not with_sidecars) or (standing.group and not resources):
+        for state, node_ids in self.by_state.items():
+            resources = state.resources(wanted)
+            if (state.is_sidecar and not with_sidecars) or (state.group and not resources):
                 continue
-            answer = standing.answer(resources)
-            if answer.words:
-                refused += [(node_id, answer.words) for node_id in node_ids]
+            answer = state.answer(resources)
+            if answer.error:
+                refused += [(node_id, answer.error) for node_id in node_ids]
             elif answer.holds:
                 holding += len(node_ids)
             else:
@@ -294,5 +296,5 @@ class Receipts:
 
 
 def is_sidecar(node_id: str) -> bool:
-    """Say whether a node id is a sidecar's."""
+    """Return whether a node ID belongs to a sidecar."""
     return node_id.startswith(_SIDECARS)

@@ -1,4 +1,4 @@
-"""What is said when a finding no longer holds: a message of its own for each reason."""
+"""Recovery messages: what an Event says when a finding is resolved, one message for each reason."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -13,9 +13,9 @@ _GETS_SHARE = "it gets its share of the traffic"
 FOUND = {
     Reason.SERVICE_NOT_FOUND: "its traffic is split",
     Reason.BACKEND_NOT_FOUND: _GETS_SHARE,
-    Reason.MATCH_NOT_FOUND: "its matches count",
+    Reason.MATCH_NOT_FOUND: "its matches apply",
 }
-"""What follows when the missing object is found that a finding names in `related`."""
+"""The effect of finding the missing object that a finding names in `related`."""
 
 RECOVERIES = {
     Reason.CONFLICTED: "this object applies now; the older one with the same claim is gone or has changed",
@@ -26,37 +26,37 @@ RECOVERIES = {
     Reason.MATCH_NOT_FOUND: "the HTTPRouteGroup exists now",
     Reason.REF_NOT_PERMITTED: "a ReferenceGrant allows the reference now",
     Reason.NO_READY_ENDPOINTS: f"the Service has ready endpoints; {_GETS_SHARE}",
-    Reason.ALL_WEIGHTS_ZERO: "a backend takes the requests now",
-    Reason.COPIES_DROPPED: "the mirror keeps up with the copies now",
-    Reason.STICKY_NOT_APPLICABLE: "the port carries requests now; users stay on their side",
+    Reason.ALL_WEIGHTS_ZERO: "a backend has a weight above 0 now and gets the requests",
+    Reason.COPIES_DROPPED: "proxies send all copies now",
+    Reason.STICKY_NOT_APPLICABLE: "the port is an HTTP port now; users stay on their backend",
     Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
-    Reason.NOT_ROUTED: "headgate routes it now",
+    Reason.NOT_ROUTED: "headgate routes traffic to it now",
     Reason.SHADOWED: "requests reach the match now",
     Reason.NEVER_MATCHES: "requests reach the match now",
     Reason.NO_EFFECT: "requests reach the split now",
-    Reason.MATCH_NOT_APPLICABLE: "the port carries requests now; the split decides there",
+    Reason.MATCH_NOT_APPLICABLE: "the port is an HTTP port now; the matches apply",
     Reason.ENVOY_REJECTED: "every proxy accepts the configuration now",
     Reason.NO_MATCHING_PARENT: "the parent exists now",
-    Reason.NOT_ALLOWED_BY_LISTENERS: "the listeners take the route now",
+    Reason.NOT_ALLOWED_BY_LISTENERS: "a listener allows the route now",
     Reason.NO_MATCHING_LISTENER_HOSTNAME: "a listener serves the hostname now",
     Reason.INVALID_CERTIFICATE_REF: "the certificate is valid; the listener is served",
     Reason.PROTOCOL_CONFLICT: "the protocols agree now",
     Reason.LISTENER_PROTOCOL_CONFLICT: "the listeners of the port agree now",
     Reason.TARGET_PORT_NOT_DECLARED: "the containers declare the port now",
-    Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has its address",
+    Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now",
     Reason.NO_PODS: "it selects pods now",
     Reason.NOT_ENFORCED: "it is enforced on every pod that it selects",
     Reason.RULE_NOT_FOUND: "the route that the rule names exists now",
-    Reason.RULE_NOT_APPLICABLE: "a port of the destination speaks what the rule is about now",
+    Reason.RULE_NOT_APPLICABLE: "a port of the destination has the protocol of the rule now",
     Reason.IDENTITY_UNAVAILABLE: "the sidecar has its certificate",
 }
-"""For a change elsewhere in the mesh; an edit of the object itself has one message for all reasons."""
+"""Messages for a change elsewhere in the mesh. After an edit of the object itself, one message serves for all reasons."""
 
 
 def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: Object | None = None) -> str:
-    """Say that a finding is gone; empty when one of `now`, all that hold, is about the same fault.
+    """Return the recovery message of a finding; empty if one of the current findings `now` is about the same fault.
 
-    `edited` says that the object itself has changed since. `obj` lets the message show the value of the field.
+    `edited`: the object itself has changed since the finding. With `obj`, the message shows the value of the field.
     """
     if any(_is_same(finding, other) for other in now if other.about == finding.about):
         return ""
@@ -72,7 +72,7 @@ def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: 
 
 
 def _is_same(one: Finding, other: Finding) -> bool:
-    """Say whether two findings about one object are about the same field, or name no field and have one reason."""
+    """Return whether two findings name the same field, or both name none and have the same reason."""
     return one.field == other.field and (bool(one.field) or one.reason is other.reason)
 
 

@@ -1,8 +1,8 @@
-"""What a build says about each object, and which objects have their status computed next (pure).
+"""The queue of objects whose status is computed next. Pure.
 
-An object is touched when a build says something else about it, when a finding about it comes or goes, when a proxy begins to
-lag with what it decides for or no longer does, and when a proxy has its ports in view or no longer. When proxies come and go,
-the counts of all objects change: these wait for a round over all, which is to be paced.
+An object is queued when the report or a finding about it changes, when a proxy acknowledges or stops acknowledging its
+resources, and when its ports enter or leave a proxy's view. When proxies come or go, the counts of all objects change. These
+wait for a full pass over all objects, which the writer paces.
 """
 
 from collections import defaultdict
@@ -16,13 +16,13 @@ from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentSt
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import ObjectReport
-from headgate.plane.status.mesh import decides
-from headgate.plane.status.receipts import Receipts, place_of
+from headgate.plane.status.mesh import is_inbound
+from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
 
 
 def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
-    """Return what a build says, by object; what has nothing but a generation is left out."""
+    """Return the report of each object; objects that have only a generation are left out."""
     report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in report.findings:
@@ -35,7 +35,7 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
         parents[parent.about].append(parent)
     gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
     selected = {item.about: item for item in report.selected}
-    underway = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
+    migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
     return {
         key: ObjectReport(
             generation=report.seen.get(key, 0),
@@ -44,163 +44,174 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
             parents=tuple(parents.get(key, ())),
             gateway=gateways.get(key),
             selected=(found := selected.get(key)),
-            underway=tuple(name for name in (found.workloads if found else ()) if name in underway),
+            migrating=tuple(name for name in (found.workloads if found else ()) if name in migrating),
         )
         for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected))
     }
 
 
 class ReportIndex:
-    """One build by object."""
+    """The report of one build, indexed by object."""
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self._said = reports_by_object(compiled)
+        self._reports = reports_by_object(compiled)
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
-        """Yield the objects of some kinds, as (group, kind), and all that there is something to say about."""
+        """Yield the objects of some kinds, given as (group, kind), and all objects with something to report."""
         wanted = frozenset(kinds)
         yield from dict.fromkeys(
-            (*(key for key in self.compiled.report.seen if (key.group, key.kind) in wanted), *self._said)
+            (*(key for key in self.compiled.report.seen if (key.group, key.kind) in wanted), *self._reports)
         )
 
-    def said(self, key: Key) -> ObjectReport:
-        """Return what the build says about an object."""
-        return self._said.get(key) or ObjectReport(generation=self.compiled.report.seen.get(key, 0))
+    def report(self, key: Key) -> ObjectReport:
+        """Return the report of an object."""
+        return self._reports.get(key) or ObjectReport(generation=self.compiled.report.seen.get(key, 0))
 
     @cached_property
-    def underway(self) -> Sequence[Key]:
-        """The objects that select a workload which is not in the stage that is wanted of it."""
-        return [key for key, said in self._said.items() if said.underway]
+    def migrating(self) -> Sequence[Key]:
+        """The objects that select a workload which is not in its wanted TLS mode."""
+        return [key for key, report in self._reports.items() if report.migrating]
 
     @cached_property
-    def at(self) -> Mapping[RouteParent | str, Sequence[Key]]:
-        """The objects that decide for a port, and those that select a pod (`namespace/pod`)."""
+    def affecting(self) -> Mapping[RouteParent | str, Sequence[Key]]:
+        """The objects that affect a port, and those that select a pod (`namespace/pod`)."""
         found: dict[RouteParent | str, list[Key]] = defaultdict(list)
-        for key, said in self._said.items():
-            for place in (*_places(said), *(said.selected.workloads if said.selected else ())):
-                found[place].append(key)
+        for key, report in self._reports.items():
+            for target in (*_ports(report), *(report.selected.workloads if report.selected else ())):
+                found[target].append(key)
         return found
 
 
-def _places(said: ObjectReport) -> Iterator[RouteParent]:
-    """Yield the ports that an object decides for."""
-    yield from (outcome.ref for outcome in said.outcomes)
-    for parent in said.parents:
+def _ports(report: ObjectReport) -> Iterator[RouteParent]:
+    """Yield the ports that an object affects."""
+    yield from (outcome.ref for outcome in report.outcomes)
+    for parent in report.parents:
         yield from parent.ports
         gateway = f"{parent.parent.namespace}/{parent.parent.name}"
         yield from (GatewayRef(gateway, port) for port in parent.gateway_ports)
-    if said.gateway:
-        about = said.gateway.about
-        yield from (GatewayRef(f"{about.namespace}/{about.name}", port) for port in said.gateway.ports)
+    if report.gateway:
+        about = report.gateway.about
+        yield from (GatewayRef(f"{about.namespace}/{about.name}", port) for port in report.gateway.ports)
 
 
 class Observation(NamedTuple):
-    """All that statuses are made of, at one moment.
+    """The inputs of all statuses at one moment.
 
-    `findings` are those that do not come from the build, `unnamed` the workloads whose certificate does not carry all names
-    yet that it is to carry, `awaited` the proxies that workloads' next stages wait for.
+    `findings` are those that do not come from the build. `incomplete_certificates` are workloads whose certificate does not
+    have all wanted names yet. `blocking` are the proxies that block the next steps of mTLS migrations.
     """
 
-    reported: ReportIndex
+    reports: ReportIndex
     receipts: Receipts
     findings: Mapping[Key, tuple[Finding, ...]] = {}
-    unnamed: frozenset[str] = frozenset()
-    awaited: Sequence[str] = ()
+    incomplete_certificates: frozenset[str] = frozenset()
+    blocking: Sequence[str] = ()
 
-    def said(self, key: Key) -> ObjectReport:
-        """Return all that there is to say about an object."""
-        said = self.reported.said(key)
+    def report(self, key: Key) -> ObjectReport:
+        """Return the report of an object, with the findings that do not come from the build."""
+        report = self.reports.report(key)
         if more := self.findings.get(key):
-            said = structs.replace(said, findings=(*said.findings, *more))
-        if self.unnamed and said.selected:
-            said = structs.replace(
-                said, unnamed=tuple(name for name in said.selected.workloads if name in self.unnamed)
+            report = structs.replace(report, findings=(*report.findings, *more))
+        if self.incomplete_certificates and report.selected:
+            report = structs.replace(
+                report,
+                incomplete_certificates=tuple(
+                    name for name in report.selected.workloads if name in self.incomplete_certificates
+                ),
             )
-        return said
+        return report
 
 
 class StatusQueue:
-    """What is to be judged, touched objects first. `take` each look, then judge what `next` returns."""
+    """The objects whose status is to be computed: changed objects first, then those of a full pass.
+
+    Pass each new observation to `observe`, then compute the status of the objects that `next` returns.
+    """
 
     def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
-        """`kinds` always have a status, `faulty` only when there is something to say: the first look is about all."""
+        """`kinds` always have a status; the kinds `faulty` have one only if there is a finding, or was before."""
         self._kinds = frozenset(kinds)
         self._first = self._kinds.union(faulty)
-        self._look: Observation | None = None
-        self._touched: dict[Key, None] = {}
-        self._round: dict[Key, None] = {}
-        self._census: object = None
+        self._observation: Observation | None = None
+        self._changed: dict[Key, None] = {}
+        self._pass: dict[Key, None] = {}
+        self._membership: object = None
 
-    def take(self, look: Observation) -> None:
-        """Note which objects differ from the look before; what was touched last is judged first."""
-        before, self._look = self._look, look
+    def observe(self, observation: Observation) -> None:
+        """Queue the objects that differ from the last observation; the latest changes come first."""
+        before, self._observation = self._observation, observation
         if before is None:
-            self._touched = dict.fromkeys((*look.reported.keys(self._first), *look.findings))
-            self._census = look.receipts.census
+            self._changed = dict.fromkeys((*observation.reports.keys(self._first), *observation.findings))
+            self._membership = observation.receipts.membership
             return
-        self._touched = {**dict.fromkeys(self._differing(before, look)), **self._touched}
+        self._changed = {**dict.fromkeys(self._differing(before, observation)), **self._changed}
 
     def touch(self, keys: Iterable[Key]) -> None:
-        """Note that objects are to be judged for another reason."""
-        self._touched.update(dict.fromkeys(keys))
+        """Queue objects for another reason."""
+        self._changed.update(dict.fromkeys(keys))
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing is left to judge, apart from a round that has not begun."""
-        return not self._touched and not self._round
+        """Whether the queue is empty, apart from a full pass that has not begun."""
+        return not self._changed and not self._pass
 
     @property
-    def is_round_due(self) -> bool:
-        """Say whether proxies came or went since the last round began, and that is over."""
-        return self._look is not None and not self._round and self._census != self._look.receipts.census
+    def is_pass_due(self) -> bool:
+        """Whether proxies came or went since the last full pass began, and no pass is running."""
+        return (
+            self._observation is not None
+            and not self._pass
+            and self._membership != self._observation.receipts.membership
+        )
 
-    def begin_round(self) -> None:
-        """Begin with all objects."""
-        if self._look:
-            self._census = self._look.receipts.census
-            self._round = dict.fromkeys(self._look.reported.keys(self._kinds))
+    def begin_pass(self) -> None:
+        """Begin a full pass: queue all objects."""
+        if self._observation:
+            self._membership = self._observation.receipts.membership
+            self._pass = dict.fromkeys(self._observation.reports.keys(self._kinds))
 
     def next(self) -> tuple[Key, bool] | None:
-        """Return the next object, and whether the round is why; None when none is left."""
-        in_round = not self._touched
-        left = self._round if in_round else self._touched
+        """Remove and return the next object, and whether it belongs to a full pass; None if the queue is empty."""
+        in_pass = not self._changed
+        left = self._pass if in_pass else self._changed
         if not left:
             return None
         key = next(iter(left))
-        self._touched.pop(key, None)
-        self._round.pop(key, None)
-        return key, in_round
+        self._changed.pop(key, None)
+        self._pass.pop(key, None)
+        return key, in_pass
 
-    def _differing(self, before: Observation, look: Observation) -> Iterator[Key]:
-        if look.reported is not before.reported:
-            for key in dict.fromkeys((*look.reported.keys(self._kinds), *before.reported.keys(self._kinds))):
-                if look.reported.said(key) != before.reported.said(key):
+    def _differing(self, before: Observation, observation: Observation) -> Iterator[Key]:
+        if observation.reports is not before.reports:
+            for key in dict.fromkeys((*observation.reports.keys(self._kinds), *before.reports.keys(self._kinds))):
+                if observation.reports.report(key) != before.reports.report(key):
                     yield key
-        for key in {**before.findings, **look.findings}:
-            if look.findings.get(key) != before.findings.get(key):
+        for key in {**before.findings, **observation.findings}:
+            if observation.findings.get(key) != before.findings.get(key):
                 yield key
-        if look.awaited != before.awaited:
-            yield from look.reported.underway
-        for workload in look.unnamed ^ before.unnamed:
-            yield from look.reported.at.get(workload, ())
-        for place in (*_lagging(before.receipts, look.receipts), *_seen_otherwise(before.receipts, look.receipts)):
-            yield from look.reported.at.get(place, ())
+        if observation.blocking != before.blocking:
+            yield from observation.reports.migrating
+        for workload in observation.incomplete_certificates ^ before.incomplete_certificates:
+            yield from observation.reports.affecting.get(workload, ())
+        old, new = before.receipts, observation.receipts
+        for target in (*_with_new_answers(old, new), *_with_new_views(old, new)):
+            yield from observation.reports.affecting.get(target, ())
 
 
-def _lagging(before: Receipts, now: Receipts) -> Iterator[RouteParent | str]:
-    """Yield the ports, and the pods, of what other proxies lag with than before."""
-    for standing, node_ids in before.alike.items() ^ now.alike.items():
-        for resource in standing.lacking or ():
-            if decides(resource):
+def _with_new_answers(before: Receipts, now: Receipts) -> Iterator[RouteParent | str]:
+    """Yield the ports and pods with a change in which proxies have not acknowledged their resources."""
+    for state, node_ids in before.by_state.items() ^ now.by_state.items():
+        for resource in state.out_of_sync or ():
+            if is_inbound(resource):
                 yield from (node_id.removeprefix(f"{SIDECAR}/") for node_id in node_ids)
-            if standing.group:
-                yield from standing.group.places(*resource)
+            if state.group:
+                yield from state.group.ports(*resource)
 
 
-def _seen_otherwise(before: Receipts, now: Receipts) -> Iterator[RouteParent]:
-    """Yield the ports that proxies have in view and did not have before, or no longer have."""
-    moved = {(before.of.get(node_id, standing).group, standing.group) for node_id, standing in now.of.items()}
+def _with_new_views(before: Receipts, now: Receipts) -> Iterator[RouteParent]:
+    """Yield the ports that entered or left the view of a proxy."""
+    moved = {(before.states.get(node_id, state).group, state.group) for node_id, state in now.states.items()}
     for old, new in moved:
         if old and new and old is not new:
-            yield from filter(None, map(place_of, old.named() ^ new.named()))
+            yield from filter(None, map(port_of, old.named() ^ new.named()))

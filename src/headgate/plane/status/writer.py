@@ -1,7 +1,7 @@
-"""Writes what the compiler and the proxies say onto the users' objects: conditions, shares, Events.
+"""Writes conditions, shares and Events of the users' objects, from the compiler's report and the proxies' acknowledgments.
 
-Off the path of publishing: it looks at the latest state when something changed, a moment later, judges the objects that this
-touched (`agenda`), and writes what differs. It works in slices and rests in between, so that it never holds up the streams.
+The writer does not block publishing. Shortly after a change it observes the current state, computes the statuses of affected
+objects (`work_queue`), and writes those that differ. It works in slices with pauses, so that the streams get their turns.
 """
 
 import asyncio
@@ -29,17 +29,18 @@ from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
-SETTLE_SECONDS = 0.02  # lets the proxies' answers to a change arrive, so that one status tells it all
-PATIENCE_SECONDS = 0.25  # at most without news of any proxy, if they take longer
-LONGEST_SECONDS = 1.0  # at most for all answers, and between two looks
-SLICE_SECONDS = 0.02  # of work; then the streams have their turn
-REST = 3  # times as long as the work took
-LOOK_REST = 9  # the same between two looks at the proxies, and between two rounds
-COMING_SECONDS, LONGEST_COMING_SECONDS = 0.25, 2.0  # without a proxy that comes or goes before a round, and at most
-TOGETHER = 32  # proxies that are looked at without a turn for other tasks
-AGAIN_SECONDS = 1.0  # until a write that failed, or an Event that was held back, is tried again
-_Judge = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
-STATUSES: Mapping[tuple[str, str], _Judge] = {
+SETTLE_SECONDS = 0.02  # the pause before a slice, in which the proxies' answers arrive: so one status covers them all
+ANSWER_QUIET_SECONDS = 0.25  # how long to wait for lagging proxies after the last answer
+MAX_WAIT_SECONDS = 1.0  # the longest wait for all answers, and between two observations
+SLICE_SECONDS = 0.02  # the work of a slice; then other tasks get their turn
+PAUSE_FACTOR = 3  # the pause after a slice, relative to its work
+OBSERVATION_PAUSE_FACTOR = 9  # the pause between two observations, or two full passes, relative to their work
+MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass waits until no proxy has come or gone for this time
+MAX_MEMBERSHIP_SECONDS = 2.0  # the longest such wait
+BATCH = 32  # proxies that are observed before other tasks get their turn
+RETRY_SECONDS = 1.0  # until a failed write or a delayed Event is tried again
+_ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
+STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (SPLIT, "TrafficSplit"): split_status,
     (GATEWAY, "GatewayClass"): class_status,
     (GATEWAY, "Gateway"): gateway_status,
@@ -49,19 +50,19 @@ STATUSES: Mapping[tuple[str, str], _Judge] = {
     (MESH, "TLSConfig"): mesh_status,
     (ACCESS, "TrafficTarget"): mesh_status,
 }
-"""The kinds whose status headgate writes: each with the function that returns it, or None to leave it alone."""
-_OF_FAULTS: Mapping[tuple[str, str], _Judge] = {(SERVICE.group, SERVICE.kind): service_status}
-"""Kinds that get a status only when something is wrong: to look at each of their objects each time would cost too much."""
+"""The kinds whose status headgate writes, with the function that computes it; None leaves a status unchanged."""
+ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, SERVICE.kind): service_status}
+"""Kinds that get a status only with a finding: to compute one for each of their objects would cost too much."""
 
 log = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """Keeps `status` and Events of the users' objects true. `judged` counts how often each object's was computed."""
+    """Keeps `status` and Events of the users' objects up to date. `computed` counts the computations for each object."""
 
     def __init__(self, ports: Ports, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
-        """`dropped` are copies that are dropped now, by the name of the mirror's cluster."""
-        self.judged: Counter[Key] = Counter()
+        """`dropped` are the copies that mirrors currently drop, by the name of the mirror's cluster."""
+        self.computed: Counter[Key] = Counter()
         self._dropped = dropped
         self._store = ports.objects
         self._loop = loop
@@ -71,22 +72,22 @@ class StatusWriter:
         self._fleet = fleet
         self._events = ports.events
         self._active = ports.active
-        self._announcements = FindingEvents(self._store, self._events)
+        self._finding_events = FindingEvents(self._store, self._events)
         self._shares: dict[Key, str] = {}
         self._withheld: set[Key] = set()
         self._wake = asyncio.Event()
-        self._agenda = StatusQueue(STATUSES, _OF_FAULTS)
-        self._standings = AckStates()
-        self._look: Observation | None = None
-        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object when it was judged
-        self._again: dict[Key, None] = {}
+        self._queue = StatusQueue(STATUSES, ONLY_WITH_FINDINGS)
+        self._ack_states = AckStates()
+        self._observation: Observation | None = None
+        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object at its last computation
+        self._retries: dict[Key, None] = {}
         self._pace = Pace()
-        self._timer: asyncio.TimerHandle | None = None  # wakes up for what could not be done yet
-        self._timed = 0.0  # when, by the event loop's clock
-        self._late: Proxy | None = None  # one that is about to answer
+        self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
+        self._timed = 0.0  # when the timer is due, by the event loop's clock
+        self._late: Proxy | None = None  # the last proxy that had not answered
 
     async def run(self) -> None:
-        """Write for ever, when this control plane is the active one. A write that fails is repeated a second later."""
+        """Write until canceled, once this control plane is active. A write that fails is retried a second later."""
         await until(self._active.get, self._active)
 
         async def follow(cell: Latest[Any]) -> None:
@@ -99,26 +100,26 @@ class StatusWriter:
             group.create_task(follow(self._faults), name="status follows certificates")
             group.create_task(follow(self._dropped), name="status follows mirrors")
             while True:
-                if self._agenda.is_empty:
+                if self._queue.is_empty:
                     await self._wake.wait()
                 await asyncio.sleep(self._pace.pause())
                 if self._wake.is_set():
                     self._wake.clear()
-                    self._pace.notice(self._fleet.change_count.get())
-                    if self._is_look_due():
-                        self._pace.begin_look()
-                        await self._take_look()
+                    self._pace.note_change(self._fleet.change_count.get())
+                    if self._is_observation_due():
+                        self._pace.begin_observation()
+                        await self._observe()
                 self._pace.begin()
                 await self._work()
-                self._plan_round()
+                self._plan_pass()
                 self._pace.end()
 
-    def _is_look_due(self) -> bool:
-        """Say whether to look at the proxies now: not while some are about to answer; wake up when it is time."""
-        left = self._pace.patience()
+    def _is_observation_due(self) -> bool:
+        """Return whether to observe the proxies now. Not while some may answer soon: then set the timer."""
+        left = self._pace.answer_wait()
         if left > 0:
             self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
-        left = max(left if self._late else 0.0, self._pace.until_look())
+        left = max(left if self._late else 0.0, self._pace.until_observation())
         if left > 0:
             self._wake_in(left)
         return left <= 0
@@ -132,54 +133,56 @@ class StatusWriter:
             self._timer, self._timed = loop.call_at(due, self._wake_now), due
 
     def _wake_now(self) -> None:
-        self._timed = 0.0  # uvloop may be early
+        self._timed = 0.0  # uvloop may call before the due time
         self._wake.set()
 
-    async def _take_look(self) -> None:
-        """Note what changed since the last look."""
+    async def _observe(self) -> None:
+        """Observe reports, receipts and findings, and queue the objects that changed."""
         compiled = self._compiled.get()
         if compiled is None:
             return
-        before = self._look
-        is_built = before is None or before.reported.compiled is not compiled
-        reported = ReportIndex(compiled) if before is None or is_built else before.reported
+        before = self._observation
+        is_built = before is None or before.reports.compiled is not compiled
+        reports = ReportIndex(compiled) if before is None or is_built else before.reports
         receipts = await self._receipts()
-        awaited = self._mtls_migration.pending_proxies() if reported.underway else ()
-        unnamed = frozenset(self._unnamed(compiled))
-        look = self._look = Observation(reported, receipts, self._findings(compiled, receipts), unnamed, awaited)
-        self._agenda.take(look)
-        if before and before.receipts.census != receipts.census:
-            self._pace.coming.note()
+        blocking = self._mtls_migration.pending_proxies() if reports.migrating else ()
+        incomplete_certificates = frozenset(self._incomplete_certificates(compiled))
+        observation = self._observation = Observation(
+            reports, receipts, self._findings(compiled, receipts), incomplete_certificates, blocking
+        )
+        self._queue.observe(observation)
+        if before and before.receipts.membership != receipts.membership:
+            self._pace.membership.note()
         if is_built:
-            for key in self._announcements.keys() - compiled.report.seen.keys():
+            for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
-            self._agenda.touch([key async for key in self._overwritten()])
+            self._queue.touch([key async for key in self._overwritten()])
 
     async def _receipts(self) -> Receipts:
-        """Return what the proxies hold; other tasks have their turns meanwhile."""
-        receipts, began = Receipts(standings=self._standings), time.monotonic()
+        """Return the receipts of all serving proxies; other tasks run in between."""
+        receipts, began = Receipts(cache=self._ack_states), time.monotonic()
         for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
-            if number % TOGETHER == 0:
-                self._pace.spend_on_look(time.monotonic() - began)
+            if number % BATCH == 0:
+                self._pace.spend_on_observation(time.monotonic() - began)
                 await asyncio.sleep(0)
                 began = time.monotonic()
-        self._standings.keep(receipts.of)
+        self._ack_states.keep(receipts.states)
         return receipts
 
-    def _plan_round(self) -> None:
-        """Begin a round over all objects if proxies came or went, once it is time; wake up then."""
-        if not self._agenda.is_round_due:
+    def _plan_pass(self) -> None:
+        """Begin a full pass over all objects if proxies came or went; if it is too early, set the timer."""
+        if not self._queue.is_pass_due:
             return
-        if (left := self._pace.until_round()) <= 0:
-            self._agenda.begin_round()
-            self._pace.begin_round()
+        if (left := self._pace.until_pass()) <= 0:
+            self._queue.begin_pass()
+            self._pace.begin_pass()
         else:
             self._wake_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
-        """Return what there is to say beside the build's report, by object."""
-        refusing = (one for standing, node_ids in receipts.alike.items() if standing.refused for one in node_ids)
+        """Return the findings that do not come from the build, by object."""
+        refusing = (one for state, node_ids in receipts.by_state.items() if state.refused for one in node_ids)
         proxies = (proxy for node_id in refusing if (proxy := self._fleet.proxies.get(node_id)))
         found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
         for finding in (
@@ -190,15 +193,15 @@ class StatusWriter:
             found[finding.about] += (finding,)
         return found
 
-    def _unnamed(self, compiled: Compiled) -> Iterator[str]:
-        """Yield the workloads whose certificate does not carry all names yet that it is to carry (R75)."""
+    def _incomplete_certificates(self, compiled: Compiled) -> Iterator[str]:
+        """Yield the workloads whose certificate does not have all wanted DNS names yet (R75)."""
         for item in compiled.mesh.workloads:
             credential = self._loop.credential_of(f"{SIDECAR}/{item.name}") if item.subjects else None
             if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
                 yield item.name
 
     async def _overwritten(self) -> AsyncIterator[Key]:
-        """Yield objects that are not as they were judged: made again with the same content, or with another's status."""
+        """Yield objects that changed since their status was computed: recreated, or with a status from another writer."""
         for group, kind in STATUSES:
             for obj in (await self._store.list(group, kind)).items:
                 key = key_of(obj)
@@ -206,46 +209,46 @@ class StatusWriter:
                     yield key
 
     def _forget(self, key: Key) -> None:
-        """Drop what is known of an object that is gone."""
-        self._announcements.forget(key)
+        """Drop the state of a deleted object."""
+        self._finding_events.forget(key)
         self._shares.pop(key, None)
         self._withheld.discard(key)
         self._found.pop(key, None)
-        del self.judged[key]
+        del self.computed[key]
 
     async def _work(self) -> None:
-        """Judge what is on the agenda, for the time of a slice."""
-        look = self._look
-        if look is None:
+        """Compute and write statuses of queued objects for the time of a slice."""
+        observation = self._observation
+        if observation is None:
             return
-        present = StatusInputs(look.receipts, timestamp(time.time()), look.awaited)
-        while found := self._agenda.next():
-            key, in_round = found
+        inputs = StatusInputs(observation.receipts, timestamp(time.time()), observation.blocking)
+        while found := self._queue.next():
+            key, in_pass = found
             began = time.monotonic()
-            if not await self._tell(key, look.said(key), present):
-                self._try_again(key)
-            if in_round:
-                self._pace.spend_on_round(time.monotonic() - began)
+            if not await self._update(key, observation.report(key), inputs):
+                self._retry_later(key)
+            if in_pass:
+                self._pace.spend_on_pass(time.monotonic() - began)
             if self._pace.is_slice_over:
                 return
 
-    def _try_again(self, key: Key) -> None:
-        if not self._again:
-            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._touch_again)
-        self._again[key] = None
+    def _retry_later(self, key: Key) -> None:
+        if not self._retries:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_retries)
+        self._retries[key] = None
 
-    def _touch_again(self) -> None:
-        self._agenda.touch(self._again)
-        self._again = {}
+    def _queue_retries(self) -> None:
+        self._queue.touch(self._retries)
+        self._retries = {}
         self._wake.set()
 
-    async def _tell(self, key: Key, said: ObjectReport, present: StatusInputs) -> bool:
+    async def _update(self, key: Key, report: ObjectReport, inputs: StatusInputs) -> bool:
         try:
             obj = await self._store.get(key)
-            held = await self._announcements.held(key, obj, said.findings)
-            fresh = await self._write(key, obj, said, present, announce=not held)
-            findings = [finding for finding in said.findings if finding not in held]
-            await self._announcements.announce(key, obj, findings, fresh=fresh)
+            delayed = await self._finding_events.delayed(key, obj, report.findings)
+            fresh = await self._write(key, obj, report, inputs, announce=not delayed)
+            findings = [finding for finding in report.findings if finding not in delayed]
+            await self._finding_events.announce(key, obj, findings, fresh=fresh)
         except NotFound:
             self._found.pop(key, None)
             return True
@@ -254,14 +257,16 @@ class StatusWriter:
         except StoreError as error:
             log.warning("the status of %s can't be written: %s", key, error)
             return False
-        return not held
+        return not delayed
 
-    async def _write(self, key: Key, obj: Object, said: ObjectReport, present: StatusInputs, *, announce: bool) -> bool:
-        """Write an object's status where it differs, and an Event about its shares; return whether it differs."""
-        self.judged[key] += 1
+    async def _write(
+        self, key: Key, obj: Object, report: ObjectReport, inputs: StatusInputs, *, announce: bool
+    ) -> bool:
+        """Write an object's status if it differs, and an Event about its shares; return whether it differed."""
+        self.computed[key] += 1
         kind = (key.group, key.kind)
-        judge = STATUSES.get(kind) or _OF_FAULTS.get(kind)
-        status = judge(obj, said, present) if judge else None
+        compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
+        status = compute(obj, report, inputs) if compute else None
         self._found[key] = _found(obj)
         if status is None:
             return True
@@ -270,13 +275,13 @@ class StatusWriter:
             self._found[key] = _found(await self._store.update({**obj, "status": status}, subresource="status"))
         if not announce:
             self._withheld.add(key)
-        elif said.outcomes and _is_programmed(status):
-            await self._announce_shares(key, obj, summary(said.outcomes), fresh=fresh or key in self._withheld)
+        elif report.outcomes and _is_programmed(status):
+            await self._announce_shares(key, obj, summary(report.outcomes), fresh=fresh or key in self._withheld)
             self._withheld.discard(key)
         return fresh
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
-        """Write an Event when every proxy holds other shares than before."""
+        """Write an Event if every proxy has acknowledged new shares."""
         known = self._shares.get(key)
         self._shares[key] = text
         if known != text and (known or fresh):
@@ -292,8 +297,8 @@ def _found(obj: Object) -> tuple[int, Any]:
     return obj["metadata"].get("generation", 0), obj.get("status")
 
 
-class Settling:
-    """Waits until nothing happens for a while, but not for longer than a while from the first time. Times are seconds."""
+class Debounce:
+    """Debounces events: a wait ends `quiet` seconds after the last event, at most `longest` seconds after the first."""
 
     def __init__(self, quiet: float, longest: float, clock: Callable[[], float]) -> None:
         self._quiet, self._longest, self._clock = quiet, longest, clock
@@ -301,57 +306,57 @@ class Settling:
         self._last = 0.0
 
     def note(self) -> None:
-        """Note that something happened."""
+        """Note an event."""
         self._last = self._clock()
         if self._first is None:
             self._first = self._last
 
     def left(self) -> float:
-        """Return how long to wait yet; 0 or less when it is over, or nothing happened."""
+        """Return the seconds left to wait; 0 or less if the wait is over, or there was no event."""
         return (
             0.0 if self._first is None else min(self._last + self._quiet, self._first + self._longest) - self._clock()
         )
 
     def end(self) -> None:
-        """Begin again when something happens."""
+        """End the wait; the next event begins another one."""
         self._first = None
 
 
 class Pace:
-    """Measures work, and says how long to rest. Times are seconds. `coming` is noted when proxies come or go."""
+    """Measures work, and returns how long to pause. Times are seconds. `membership` debounces proxies that come or go."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.coming = Settling(COMING_SECONDS, LONGEST_COMING_SECONDS, clock)
-        self._answering = Settling(PATIENCE_SECONDS, LONGEST_SECONDS, clock)
+        self.membership = Debounce(MEMBERSHIP_QUIET_SECONDS, MAX_MEMBERSHIP_SECONDS, clock)
+        self._answering = Debounce(ANSWER_QUIET_SECONDS, MAX_WAIT_SECONDS, clock)
         self._clock = clock
         self._began = clock()
-        self._rested = self._next_look = self._next_round = self._began  # when each rest is over
-        self._look = self._round = 0.0  # what they took
-        self._news: int | None = None  # none since the last look
+        self._rested = self._next_observation = self._next_pass = self._began  # when each pause ends
+        self._observation = self._pass = 0.0  # their work so far
+        self._changes: int | None = None  # None: no change since the last observation
 
-    def notice(self, news: int) -> None:
-        """Note that something happened, and how much news of proxies there was since the start."""
-        if self._news != news:
-            self._news = news
+    def note_change(self, changes: int) -> None:
+        """Note a change, and how many changes of proxies there have been since the start."""
+        if self._changes != changes:
+            self._changes = changes
             self._answering.note()
 
-    def patience(self) -> float:
-        """Return how long proxies may still take to answer until what happened is looked at all the same."""
+    def answer_wait(self) -> float:
+        """Return how long to wait for proxies that have not answered yet."""
         return self._answering.left()
 
-    def begin_look(self) -> None:
-        """Begin a look at all that happened."""
-        self._look, self._news = 0.0, None
+    def begin_observation(self) -> None:
+        """Begin an observation."""
+        self._observation, self._changes = 0.0, None
         self._answering.end()
 
-    def spend_on_look(self, seconds: float) -> None:
-        """Note work for a look: the next one waits for it."""
-        self._look += seconds
-        self._next_look = self._clock() + min(LOOK_REST * self._look, LONGEST_SECONDS)
+    def spend_on_observation(self, seconds: float) -> None:
+        """Add work for an observation, which delays the next one."""
+        self._observation += seconds
+        self._next_observation = self._clock() + min(OBSERVATION_PAUSE_FACTOR * self._observation, MAX_WAIT_SECONDS)
 
-    def until_look(self) -> float:
-        """Return how long to wait until the next look; 0 or less when it may begin now."""
-        return self._next_look - self._clock()
+    def until_observation(self) -> float:
+        """Return how long to wait until the next observation; 0 or less if it may begin now."""
+        return self._next_observation - self._clock()
 
     def pause(self) -> float:
         """Return how long to wait before the next slice."""
@@ -363,24 +368,24 @@ class Pace:
 
     @property
     def is_slice_over(self) -> bool:
-        """Say whether the slice has taken its time."""
+        """Whether the slice has used up its time."""
         return self._clock() - self._began >= SLICE_SECONDS
 
     def end(self) -> None:
         """End a slice."""
         now = self._clock()
-        self._rested = now + REST * (now - self._began)
+        self._rested = now + PAUSE_FACTOR * (now - self._began)
 
-    def spend_on_round(self, seconds: float) -> None:
-        """Note work for a round: the next one waits for it."""
-        self._round += seconds
-        self._next_round = self._clock() + LOOK_REST * self._round
+    def spend_on_pass(self, seconds: float) -> None:
+        """Add work for a full pass, which delays the next one."""
+        self._pass += seconds
+        self._next_pass = self._clock() + OBSERVATION_PAUSE_FACTOR * self._pass
 
-    def begin_round(self) -> None:
-        """Begin a round."""
-        self._round = 0.0
-        self.coming.end()
+    def begin_pass(self) -> None:
+        """Begin a full pass."""
+        self._pass = 0.0
+        self.membership.end()
 
-    def until_round(self) -> float:
-        """Return how long to wait until a round may begin; 0 or less when it may now."""
-        return max(self._next_round - self._clock(), self.coming.left())
+    def until_pass(self) -> float:
+        """Return how long to wait until a full pass may begin; 0 or less if it may begin now."""
+        return max(self._next_pass - self._clock(), self.membership.left())
