@@ -1,4 +1,4 @@
-"""The command as a user runs it: in this process for what reads files, as a program against an API that listens."""
+"""Run headgate commands: in this process for files, or as a program against a served API."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
-    """Run a command in an empty directory, with no cluster in the environment."""
+    """Return a function that runs a command in an empty directory, without KUBECONFIG."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
@@ -77,7 +77,7 @@ def make_split(weights: Mapping[str, int], name: str = "website", **more: Any) -
 
 
 def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None, **conditions: str) -> dict[str, Any]:
-    """Return a status with conditions such as `Programmed="False"`; `reasons` gives them words."""
+    """Return a status with conditions such as `Programmed="False"`; `reasons` are `REASON: MESSAGE` by type."""
     words = reasons or {}
     return {
         "observedGeneration": generation,
@@ -95,7 +95,7 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
 
 
 class World:
-    """An API that listens, its store, and the directory where commands find both."""
+    """A served API, its store, and the state directory by which commands find it."""
 
     def __init__(self, store: MemoryStore, state: Path) -> None:
         self.store = store
@@ -103,7 +103,7 @@ class World:
         self.probe = runtime_directory(state, os.environ) / "probe.sock"
 
     def start(self, *arguments: str) -> Any:
-        """Begin a command; the caller waits for it."""
+        """Start a command; return the awaitable process."""
         command = [sys.executable, "-m", "headgate", *arguments]
         environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         return asyncio.create_subprocess_exec(
@@ -111,7 +111,7 @@ class World:
         )
 
     async def run(self, *arguments: str) -> Ran:
-        """Run a command to its end; it finds `.headgate` in its directory."""
+        """Run a command to its end, in the parent of `.headgate`."""
         return await ended(await self.start(*arguments))
 
     async def status(self, obj: Any, status: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class NoHost:
 
 
 def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
-    """Return what compiles a store's objects; no proxy comes."""
+    """Return the parts that compile the objects of a store, without proxies."""
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())
     return feed, Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials), fleet

@@ -1,4 +1,4 @@
-"""`headgate ca` against an API that listens, and an authority behind it."""
+"""`headgate ca` against a served API with a certificate authority."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def authority(world: World) -> AsyncIterator[Authority]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_status_shows_roots_with_their_fingerprints_and_ends(world: World, authority: Authority) -> None:
+async def test_status_shows_the_fingerprint_and_validity_of_each_root(world: World, authority: Authority) -> None:
     ran = await world.run("ca", "status")
     assert ran.code == 0, ran.err
     assert f", signs certificates\n  SHA-256 {authority.issuer.signer.get()}\n" in ran.out
@@ -51,7 +51,7 @@ async def test_status_shows_roots_with_their_fingerprints_and_ends(world: World,
     assert authority.issuer.signer.get() in shown.stdout
 
 
-async def test_rotate_replaces_the_root_and_says_who_is_waited_for(world: World, authority: Authority) -> None:
+async def test_rotate_replaces_the_root_and_names_the_proxies_it_waits_for(world: World, authority: Authority) -> None:
     old = authority.issuer.roots.get()
     authority.proxies.slow.add("sidecar/default/web")
     process = await world.start("ca", "rotate", "--wait", "-o", "json")
@@ -63,10 +63,10 @@ async def test_rotate_replaces_the_root_and_says_who_is_waited_for(world: World,
     authority.proxies.catch_up()
     ran = await ended(process)
     assert ran.code == 0, ran.err
-    assert old not in authority.issuer.roots.get()  # though the second request may have begun the next rotation by then
+    assert old not in authority.issuer.roots.get()  # the second request may have started another rotation already
 
 
-async def test_an_annotation_by_kubectl_does_the_same(world: World, authority: Authority) -> None:
+async def test_an_annotation_on_the_configmap_starts_a_rotation(world: World, authority: Authority) -> None:
     old = authority.issuer.roots.get()
     obj = await world.store.get(CONFIG_MAP)
     await world.store.update(
@@ -75,7 +75,7 @@ async def test_an_annotation_by_kubectl_does_the_same(world: World, authority: A
     await until(lambda: old not in authority.issuer.roots.get(), authority.issuer.roots)
 
 
-async def test_without_an_authority_it_says_so(world: World) -> None:
+async def test_ca_without_an_authority_exits_with_1(world: World) -> None:
     ran = await world.run("ca")
     assert ran.code == 1
     assert "this headgate has no certificate authority" in ran.err

@@ -16,12 +16,12 @@ def write(path: Path, *objects: Any) -> str:
     return str(path)
 
 
-def test_sound_manifests_are_fine_although_nothing_runs(run: Run, tmp_path: Path) -> None:
+def test_valid_manifests_have_no_findings_offline(run: Run, tmp_path: Path) -> None:
     ended = run("check", write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10})))
     assert ended == (0, "", "no findings in 4 objects\n")
 
 
-def test_each_mistake_stands_in_a_line_with_its_place(run: Run, tmp_path: Path) -> None:
+def test_each_error_is_a_line_with_file_and_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(
         "apiVersion: split.smi-spec.io/v1alpha4\n"
         "kind: TrafficSplit\n"
@@ -43,14 +43,14 @@ def test_each_mistake_stands_in_a_line_with_its_place(run: Run, tmp_path: Path) 
     assert "3 errors" in ended.err
 
 
-def test_what_the_compiler_finds_is_named_with_its_object(run: Run, tmp_path: Path) -> None:
+def test_findings_of_the_compiler_name_their_object(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website": 1}))
     ended = run("check", file)
     assert ended.code == 1
     assert "error SelfReference TrafficSplit default/website: spec.backends[1].service: website is both" in ended.out
 
 
-def test_warnings_fail_only_when_strict(run: Run, tmp_path: Path) -> None:
+def test_warnings_exit_with_1_only_with_strict(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website-v3": 1}))
     loose, strict = run("check", file), run("check", file, "--strict")
     assert (loose.code, strict.code) == (0, 1)
@@ -58,14 +58,14 @@ def test_warnings_fail_only_when_strict(run: Run, tmp_path: Path) -> None:
     assert "1 warning in 4 objects" in loose.err
 
 
-def test_ports_are_compared_offline(run: Run, tmp_path: Path) -> None:
+def test_check_finds_port_mismatches_offline(run: Run, tmp_path: Path) -> None:
     """R35, R39."""
     blue = service("blue-birds", 1024, selector={"app": "blue"})
     split = make_split({"blue-birds": 1, "website-v1": 1})
     assert "PortMismatch" in run("check", write(tmp_path / "a.yaml", *VERSIONS, blue, split)).out
 
 
-def test_scripts_get_the_findings_as_json(run: Run, tmp_path: Path) -> None:
+def test_json_output_has_all_findings(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", make_split({"website-v1": 1}))
     found = json.loads(run("check", file, "-o", "json").out)
     assert (found["objects"], found["errors"], found["warnings"]) == (1, 0, 1)
@@ -81,7 +81,7 @@ def test_scripts_get_the_findings_as_json(run: Run, tmp_path: Path) -> None:
     }
 
 
-def test_a_directory_without_manifests_is_not_taken_for_sound(run: Run, tmp_path: Path) -> None:
+def test_a_directory_without_manifests_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     ended = run("check", "empty")
     assert ended.code == 1
@@ -89,7 +89,7 @@ def test_a_directory_without_manifests_is_not_taken_for_sound(run: Run, tmp_path
 
 
 @pytest.mark.parametrize("stage", ["mesh", "report", "xds"])
-def test_every_stage_can_be_read_and_is_the_same_each_time(run: Run, tmp_path: Path, stage: str) -> None:
+def test_every_stage_of_compile_is_deterministic_yaml(run: Run, tmp_path: Path, stage: str) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
     ended = run("compile", file, "--stage", stage)
     assert ended.code == 0
@@ -97,7 +97,7 @@ def test_every_stage_can_be_read_and_is_the_same_each_time(run: Run, tmp_path: P
     assert list(yaml.safe_load_all(ended.out))
 
 
-def test_a_split_shows_its_weights_without_running_pods(run: Run, tmp_path: Path) -> None:
+def test_compile_shows_the_weights_of_a_split_without_running_pods(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
     resources = list(yaml.safe_load_all(run("compile", file, "--stage", "xds").out))
     endpoints = next(
@@ -127,8 +127,8 @@ BOOKSTORE = str(Path(__file__).parents[2] / "examples" / "bookstore")
 
 
 @pytest.mark.parametrize("node", ["gateway", "sidecar/default/bookstore-v1"])
-def test_each_proxy_can_be_read_and_no_key_is_shown(run: Run, node: str) -> None:
-    """R74: what it proves its identity with is named; nobody issues one for files."""
+def test_compile_prints_the_configuration_of_each_proxy_with_redacted_keys(run: Run, node: str) -> None:
+    """R74. The certificate is a placeholder with the identity of the proxy."""
     ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", node)
     assert ended.code == 0
     found = {(item["type"], item["name"]): item["resource"] for item in yaml.safe_load_all(ended.out)}
@@ -140,7 +140,7 @@ def test_each_proxy_can_be_read_and_no_key_is_shown(run: Run, node: str) -> None
     assert (("Listener", "inbound/8080") in found) == (node != "gateway")
 
 
-def test_a_proxy_that_does_not_exist_is_wrong_usage(run: Run) -> None:
+def test_an_unknown_node_id_exits_with_2(run: Run) -> None:
     ended = run("compile", BOOKSTORE, "--stage", "xds", "--node", "sidecar/default/bookstore")
     assert ended.code == 2
     assert (
@@ -149,7 +149,7 @@ def test_a_proxy_that_does_not_exist_is_wrong_usage(run: Run) -> None:
     )
 
 
-def test_settings_are_tried_without_a_cluster(run: Run) -> None:
+def test_the_access_and_mtls_options_set_the_mode_of_workloads(run: Run) -> None:
     """D21."""
     found = [
         yaml.safe_load(run("compile", BOOKSTORE, *options).out)["workloads"]
@@ -160,21 +160,21 @@ def test_settings_are_tried_without_a_cluster(run: Run) -> None:
     assert [item.get("stage", "permissive") for item in buyers] == ["permissive", "strict"]
 
 
-def test_deployments_are_checked_as_the_pods_that_they_make(run: Run) -> None:
-    """R73, R77: no pod of the files has to be written for a TrafficTarget to be about somebody."""
+def test_check_treats_deployments_of_files_as_pods(run: Run) -> None:
+    """R73, R77. A TrafficTarget selects the pods of Deployments in the files."""
     ended = run("check", BOOKSTORE, str(Path(BOOKSTORE).with_name("bookstore-steps")))
     assert (ended.code, ended.out) == (0, "")
 
 
-def test_mistakes_about_access_are_found_in_files(run: Run, tmp_path: Path) -> None:
+def test_check_finds_errors_of_traffic_targets_in_files(run: Run, tmp_path: Path) -> None:
     """R68, R77."""
     access = Path(BOOKSTORE, "access.yaml").read_text()
     (tmp_path / "access.yaml").write_text(access.replace("name: database\n  sources", "name: datebase\n  sources"))
     ended = run("check", BOOKSTORE + "/warehouse.yaml", "access.yaml")
-    said = (
+    finding = (
         "note NoPods TrafficTarget default/warehouse-to-database: spec.destination.name: no pod runs as ServiceAccount"
     )
-    assert f"access.yaml:71: {said} default/datebase; " in ended.out
+    assert f"access.yaml:71: {finding} default/datebase; " in ended.out
     warehouse = Path(BOOKSTORE, "warehouse.yaml").read_text()
     label = 'app: database\n        headgate.dev/inject: "false"\n    spec:'
     (tmp_path / "warehouse.yaml").write_text(warehouse.replace("app: database\n    spec:", label))
@@ -183,7 +183,7 @@ def test_mistakes_about_access_are_found_in_files(run: Run, tmp_path: Path) -> N
     assert "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: nothing" in ended.out
 
 
-def test_a_mistake_does_not_hide_what_is_sound(run: Run, tmp_path: Path) -> None:
+def test_compile_prints_valid_objects_despite_errors(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", *VERSIONS)
     (tmp_path / "b.yaml").write_text("kind: [\n")
     ended = run("compile", "a.yaml", "b.yaml", "-o", "json")
@@ -192,21 +192,21 @@ def test_a_mistake_does_not_hide_what_is_sound(run: Run, tmp_path: Path) -> None
     assert "b.yaml:2: error" in ended.err
 
 
-async def test_without_files_the_running_mesh_is_checked(world: World) -> None:
+async def test_check_without_files_checks_the_running_mesh(world: World) -> None:
     for item in (*VERSIONS[:2], make_split({"website-v1": 90, "website-v2": 10})):
         await world.store.create(item)
     ended = await world.run("check")
     lines = ended.out.splitlines()
     missing = next(line for line in lines if "BackendNotFound" in line)
     assert missing.startswith("warning BackendNotFound TrafficSplit default/website: spec.backends[1].service: ")
-    assert any("NoReadyEndpoints" in line for line in lines)  # files don't know which pods are ready
+    assert any("NoReadyEndpoints" in line for line in lines)  # reported only for the running mesh
     assert ended.code == 0
     assert (await world.run("check", "--strict")).code == 1
     found = json.loads((await world.run("check", "-o", "json")).out)
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
 
 
-def test_colour_marks_severities_on_a_terminal_only_and_never_with_no_color(
+def test_findings_are_colored_on_a_terminal_without_no_color(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.yaml", VERSIONS[0], make_split({"website-v9": 1}))

@@ -1,4 +1,4 @@
-"""What `headgate check` says of files before anything runs: programs, selectors, slips of the pen."""
+"""Findings of `headgate check` on workloads in files: programs, selectors and misspelled kinds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +38,7 @@ def findings(run: Run, *arguments: str) -> list[str]:
     return [line.partition(": ")[2] for line in run("check", *arguments).out.splitlines()]
 
 
-def test_a_selector_that_selects_no_pod_is_named_with_the_labels_that_pods_have(run: Run, tmp_path: Path) -> None:
+def test_a_selector_without_matching_pods_names_the_labels_that_pods_have(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", service("web", 80, selector={"app": "wbe"}), deployment("web"))
     (found,) = findings(run, "a.yaml")
     assert found == (
@@ -47,13 +47,13 @@ def test_a_selector_that_selects_no_pod_is_named_with_the_labels_that_pods_have(
     )
 
 
-def test_a_selector_is_judged_only_beside_pods_of_its_namespace(run: Run, tmp_path: Path) -> None:
-    """R22: Services may be written, and checked, before their workloads."""
+def test_a_selector_is_checked_only_when_its_namespace_has_pods(run: Run, tmp_path: Path) -> None:
+    """R22. Services may be written and checked before their workloads."""
     write(tmp_path / "a.yaml", service("web", 80, namespace="shop", selector={"app": "web"}), deployment("other"))
     assert findings(run, "a.yaml") == []
 
 
-def test_a_container_without_a_command_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_container_without_a_command_is_a_warning(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", deployment("web", command=[], image="nginx"))
     (found,) = findings(run, "a.yaml")
     assert found.startswith(
@@ -62,14 +62,14 @@ def test_a_container_without_a_command_is_named(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("program", ["pyhton3", "/usr/bin/pyhton3", "./pyhton3"])
-def test_a_program_that_this_machine_lacks_is_named(run: Run, tmp_path: Path, program: str) -> None:
+def test_a_program_missing_on_this_machine_is_a_warning(run: Run, tmp_path: Path, program: str) -> None:
     write(tmp_path / "a.yaml", deployment("web", command=[program]))
     (found,) = findings(run, "a.yaml")
     assert found.startswith("warning CommandNotFound Deployment default/web: spec.template.spec.containers[0].command:")
     assert f"there is no program {program!r} on this machine" in found
 
 
-def test_a_program_that_may_not_be_run_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_program_that_is_not_executable_is_a_warning(run: Run, tmp_path: Path) -> None:
     (tmp_path / "serve").write_text("#!/bin/sh\n")
     write(tmp_path / "a.yaml", deployment("web", command=["./serve"]))
     (found,) = findings(run, "a.yaml")
@@ -84,14 +84,14 @@ def test_a_program_that_may_not_be_run_is_named(run: Run, tmp_path: Path) -> Non
         {"command": ["serve"], "env": [{"name": "PATH", "value": "/opt/app"}]},
     ],
 )
-def test_a_program_that_only_the_running_pod_knows_is_not_judged(
+def test_a_program_that_depends_on_the_running_pod_is_not_checked(
     run: Run, tmp_path: Path, container: dict[str, Any]
 ) -> None:
     write(tmp_path / "a.yaml", deployment("web", **container))
     assert findings(run, "a.yaml") == []
 
 
-def test_content_that_is_no_text_is_refused_as_kubernetes_does(run: Run, tmp_path: Path) -> None:
+def test_configmap_and_secret_values_of_a_wrong_type_are_errors(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata:\n  port: 8080\n"
         "---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\ndata:\n  key: hunter2!\n"
@@ -102,7 +102,7 @@ def test_content_that_is_no_text_is_refused_as_kubernetes_does(run: Run, tmp_pat
     ]
 
 
-def test_a_kind_with_a_slip_is_answered_with_the_kind_that_was_meant(run: Run, tmp_path: Path) -> None:
+def test_a_misspelled_kind_is_an_error_with_a_suggestion(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("apiVersion: split.smi-spec.io/v1alpha4\nkind: TraficSplit\nmetadata: {name: a}\n")
     (line,) = run("check", "a.yaml").out.splitlines()
     assert line == (
@@ -110,7 +110,7 @@ def test_a_kind_with_a_slip_is_answered_with_the_kind_that_was_meant(run: Run, t
     )
 
 
-def test_standard_input_is_checked_like_a_file(tmp_path: Path) -> None:
+def test_check_reads_standard_input_like_a_file(tmp_path: Path) -> None:
     for text in (
         "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 99999}]\n",
         '{"apiVersion": "v1",\n"kind": "Service",\n"metadata": {"name": "web"},\n"spec": {\n"ports": [{"port": 99999}]}}',
@@ -120,7 +120,7 @@ def test_standard_input_is_checked_like_a_file(tmp_path: Path) -> None:
         assert ended.stdout.startswith("<stdin>:5: error Invalid spec.ports[0].port:")
 
 
-def test_standard_input_without_an_object_is_an_error(tmp_path: Path) -> None:
+def test_empty_standard_input_is_an_error(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["check", "-"], input="", prog_name="headgate")
     assert ended.exit_code == 1
     assert "<stdin>:1: error Invalid is empty" in ended.stdout

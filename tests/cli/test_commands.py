@@ -13,7 +13,7 @@ from headgate.cli.up import _run
 from headgate.errors import HeadgateError
 
 
-def test_help_names_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
+def test_help_lists_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
     shown = run("--help")
     assert shown.code == 0
     for name, command in COMMANDS.items():
@@ -23,14 +23,14 @@ def test_help_names_every_command_and_the_exit_codes(run: Callable[..., Any]) ->
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> None:
+def test_each_command_has_a_help_page(run: Callable[..., Any], name: str) -> None:
     shown = run(name, "--help")
     assert shown.code == 0
     assert f"Usage: headgate {name}" in shown.out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["chek"], "Did you mean 'check'?"),
         (["compile"], "Missing argument"),
@@ -58,31 +58,33 @@ def test_each_command_explains_itself(run: Callable[..., Any], name: str) -> Non
         (["try", "website", "-n", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_wrong_usage_ends_with_2_and_two_lines(run: Callable[..., Any], arguments: list[str], told: str) -> None:
+def test_wrong_usage_exits_with_2_and_two_lines_on_stderr(
+    run: Callable[..., Any], arguments: list[str], expected: str
+) -> None:
     ended = run(*arguments)
     assert ended.code == 2
-    assert told in ended.err
+    assert expected in ended.err
     assert len(ended.err.strip().splitlines()) == 2
     assert "--help" in ended.err
     assert not ended.out
 
 
 @pytest.mark.parametrize("command", [["wait", "ts/website"], ["try", "website"], ["logs", "web"]])
-def test_without_a_running_headgate_commands_say_how_to_start_one(run: Callable[..., Any], command: list[str]) -> None:
+def test_commands_without_a_running_headgate_name_headgate_up(run: Callable[..., Any], command: list[str]) -> None:
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
 
 
-def test_the_version_is_an_option_too(run: Callable[..., Any]) -> None:
+def test_the_version_option_prints_the_version(run: Callable[..., Any]) -> None:
     assert run("--version") == (0, f"headgate {version('headgate')}\n", "")
 
 
 @pytest.mark.parametrize("command", [["wait", "ts/a"], ["explain", "http://a/"], ["logs", "a"], ["ca"]])
-def test_an_api_that_can_not_be_reached_ends_with_3(
+def test_an_unreachable_api_exits_with_3(
     run: Callable[..., Any], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not exist, nothing listens there, or it takes the connection and stays silent."""
+    """The kubeconfig is missing, nothing listens, or the server accepts connections but does not respond."""
     monkeypatch.setattr("headgate.kubernetes.transport.ANSWER_S", 0.2)
     missing = run(*command, "--kubeconfig", "missing")
     assert missing.code == 3
@@ -102,7 +104,7 @@ def test_an_api_that_can_not_be_reached_ends_with_3(
     assert "no API answers" in ended.err
 
 
-def test_version_tells_headgate_envoy_and_that_nothing_runs(run: Callable[..., Any]) -> None:
+def test_version_shows_headgate_and_envoy_when_nothing_runs(run: Callable[..., Any]) -> None:
     found = json.loads(run("version", "-o", "json").out)
     assert found["headgate"].count(".") == 2
     assert found["envoy"].startswith("1.")
@@ -110,12 +112,14 @@ def test_version_tells_headgate_envoy_and_that_nothing_runs(run: Callable[..., A
     assert "running   nothing" in run("version").out
 
 
-def test_version_goes_on_when_envoy_is_missing(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_without_envoy_names_the_variable_to_correct(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HEADGATE_ENVOY", "/nowhere/envoy")
     assert "correct HEADGATE_ENVOY" in run("version").out
 
 
-def test_the_shell_can_complete_commands_and_options(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shell_completes_commands_and_options(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_HEADGATE_COMPLETE", "complete_bash")
     for words, word, wanted in (("headgate w", "1", "wait"), ("headgate wait --tim", "2", "--timeout")):
         monkeypatch.setenv("COMP_WORDS", words)
@@ -124,7 +128,7 @@ def test_the_shell_can_complete_commands_and_options(run: Callable[..., Any], mo
 
 
 async def together(*errors: Exception) -> None:
-    """Raise errors as tasks beside each other do, within a task that has others beside it too."""
+    """Raise errors in concurrent tasks of a nested task group."""
 
     async def fail(error: Exception) -> None:
         raise error
@@ -134,12 +138,12 @@ async def together(*errors: Exception) -> None:
             tasks.create_task(fail(error))
 
 
-def test_an_error_of_one_of_many_tasks_is_told_as_it_is() -> None:
-    """In every version of Python: groups of errors are shown with a traceback."""
+def test_an_error_of_a_task_is_raised_without_its_exception_group() -> None:
+    """Python prints exception groups with a traceback."""
     with pytest.raises(HeadgateError, match=r"^the port is taken$"):
         _run(together(HeadgateError("the port is taken"), HeadgateError("another")))
 
 
-def test_a_bug_beside_an_error_is_not_hidden_by_it() -> None:
+def test_an_exception_group_with_a_bug_is_raised_as_it_is() -> None:
     with pytest.raises(ExceptionGroup):
         _run(together(HeadgateError("the port is taken"), KeyError("a bug")))

@@ -1,4 +1,4 @@
-"""What the shell offers after a tab: names of objects that exist, and silence when nothing answers."""
+"""Shell completion: names of existing objects, and no output when the API does not respond."""
 
 import asyncio
 import os
@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import World, make_split, service
 
-PATIENT = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
-"""The program, but for how long a shell waits: a second is too short for a busy machine."""
+PROGRAM = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
+"""The program with a longer timeout of completion, for busy machines."""
 
 
 def tab(state: Path, line: str) -> list[str]:
-    """Return what bash is offered behind a line."""
+    """Return the candidates of bash for a command line."""
     environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
     words = line.split(" ")
     environment |= {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    program = [sys.executable, "-c", PATIENT]
+    program = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(program, env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     return done.stdout.split()
@@ -48,13 +48,13 @@ async def put(world: World) -> None:
         ("headgate config gateway l", ["listeners"]),
     ],
 )
-async def test_names_are_offered(world: World, line: str, offered: list[str]) -> None:
+async def test_the_shell_completes_names_of_objects(world: World, line: str, offered: list[str]) -> None:
     await put(world)
 
     found = await asyncio.to_thread(tab, world.state, line)
     assert sorted(found) == offered
 
 
-def test_without_a_headgate_nothing_is_offered_and_nothing_is_said(tmp_path: Path) -> None:
+def test_completion_without_a_headgate_offers_and_prints_nothing(tmp_path: Path) -> None:
     assert tab(tmp_path / ".headgate", "headgate wait trafficsplit/") == []
     assert tab(tmp_path / ".headgate", "headgate proxies ") == []

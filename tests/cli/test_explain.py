@@ -1,4 +1,4 @@
-"""`headgate explain`: the answer for each kind of route, and each reason why a route is not the one."""
+"""`headgate explain`: each kind of route, and each reason why a route does not match."""
 
 import json
 from collections.abc import Callable
@@ -36,12 +36,12 @@ def objects() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
-    """Explain a request as JSON, by the objects above."""
+    """Return a function that explains a request to the objects above, as decoded JSON."""
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects()))
     return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
 
 
-def test_the_example_reads_well(run: Run) -> None:
+def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
     ended = run("explain", "GET", "http://website:8080/path", *FIREFOX, "-f", EXAMPLE)
     assert ended.code == 0
     assert ended.out == (
@@ -71,8 +71,8 @@ def test_the_example_reads_well(run: Run) -> None:
     assert all(len(line) <= 80 for line in ended.out.splitlines())
 
 
-def test_a_header_that_the_proxy_removes_fits_no_condition(run: Run) -> None:
-    """R13: proxies compare what is left when a request's headers are sanitized."""
+def test_a_header_that_the_proxy_removes_matches_no_condition(run: Run) -> None:
+    """R13. Proxies match the sanitized headers."""
     cookie = ("-H", "cookie: insider=yes", "-f", EXAMPLE, "-o", "json")
     assert json.loads(run("explain", "http://website:8080/", *cookie).out)["route"] == "insiders/cookie"
     found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)
@@ -80,18 +80,18 @@ def test_a_header_that_the_proxy_removes_fits_no_condition(run: Run) -> None:
     assert found["sanitized"][0] == "cookie is removed: Connection names it"
 
 
-def test_a_malformed_request_is_refused_before_it_is_routed(run: Run) -> None:
+def test_a_malformed_request_gets_400_before_it_is_routed(run: Run) -> None:
     ended = run("explain", "http://website:8080/", "-H", "connection: x-forwarded-for", "-f", EXAMPLE)
     assert ended.code == 1
     assert "Route      no route matches: the proxy answers 400\n" in ended.out
     assert "the proxy refuses the request with 400: Connection names x-forwarded-for, which a client must" in ended.out
 
 
-def test_without_a_method_it_is_get(explain: Callable[..., Any]) -> None:
+def test_the_default_method_is_get(explain: Callable[..., Any]) -> None:
     assert explain("http://website:8080/") == explain("GET", "http://website:8080/")
 
 
-def test_a_split_is_told_in_exact_fractions(explain: Callable[..., Any]) -> None:
+def test_the_shares_of_a_split_are_exact_fractions(explain: Callable[..., Any]) -> None:
     """R7, R11."""
     found = explain("POST", "http://website:8080/xy", "-H", "A: b")
     assert (found["service"], found["port"]) == ("default/website", 8080)
@@ -109,10 +109,10 @@ def test_a_split_is_told_in_exact_fractions(explain: Callable[..., Any]) -> None
         (("POST", "http://website:8080/x", "-H", "a: bb"), "header a is 'bb', wanted regex b"),
     ],
 )
-def test_the_first_condition_that_failed_is_named(
+def test_the_first_failed_condition_of_a_route_is_named(
     explain: Callable[..., Any], request_: tuple[str, ...], condition: str
 ) -> None:
-    """R12: what does not match goes to the root's own endpoints."""
+    """R12. A request without a match goes to the root Service's own endpoints."""
     found = explain(*request_)
     assert found["candidates"][0] == {
         "object": "TrafficSplit default/website",
@@ -125,7 +125,7 @@ def test_the_first_condition_that_failed_is_named(
     assert [item["service"] for item in found["backends"]] == ["default/website"]
 
 
-def test_findings_on_the_objects_that_decide_are_shown(explain: Callable[..., Any]) -> None:
+def test_explain_shows_the_findings_on_the_deciding_objects(explain: Callable[..., Any]) -> None:
     """R16."""
     (remark,) = explain("GET", "http://website:8080/")["remarks"]
     assert remark["reason"] == "MatchNotFound"
@@ -133,37 +133,37 @@ def test_findings_on_the_objects_that_decide_are_shown(explain: Callable[..., An
 
 
 @pytest.mark.parametrize("host", ["website", "website.default", "website.default.svc.cluster.local:8080"])
-def test_a_service_has_all_its_names(explain: Callable[..., Any], host: str) -> None:
+def test_explain_resolves_every_name_of_a_service(explain: Callable[..., Any], host: str) -> None:
     """R2."""
     assert explain("GET", f"http://{host}/")["service"] == "default/website"
 
 
-def test_an_unknown_host_is_404_and_exit_code_1(run: Run) -> None:
+def test_an_unknown_host_is_404_and_exits_with_1(run: Run) -> None:
     ended = run("explain", "GET", "http://gone/", "-f", EXAMPLE)
     assert ended.code == 1
     assert "no Service has this host" in ended.out
     assert "the proxy: 404" in ended.out
 
 
-def test_users_that_stay_are_told(run: Run) -> None:
+def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     ended = run("explain", "GET", "http://website:8080/", "-H", "cookie: insider=yes", "-f", EXAMPLE)
     assert "Users      the cookie side decides; a user stays with one backend" in ended.out
     assert "default/website-v1:8080    1/2     50 %" in ended.out
 
 
-def test_the_requests_own_user_is_found(run: Run) -> None:
-    """As the real proxy decides it: see tests/e2e/test_sticky.py."""
-    told = [
+def test_explain_names_the_backend_of_the_requests_own_user(run: Run) -> None:
+    """tests/e2e/test_sticky.py compares the backends with those of a real proxy."""
+    backends = [
         next(line for line in ended.out.splitlines() if line.startswith("This user"))
         for name in ("alice", "bob", "carol", "dave")
         for ended in [
             run("explain", "GET", "http://website:8080/", "-H", f"cookie: insider=yes; side={name}", "-f", EXAMPLE)
         ]
     ]
-    assert set(told) == {"This user  default/website-v1:8080", "This user  default/website-v2:8080"}
+    assert set(backends) == {"This user  default/website-v1:8080", "This user  default/website-v2:8080"}
 
 
-def test_a_gateway_is_entered_by_name(run: Run) -> None:
+def test_via_sends_the_request_to_a_gateway(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/headers", "--via", "gateway/edge", "-f", GATEWAY, "-o", "json")
     found = json.loads(ended.out)
     assert (found["gateway"], found["port"], found["host"]) == ("default/edge", 80, "*")
@@ -173,13 +173,13 @@ def test_a_gateway_is_entered_by_name(run: Run) -> None:
     assert "rewrite the host to v2.example" in found["backends"][1]["filters"]
 
 
-def test_a_redirect_is_told(run: Run) -> None:
+def test_explain_shows_a_redirect(run: Run) -> None:
     ended = run("explain", "GET", "http://edge.example/old/x", "--via", "gateway/edge", "-f", GATEWAY)
     assert ended.code == 0
     assert "redirect with 301: scheme https, host new.example, port 8443" in ended.out
 
 
-def test_mirrors_are_told_with_their_fraction(run: Run) -> None:
+def test_explain_shows_a_mirror_with_its_fraction(run: Run) -> None:
     """R46."""
     text = Path(MIRRORS).read_text()
     gateway = next(doc["metadata"]["name"] for doc in yaml.safe_load_all(text) if doc["kind"] == "Gateway")
@@ -189,7 +189,7 @@ def test_mirrors_are_told_with_their_fraction(run: Run) -> None:
     assert (mirror["share"], mirror["percent"]) == ("1/200", 0.5)
 
 
-def test_connections_are_told_as_such(run: Run) -> None:
+def test_explain_shows_that_a_tcp_port_closes_the_connection(run: Run) -> None:
     """R34."""
     ended = run("explain", "GET", "http://website:8080/", "-f", TCP)
     assert "Protocol   tcp, because the port's appProtocol is tcp" in ended.out
@@ -207,7 +207,7 @@ def test_connections_are_told_as_such(run: Run) -> None:
         (("GET", "http://website/", "--from", "website"), "write pod/NAME, deployment/NAME or serviceaccount/NAME"),
     ],
 )
-def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_usage_of_explain_exits_with_2(run: Run, arguments: tuple[str, ...], message: str) -> None:
     ended = run("explain", *arguments, "-f", EXAMPLE)
     assert ended.code == 2
     assert message in ended.err
@@ -220,7 +220,7 @@ def test_wrong_usage_names_the_option(run: Run, arguments: tuple[str, ...], mess
         (("--from", "pod/gone"), "no Pod default/gone"),
     ],
 )
-def test_what_is_not_there_is_named(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_a_missing_gateway_or_pod_is_an_error(run: Run, arguments: tuple[str, ...], message: str) -> None:
     ended = run("explain", "GET", "http://website:8080/", *arguments, "-f", EXAMPLE)
     assert ended.code == 1
     assert message in ended.err
@@ -232,20 +232,20 @@ async def put(store: Store, *found: Any) -> None:
         await store.create(obj)
 
 
-async def test_a_running_headgate_is_asked_for_its_objects(world: World) -> None:
+async def test_explain_without_files_uses_the_running_headgate(world: World) -> None:
     await put(world.store, *objects())
     ended = await world.run("explain", "POST", "http://website:8080/x", "-H", "a: b", "-o", "json")
     found = json.loads(ended.out)
-    assert ended.code == 1  # nothing serves there: no endpoint is ready
+    assert ended.code == 1  # no endpoint is ready
     assert found["service"] == "default/website"
     assert [item["result"] for item in found["candidates"]] == ["matched", "not tried"]
     assert {item["status"] for item in found["backends"]} == {503}
 
 
-async def test_a_running_headgate_says_the_same_of_mistakes_as_files_do(world: World) -> None:
+async def test_the_running_headgate_reports_the_same_errors_as_files(world: World) -> None:
     await put(world.store, *objects())
     for arguments, code, words in (
-        (("http://website:8080/", "--from", "pod/nobody"), 1, "there is no Pod default/nobody"),
+        (("http://website:8080/", "--from", "pod/missing"), 1, "there is no Pod default/missing"),
         (("http://website:8080/", "--via", "gateway/none"), 1, "no Gateway default/none serves anything"),
         (("http://website:8080/", "--from", "website"), 2, "'website' is no client; write pod/NAME, deployment/NAME"),
         (("ftp://website/",), 2, "'ftp://website/' is not a URL to call"),
@@ -254,7 +254,7 @@ async def test_a_running_headgate_says_the_same_of_mistakes_as_files_do(world: W
         assert (ended.code, words in " ".join(ended.err.split())) == (code, True), ended.err
 
 
-async def test_each_header_of_the_request_reaches_a_running_headgate(world: World) -> None:
+async def test_each_header_of_the_request_reaches_the_running_headgate(world: World) -> None:
     await put(world.store, *objects())
     sent = ("-H", "x-a: one & two", "-H", "x-a: three", "-H", "a: b")
     ended = await world.run("explain", "POST", "http://website:8080/x?q=1&r=%20", *sent, "-o", "json")

@@ -1,4 +1,4 @@
-"""`headgate explain --from`: who lets a request in, how it travels, and what would help (R67 to R76, D15, D21)."""
+"""`headgate explain --from`: authorization, mutual TLS, and remedies (R67 to R76, D15, D21)."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ CLOSED = [LOOK, TCP, target("access", "sa-1", "sa-2", rules=RULES)]
 
 
 def world(*more: Any, **server: Any) -> list[Any]:
-    """One pod of sa-1 behind two Services that say different things of its port, and callers."""
+    """Return a pod of sa-1 behind two Services with different protocols for its port, and callers."""
     made = {**SERVER, **server}
     return [
         *service("web", ("server", "10.1.0.1"), created="2026-01-01T00:00:00Z"),
@@ -40,7 +40,7 @@ def world(*more: Any, **server: Any) -> list[Any]:
 
 @pytest.fixture
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
-    """Explain `GET http://web:8080/version` from somebody, as JSON with the exit code, by the objects that are given."""
+    """Return a function that explains `GET http://web:8080/version` from a caller, as JSON with the exit code."""
 
     def asked(objects: list[Any], caller: str, *more: str, url: str = "http://web:8080/version") -> Any:
         (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
@@ -56,7 +56,7 @@ def arrival(found: Any) -> Any:
     return arrived
 
 
-def test_the_target_and_the_rule_that_let_it_in_are_named(explain: Callable[..., Any]) -> None:
+def test_explain_names_the_target_and_rule_that_allow_the_request(explain: Callable[..., Any]) -> None:
     """R68, R70."""
     found = explain(world(*CLOSED), "pod/two")
     assert (found["code"], found["caller"], found["identity"]) == (0, "Pod default/two", SA_2)
@@ -73,8 +73,8 @@ def test_the_target_and_the_rule_that_let_it_in_are_named(explain: Callable[...,
     }
 
 
-def test_a_stranger_is_told_whom_to_ask(explain: Callable[..., Any]) -> None:
-    """D21: refused is exit code 1, as every error of a proxy."""
+def test_a_denied_caller_sees_which_target_to_change(explain: Callable[..., Any]) -> None:
+    """D21. A denial exits with 1, like every error of a proxy."""
     found = explain(world(*CLOSED), "sa/sa-3")
     arrived = arrival(found)
     assert (found["code"], arrived["allowed"]) == (1, False)
@@ -82,20 +82,20 @@ def test_a_stranger_is_told_whom_to_ask(explain: Callable[..., Any]) -> None:
     assert arrived["remedy"].startswith(wanted)
 
 
-def test_a_request_that_no_rule_fits_is_told_which_is_nearest(explain: Callable[..., Any]) -> None:
+def test_a_request_without_a_matching_rule_shows_the_nearest_one(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
     assert arrived["reason"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
     assert arrived["remedy"].startswith("a TrafficTarget in namespace default with destination ServiceAccount sa-1")
 
 
-def test_each_client_gets_what_his_service_says(explain: Callable[..., Any]) -> None:
-    """R67, R68: the same port of the same pod."""
+def test_the_protocol_of_the_called_service_selects_the_rules(explain: Callable[..., Any]) -> None:
+    """R67, R68. Both Services have the same port of the same pod."""
     found = explain(world(*CLOSED), "pod/two", url="http://raw:9000/")
     assert (found["protocol"], arrival(found)["rule"]) == ("tcp", "t")
 
 
-def test_without_a_caller_it_is_the_gateway(explain: Callable[..., Any]) -> None:
+def test_the_default_caller_is_the_gateway(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "")
     assert (found["caller"], found["identity"], found["code"]) == ("the gateway", GATEWAY, 1)
     assert "ServiceAccount headgate-system/gateway" in arrival(found)["remedy"]
@@ -113,15 +113,15 @@ def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., An
     assert arrival(found)["reason"] == "it takes mutual TLS only, and this is plaintext"
 
 
-def test_on_one_machine_the_gateway_passes_its_calls_on(explain: Callable[..., Any]) -> None:
+def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
     local = pod("local", "127.77.128.9", account="sa-2", sidecar="")
     found = explain(world(local), "pod/local")
     assert found["identity"] == GATEWAY
     assert "the gateway passes it on" in found["caller_note"]
 
 
-def test_the_port_of_health_checks_is_past_a_transparent_sidecar_without_any(explain: Callable[..., Any]) -> None:
-    """D26: nothing redirects it, so a Service that leads there reaches the application."""
+def test_the_health_check_port_bypasses_a_transparent_sidecar(explain: Callable[..., Any]) -> None:
+    """D26. The port is not redirected, so a Service with this target port reaches the application."""
     led = service("led", ("server", "10.1.0.1"), port=80, behind=15020)
     arrived = arrival(explain(world(*CLOSED, *led), "pod/three", url="http://led/"))
     assert arrived["allowed"]
@@ -144,7 +144,7 @@ def test_the_port_of_health_checks_is_past_a_transparent_sidecar_without_any(exp
         ),
     ],
 )
-def test_pods_that_nothing_protects_let_everybody_in(
+def test_ports_that_the_sidecar_does_not_capture_allow_every_caller(
     explain: Callable[..., Any], server: dict[str, Any], reason: str
 ) -> None:
     found = explain(world(*CLOSED, **server), "pod/three")
@@ -152,13 +152,13 @@ def test_pods_that_nothing_protects_let_everybody_in(
     assert (arrived["allowed"], arrived["hop"], arrived["reason"]) == (True, "plaintext", reason)
 
 
-def test_what_is_said_about_the_pods_is_remarked(explain: Callable[..., Any]) -> None:
+def test_explain_shows_the_findings_on_the_pods(explain: Callable[..., Any]) -> None:
     """R77."""
     found = explain(world(*CLOSED, sidecar=""), "pod/three")
     assert "NotEnforced" in {item["reason"] for item in found["remarks"]}
 
 
-def test_settings_can_be_tried_on_files(explain: Callable[..., Any]) -> None:
+def test_access_and_mtls_options_apply_to_files(explain: Callable[..., Any]) -> None:
     """D21."""
     assert arrival(explain(world(), "pod/two"))["allowed"]
     assert not arrival(explain(world(), "pod/two", "--access", "deny"))["allowed"]
@@ -167,14 +167,14 @@ def test_settings_can_be_tried_on_files(explain: Callable[..., Any]) -> None:
     assert not arrival(explain(world(), "pod/bare", "--mtls", "strict"))["allowed"]
 
 
-def test_short_names_are_those_of_the_callers_namespace(explain: Callable[..., Any]) -> None:
-    """R2: as its sidecar looks them up."""
+def test_short_names_resolve_in_the_callers_namespace(explain: Callable[..., Any]) -> None:
+    """R2. The caller's sidecar resolves them."""
     shop = [*service("web", ("s", "10.2.0.1"), namespace="shop"), pod("s", "10.2.0.1", namespace="shop")]
     assert explain(world(*shop), "pod/s", "-n", "shop")["service"] == "shop/web"
     assert explain(world(*shop), "pod/two")["service"] == "default/web"
 
 
-def test_a_rewritten_path_is_what_the_pod_is_asked_for(explain: Callable[..., Any]) -> None:
+def test_access_rules_match_the_rewritten_path(explain: Callable[..., Any]) -> None:
     rewrite = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/version"}}}
     spec = {
         "parentRefs": [{"group": "", "kind": "Service", "name": "web"}],
@@ -184,14 +184,14 @@ def test_a_rewritten_path_is_what_the_pod_is_asked_for(explain: Callable[..., An
     assert arrival(found)["allowed"]
 
 
-def test_the_bookstore_reads_well(run: Run) -> None:
-    """Deployments of files count as pods of their names."""
+def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
+    """A Deployment of the files counts as a pod with its name."""
     ended = run("explain", "POST", "http://bookstore:8080/books", "--from", "pod/thief", "-f", EXAMPLE)
     assert ended.code == 1
     assert "Caller     Pod default/thief, spiffe://cluster.local/ns/default/sa/thief\n" in ended.out
     assert (
         "At the pods\n"
-        "  refused    default/bookstore-v1:8080, by mutual TLS\n"
+        "  denied     default/bookstore-v1:8080, by mutual TLS\n"
         "             nothing is allowed to this caller\n"
         "             to allow it: add ServiceAccount default/thief to spec.sources of TrafficTarget default/buyer-to-books"
     ) in ended.out
@@ -200,17 +200,17 @@ def test_the_bookstore_reads_well(run: Run) -> None:
     assert "             TrafficTarget default/buyer-to-bookstore, rule bookstore/look\n" in ended.out
 
 
-def test_pods_of_one_service_are_told_apart_when_they_answer_differently(run: Run, tmp_path: Path) -> None:
+def test_pods_of_a_service_are_listed_separately_when_their_results_differ(run: Run, tmp_path: Path) -> None:
     pods = [pod("one", "10.1.0.1", account="open"), pod("two", "10.1.0.2", account="sa-1")]
     objects = [*service("web", ("one", "10.1.0.1"), ("two", "10.1.0.2")), *pods, *CLOSED]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     ended = run("explain", "GET", "http://web:8080/version", "-f", "all.yaml")
-    assert ended.code == 0  # some of them let it in
+    assert ended.code == 0  # some pods allow it
     assert "  allowed    pod default/one, by mutual TLS\n" in ended.out
-    assert "  refused    pod default/two, by mutual TLS\n" in ended.out
+    assert "  denied     pod default/two, by mutual TLS\n" in ended.out
 
 
-def test_a_deployment_calls_as_its_pods_do(run: Run) -> None:
+def test_a_deployment_calls_with_the_identity_of_its_pods(run: Run) -> None:
     ended = run("explain", "http://bookstore:8080/books", "--from", "deployment/thief", "-f", EXAMPLE, "-o", "json")
     found = json.loads(ended.out) | {"code": ended.code}
     assert (found["caller"], found["identity"]) == (
@@ -219,21 +219,21 @@ def test_a_deployment_calls_as_its_pods_do(run: Run) -> None:
     )
     assert found["caller_note"] == "as its pod thief"
     assert found["code"] == 1
-    missing = run("explain", "http://bookstore:8080/", "--from", "deploy/nobody", "-f", EXAMPLE)
-    assert (missing.code, "no pod of a Deployment default/nobody runs" in missing.err) == (1, True)
+    missing = run("explain", "http://bookstore:8080/", "--from", "deploy/missing", "-f", EXAMPLE)
+    assert (missing.code, "no pod of a Deployment default/missing runs" in missing.err) == (1, True)
 
 
-def test_a_service_account_that_nobody_runs_as_is_told_so(explain: Callable[..., Any]) -> None:
+def test_a_service_account_without_pods_gets_a_note(explain: Callable[..., Any]) -> None:
     assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it now"
 
 
 @pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])
-def test_with_deny_a_sidecar_refuses_what_it_does_not_know(
+def test_with_access_deny_a_sidecar_answers_403_for_unknown_hosts(
     explain: Callable[..., Any], caller: str, status: int
 ) -> None:
-    """D21: it is told of no Service that it may not call, so it can't say whether there is one; the gateway knows all."""
-    found = explain(world(*CLOSED), caller, "--access", "deny", url="http://nobody:8080/")
+    """D21. A sidecar gets only the Services that it may call, so it can't know whether another one exists."""
+    found = explain(world(*CLOSED), caller, "--access", "deny", url="http://unknown:8080/")
     assert [item["status"] for item in found["backends"]] == [status]
     assert found["code"] == 1
-    found = explain(world(*CLOSED), caller, url="http://nobody:8080/")
+    found = explain(world(*CLOSED), caller, url="http://unknown:8080/")
     assert [item["status"] for item in found["backends"]] == [404]

@@ -37,9 +37,9 @@ def row(text: str, backend: str) -> list[str]:
     return next(line.split() for line in text.splitlines() if backend in line)
 
 
-def test_requests_count_from_the_start_of_the_table_and_shares_of_late() -> None:
+def test_requests_count_since_the_start_and_shares_over_the_last_seconds() -> None:
     history = History()
-    history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the table began
+    history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the start of the table
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
     history.add(12.0, [seen("v1", 1060), seen("v2", 1020)])
     history.add(20.0, [seen("v1", 1060), seen("v2", 1040, 2)])
@@ -48,7 +48,7 @@ def test_requests_count_from_the_start_of_the_table_and_shares_of_late() -> None
     assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%!", "40", "2.0", "2"]
 
 
-def test_shares_count_anew_when_others_are_wanted() -> None:
+def test_changed_weights_restart_the_observed_shares() -> None:
     history = History()
     history.add(0.0, [seen("v1", 0), seen("v2", 0)])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
@@ -61,13 +61,13 @@ def test_shares_count_anew_when_others_are_wanted() -> None:
     assert row(rendered(history, split), "default/v1")[1:4] == ["50.0%", "50.0%", "125"]
 
 
-def test_a_table_without_traffic_shows_no_shares() -> None:
+def test_a_table_without_traffic_shows_no_observed_shares() -> None:
     history = History()
     history.add(0.0, [])
     assert row(rendered(history, decided()), "default/v1") == ["default/v1", "75.0%", "-", "0", "0.0", "0"]
 
 
-def test_what_is_wrong_stands_beneath_the_split() -> None:
+def test_failed_conditions_are_shown_below_the_split() -> None:
     text = rendered(History(), decided(Programmed="False"))
     assert "Pending: 0 of 1 proxies hold it; waiting for gateway" in text
     assert "Pending" not in rendered(History(), decided())
@@ -79,16 +79,16 @@ def test_the_table_fits_in_80_columns() -> None:
     assert max(map(len, rendered(History(), split).splitlines())) <= 80
 
 
-def test_nothing_to_show_is_said() -> None:
+def test_an_empty_table_names_the_missing_split() -> None:
     assert "There is no TrafficSplit" in rendered(History())
 
 
-def test_a_proxy_that_does_not_answer_is_told() -> None:
+def test_the_table_shows_that_a_proxy_does_not_answer() -> None:
     assert "does not answer" in rendered(History(), decided(), trouble="Envoy does not answer")
 
 
-def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
-    """R12: what fits no group is no business of the split's."""
+def test_a_split_with_matches_counts_only_matching_requests() -> None:
+    """R12. The split does not route the requests that match no group."""
     history = History()
     history.add(0.0, [])
     claimed = [structs.replace(seen(name, count), split="default/website") for name, count in (("v1", 30), ("v2", 10))]
@@ -100,8 +100,8 @@ def test_a_split_with_matches_counts_the_requests_of_its_groups_only() -> None:
     assert "1000" not in text
 
 
-def test_shares_of_users_who_stay_on_their_side_are_not_marked() -> None:
-    """One user's requests all go to one backend; only a backend that should get nothing is marked then."""
+def test_shares_of_a_sticky_split_are_not_marked() -> None:
+    """All requests of a user go to one backend. Only a backend with weight 0 is marked."""
     history = History()
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 400)])
@@ -111,8 +111,8 @@ def test_shares_of_users_who_stay_on_their_side_are_not_marked() -> None:
     assert row(rendered(history, split), "default/v1")[2] == "100.0%"
 
 
-def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table() -> None:
-    """With the port, the pod and the remedy, also when no split names the Service; a split's own faults do not stand twice."""
+def test_findings_on_services_are_shown_below_the_table() -> None:
+    """Also for Services without a split. Findings on splits are shown only with the split."""
 
     def finding(about: Any, reason: Reason) -> Finding:
         return Finding(about=about, reason=reason, field="spec", message=f"says {reason.value}")
@@ -127,7 +127,7 @@ def test_a_service_whose_target_port_no_container_has_stands_beneath_the_table()
     assert list(other_findings(found)) == [f"{name} Service default/web: spec: says {name}"]
 
 
-def test_a_backend_that_left_the_split_leaves_the_table_when_its_requests_do() -> None:
+def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
     history = History()
     history.add(0.0, [])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])
@@ -137,7 +137,7 @@ def test_a_backend_that_left_the_split_leaves_the_table_when_its_requests_do() -
     split["status"]["ports"][0]["backends"] = [{"service": "v1", "weight": 1}]
     rendered(history, split)
     history.add(2.0, [seen("v1", 75), seen("v2", 30)])
-    assert row(rendered(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # still on the way
+    assert row(rendered(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # requests still reach it
     history.add(9.0, [seen("v1", 175), seen("v2", 30)])
     history.add(14.0, [seen("v1", 275), seen("v2", 30)])
     assert "default/v2" not in rendered(history, split)

@@ -1,4 +1,4 @@
-"""While the table has the screen, messages wait for it; elsewhere they are printed at once."""
+"""Messages are collected while the live table covers the terminal, and printed at once otherwise."""
 
 import logging
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ def logged() -> Iterator[Messages]:
         log.propagate = True
 
 
-def test_the_log_is_printed_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_goes_to_stderr_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     with logged():
         log.warning("the disk is %s", "full")
     assert capsys.readouterr() == ("", "the disk is full\n")
 
 
-def test_the_table_has_the_log_while_it_has_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_collects_messages_and_prints_them_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     with logged() as messages:
         with messages.on_screen():
             log.warning("the disk is full")

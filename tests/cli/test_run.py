@@ -1,4 +1,4 @@
-"""`headgate run`: what needs no headgate to be seen."""
+"""`headgate run`: signals, without a running headgate."""
 
 import asyncio
 import os
@@ -7,8 +7,8 @@ import signal
 from headgate.cli.run import PASSED, _Signals
 
 
-async def test_a_signal_that_comes_while_the_program_is_being_started_reaches_it() -> None:
-    """It may run, and have said so, before we know its process: who asks it to end then must not wait for ever."""
+async def test_a_signal_during_the_start_of_the_program_reaches_it() -> None:
+    """The program can run before `pass_to` is called; the signal must not be lost."""
     loop, signals = asyncio.get_running_loop(), _Signals()
     signals.listen()
     try:

@@ -1,4 +1,4 @@
-"""The live table fits its terminal: what gives way, and what never does."""
+"""The live table fits its terminal: which parts are shortened or hidden, and which never are."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def splits(count: int, **more: str) -> tuple[SplitSection, ...]:
     return tuple(section(number, **more) for number in range(count))
 
 
-def test_a_few_splits_are_shown_with_each_backend_and_the_address() -> None:
+def test_a_few_splits_show_each_backend_and_the_address() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(2)))
     assert rows[:2] == list(HEADING)
     assert rows[2].split() == ["SPLIT", "WANTED", "OBSERVED", "REQUESTS", "REQ/S", "FAILED"]
@@ -56,7 +56,7 @@ def test_a_few_splits_are_shown_with_each_backend_and_the_address() -> None:
     assert rows[4].split() == ["default/website-0-v1", "90.0%", "90.0%", "100", "12.5", "0"]
 
 
-def test_14_splits_fit_24_rows_with_whole_names_and_addresses() -> None:
+def test_14_splits_fit_into_24_rows_with_complete_names_and_addresses() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(14)))
     assert [row.split()[0] for row in rows].count("SPLIT") == 1
     for number in range(14):
@@ -65,7 +65,7 @@ def test_14_splits_fit_24_rows_with_whole_names_and_addresses() -> None:
         assert "90/10" in row
 
 
-def test_mistakes_in_files_stay_whole_beneath_14_splits() -> None:
+def test_errors_in_files_are_complete_below_14_splits() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(14), urgent=(PROBLEM,)))
     assert PROBLEM in " ".join(rows)
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
@@ -82,14 +82,14 @@ def test_findings_leave_room_for_every_split() -> None:
     assert rows[-1] == recent[0]
 
 
-def test_what_is_wrong_with_a_split_is_said_in_the_short_form_too() -> None:
+def test_the_compact_table_shows_failed_conditions() -> None:
     remark = "BackendNotFound: Service default/website-v3 not found; it gets no traffic until it exists"
     wrong = section(3, held=(4, 5), remarks=(remark,))
     rows = rendered(Screen(heading=HEADING, sections=(*splits(13), wrong)))
     assert f"default/website-3: {remark}" in " ".join(rows)
 
 
-def test_columns_leave_before_names_are_shortened_and_addresses_never_do() -> None:
+def test_columns_are_hidden_before_names_are_shortened() -> None:
     name = "shop-production/recommendations"
     rows = rendered(Screen(sections=splits(14, name=name)))
     assert len([row for row in rows if row.startswith(f"{name} ")]) == 14
@@ -104,7 +104,7 @@ def test_columns_leave_before_names_are_shortened_and_addresses_never_do() -> No
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 20), (40, 12), (200, 60), (20, 5), (80, 3)])
-def test_it_fits_any_terminal(width: int, height: int) -> None:
+def test_the_table_fits_any_terminal(width: int, height: int) -> None:
     picture = Screen(
         heading=HEADING,
         sections=splits(30),
@@ -115,7 +115,7 @@ def test_it_fits_any_terminal(width: int, height: int) -> None:
     rendered(picture, width, height)
 
 
-def test_what_has_no_room_is_counted() -> None:
+def test_hidden_rows_and_messages_are_counted() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(40)))
     assert rows[-1] == "and 20 more splits: kubectl get trafficsplits -A"
     rows = rendered(Screen(heading=HEADING, sections=splits(2), urgent=(PROBLEM,) * 20))
@@ -123,7 +123,7 @@ def test_what_has_no_room_is_counted() -> None:
     assert " ".join(rows).count(PROBLEM) + int(rows[-1].split()[1]) == 20
 
 
-def test_other_services_and_news_take_the_rows_that_are_left() -> None:
+def test_other_services_and_messages_fill_the_remaining_rows() -> None:
     picture = Screen(
         heading=HEADING,
         sections=splits(1),
@@ -135,15 +135,15 @@ def test_other_services_and_news_take_the_rows_that_are_left() -> None:
     assert rows[-1] == "12:00:00 TrafficSplit default/website changed"
 
 
-def test_text_of_programs_can_not_move_the_cursor() -> None:
+def test_control_characters_of_programs_are_removed() -> None:
     rows = rendered(Screen(urgent=("Pod a: \x1b[2J\x1b[Hwiped\r\x07",)))
     assert rows[-1] == "Pod a: wiped"
 
 
-def test_a_share_outside_of_its_band_is_marked_without_colour() -> None:
+def test_a_share_outside_its_band_has_a_mark() -> None:
     wrong = SplitSection(name="a/b", port=80, address="", held=(1, 1), lines=(line("a/v1", 0.5, fits=False),))
     assert "50.0%!" in " ".join(rendered(Screen(sections=(wrong,))))
 
 
-def test_nothing_to_show_is_said() -> None:
+def test_an_empty_table_names_the_missing_split() -> None:
     assert "There is no TrafficSplit." in " ".join(rendered(Screen()))

@@ -11,7 +11,7 @@ ROOT = "default/website"
 
 
 def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """Return a split with the status that headgate writes for port 8080; `reasons` leave backends out."""
+    """Return a split with the status that headgate writes for port 8080; backends with a reason are left out."""
     split = make_split(weights, **more)
     backends = [{"service": name.split(".")[0], "weight": weight} for name, weight in weights.items()]
     for backend in backends:
@@ -33,30 +33,30 @@ def test_weights_are_exact_shares() -> None:
     }
 
 
-def test_who_is_left_out_leaves_its_share_to_the_others() -> None:
+def test_a_left_out_backend_leaves_its_share_to_the_remaining_ones() -> None:
     """R43."""
     split = decided({"v1": 1, "v2": 1}, {"v2": "PortMismatch"})
     assert shares(split) == {"default/v1": 1, "default/v2": 0}
 
 
-def test_with_every_backend_unresolved_the_root_serves_itself() -> None:
+def test_without_resolved_backends_the_root_service_gets_all_requests() -> None:
     """R42."""
     assert shares(decided({"v1": 1}, {"v1": "BackendNotFound"})) == {ROOT: 1}
 
 
-def test_a_share_that_must_fail_is_wanted_as_503() -> None:
+def test_a_backend_without_endpoints_that_keeps_its_weight_is_a_share_of_503() -> None:
     """D9."""
     split = decided({"v1": 3, "v2": 1}, {"v2": "NoReadyEndpoints"}, annotations={"headgate.dev/no-endpoints": "fail"})
     assert shares(split) == {"default/v1": Fraction(3, 4), "(503)": Fraction(1, 4), "default/v2": 0}
 
 
-def test_backends_of_other_namespaces_are_not_confused() -> None:
+def test_backends_with_the_same_name_in_two_namespaces_are_distinct() -> None:
     """D12."""
     assert shares(decided({"web": 1, "web.other": 1})) == {"default/web": Fraction(1, 2), "other/web": Fraction(1, 2)}
 
 
 @pytest.mark.parametrize("case", ["no split", "other port", "refused"])
-def test_what_no_split_decides_goes_to_the_service_itself(case: str) -> None:
+def test_without_an_accepted_split_the_service_gets_all_requests(case: str) -> None:
     split = decided({"v1": 1})
     if case == "refused":
         split["status"]["conditions"][0]["status"] = "False"
@@ -83,7 +83,7 @@ def test_the_band_is_three_sigma(counts: Mapping[str, int], fit: bool) -> None:
     assert all(row.fits for row in fits(want(v1=Fraction(9, 10), v2=Fraction(1, 10)), counts)) is fit
 
 
-def test_weight_0_gets_exactly_nothing() -> None:
+def test_a_backend_with_weight_0_must_get_no_request() -> None:
     rows = fits(want(v1=1, v2=0), {"v1": 9999, "v2": 1})
     assert [row.fits for row in rows] == [False, False]
     assert all(row.fits for row in fits(want(v1=1, v2=0), {"v1": 10000}))

@@ -1,4 +1,4 @@
-"""`try` against the API and a stand-in for the proxy: a socket that answers as the probe listener does."""
+"""`headgate try` against a served API and a fake proxy on the probe socket."""
 
 import asyncio
 import contextlib
@@ -14,27 +14,27 @@ Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[st
 
 @pytest.fixture
 def proxy(world: World) -> Serve:
-    """Answer one request after the other with the responses given, again and again; keep what was asked."""
+    """Return a server that cycles through responses; it yields the list of received requests."""
 
     @contextlib.asynccontextmanager
     async def serve(responses: Iterable[str]) -> AsyncIterator[list[str]]:
-        asked: list[str] = []
-        answers = itertools.cycle(responses)
+        requests: list[str] = []
+        cycle = itertools.cycle(responses)
 
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
                     head = (await reader.readuntil(b"\r\n\r\n")).decode()
                     length = next(
                         (int(x[16:]) for x in head.split("\r\n") if x.lower().startswith("content-length: ")), 0
                     )
-                    asked.append(head + (await reader.readexactly(length)).decode())
-                    writer.write(next(answers).encode())
+                    requests.append(head + (await reader.readexactly(length)).decode())
+                    writer.write(next(cycle).encode())
             writer.close()
 
-        server = await asyncio.start_unix_server(answer, world.probe)
+        server = await asyncio.start_unix_server(respond, world.probe)
         try:
-            yield asked
+            yield requests
         finally:
             server.close()
             await server.wait_closed()
@@ -43,8 +43,10 @@ def proxy(world: World) -> Serve:
 
 
 def response(backend: str = "", status: int = 200, body: str = "ok") -> str:
-    told = f"x-headgate-backend: default/{backend}\r\nx-headgate-pod: default/{backend}-0:8080 \r\n" if backend else ""
-    return f"HTTP/1.1 {status} Any\r\ncontent-length: {len(body)}\r\n{told}\r\n{body}"
+    upstream = (
+        f"x-headgate-backend: default/{backend}\r\nx-headgate-pod: default/{backend}-0:8080 \r\n" if backend else ""
+    )
+    return f"HTTP/1.1 {status} Any\r\ncontent-length: {len(body)}\r\n{upstream}\r\n{body}"
 
 
 async def split_of(world: World, weights: Mapping[str, int]) -> None:
@@ -55,10 +57,10 @@ async def split_of(world: World, weights: Mapping[str, int]) -> None:
     await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": backends}]})
 
 
-async def test_a_distribution_that_fits(world: World, proxy: Serve) -> None:
+async def test_try_succeeds_when_the_distribution_fits(world: World, proxy: Serve) -> None:
     """R1, R7."""
     await split_of(world, {"v1": 3, "v2": 1, "v3": 0})
-    async with proxy([*[response("v1")] * 3, response("v2")]) as asked:
+    async with proxy([*[response("v1")] * 3, response("v2")]) as requests:
         ran = await world.run("try", "http://website:8080/a?b=c", "-n", "40", "-o", "json")
     found = json.loads(ran.out)
     assert (ran.code, found["fits"], found["split"], found["port"]) == (0, True, "default/website", 8080)
@@ -69,10 +71,10 @@ async def test_a_distribution_that_fits(world: World, proxy: Serve) -> None:
     }
     assert found["pods"] == {"default/v1-0": 30, "default/v2-0": 10}
     assert found["statuses"] == {"200": 40}
-    assert all(head.startswith("GET http://website:8080/a?b=c HTTP/1.1\r\nhost: website:8080\r\n") for head in asked)
+    assert all(head.startswith("GET http://website:8080/a?b=c HTTP/1.1\r\nhost: website:8080\r\n") for head in requests)
 
 
-async def test_a_distribution_that_does_not_fit(world: World, proxy: Serve) -> None:
+async def test_try_exits_with_1_when_the_distribution_does_not_fit(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 3, "v2": 1})
     async with proxy([response("v1"), response("v2")]):
         ran = await world.run("try", "website.default.svc.cluster.local", "-n", "100", "-c", "5")
@@ -89,7 +91,7 @@ async def test_a_single_request_to_a_backend_with_weight_0_does_not_fit(world: W
         assert (await world.run("try", "website", "-n", "1000")).code == 1
 
 
-async def test_failures_are_shown_with_the_body_s_first_line(world: World, proxy: Serve) -> None:
+async def test_failures_are_shown_with_the_first_line_of_the_body(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy(
         [response("v1"), response("v1", 500, "it broke\nbadly"), response("", 503, "no healthy upstream")]
@@ -101,14 +103,14 @@ async def test_failures_are_shown_with_the_body_s_first_line(world: World, proxy
     assert "20 failed" in ran.out
 
 
-async def test_the_application_s_own_404_is_an_answer(world: World, proxy: Serve) -> None:
+async def test_a_404_of_the_application_is_not_a_failure(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([response("v1", 404)]):
         assert (await world.run("try", "website", "-n", "5")).code == 0
 
 
-async def test_a_refusal_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -> None:
-    """The sidecar of the pod marks it, or it would look like the application's own 403."""
+async def test_a_denial_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -> None:
+    """The sidecar marks its 403 with a header, to distinguish it from the application's own."""
     await split_of(world, {"v1": 1})
     refusal = response("v1", 403, "headgate: access denied").replace("\r\n\r\n", "\r\nx-headgate-denied: true\r\n\r\n")
     async with proxy([refusal, response("v1", 403, "not yours")]):
@@ -120,21 +122,21 @@ async def test_a_refusal_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -
 
 async def test_method_headers_and_body_are_sent(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
-    async with proxy([response("v1")]) as asked:
+    async with proxy([response("v1")]) as requests:
         assert (await world.run("try", "website", "-n", "1", "-d", "häh", "-H", "X-User: a b")).code == 0
-    assert asked[0].startswith("POST http://website/ HTTP/1.1\r\n")
-    assert "\r\nX-User: a b\r\n" in asked[0]
-    assert asked[0].endswith("\r\n\r\nhäh")
+    assert requests[0].startswith("POST http://website/ HTTP/1.1\r\n")
+    assert "\r\nX-User: a b\r\n" in requests[0]
+    assert requests[0].endswith("\r\n\r\nhäh")
 
 
-async def test_connections_that_end_are_replaced(world: World, proxy: Serve) -> None:
+async def test_closed_connections_are_replaced(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     closing = response("v1").replace("\r\n", "\r\nconnection: close\r\n", 1)
     async with proxy([closing]):
         assert (await world.run("try", "website", "-n", "20", "-c", "3")).code == 0
 
 
-async def test_a_service_without_a_split_serves_itself(world: World, proxy: Serve) -> None:
+async def test_try_expects_all_requests_at_a_service_without_a_split(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([response("website")]):
         ran = await world.run("try", "http://website:9090", "-n", "5")
@@ -161,8 +163,8 @@ def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict
     return {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
 
 
-async def test_the_route_that_decides_is_named_and_its_weights_are_wanted(world: World, proxy: Serve) -> None:
-    """As `explain` names it; a split of the same Service is not asked."""
+async def test_try_compares_with_the_weights_of_the_deciding_route(world: World, proxy: Serve) -> None:
+    """The route takes precedence over a split of the same Service."""
     await split_of(world, {"v1": 1})
     for name in ("v1", "v2"):
         await world.store.create(service(name, 8080))
@@ -185,7 +187,7 @@ async def test_the_route_that_decides_is_named_and_its_weights_are_wanted(world:
     assert "BACKEND" not in other.out
 
 
-async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> None:
+async def test_a_timeout_of_a_request_is_a_failure(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([""]):
         ran = await world.run("try", "website", "-n", "2", "--timeout", "0.2")
@@ -193,36 +195,36 @@ async def test_no_answer_in_time_is_a_failure(world: World, proxy: Serve) -> Non
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
-async def test_what_can_not_be_called_is_told_before_anything_is_sent(world: World, proxy: Serve) -> None:
+async def test_an_unknown_service_or_port_is_an_error_before_any_request(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
-    async with proxy([response("v1")]) as asked:
-        unknown, closed = await world.run("try", "nobody"), await world.run("try", "http://website:81")
-    assert (unknown.code, closed.code, asked) == (1, 1, [])
-    assert "no Service has the host nobody" in unknown.err
+    async with proxy([response("v1")]) as requests:
+        unknown, closed = await world.run("try", "missing"), await world.run("try", "http://website:81")
+    assert (unknown.code, closed.code, requests) == (1, 1, [])
+    assert "no Service has the host missing" in unknown.err
     assert "Service default/website has no TCP port 81; it has 8080, 9090" in closed.err
 
 
-async def test_a_port_that_is_not_http_is_told_where_to_connect(world: World, proxy: Serve) -> None:
-    """R61: `try` speaks HTTP only."""
+async def test_a_tcp_port_is_an_error_with_the_address_to_connect_to(world: World, proxy: Serve) -> None:
+    """R61. `try` sends only HTTP requests."""
     await world.store.create(service("db", clusterIP="127.77.0.9", ports=[{"port": 3306, "appProtocol": "mysql"}]))
     await world.store.create(service("cache", clusterIP="None", ports=[{"port": 6379, "name": "redis"}]))
-    async with proxy([response("v1")]) as asked:
+    async with proxy([response("v1")]) as requests:
         addressed, headless = await world.run("try", "db"), await world.run("try", "cache")
-    assert (addressed.code, headless.code, asked) == (1, 1, [])
+    assert (addressed.code, headless.code, requests) == (1, 1, [])
     assert "port 3306 of Service default/db is tcp-server-first" in addressed.err
     assert "the port's appProtocol is mysql" in addressed.err
     assert "127.77.0.9:3306" in addressed.err
     assert "cache.default:6379 by CONNECT through the HTTP proxy" in headless.err
 
 
-async def test_a_proxy_that_is_gone_ends_with_3(world: World) -> None:
+async def test_an_unreachable_proxy_exits_with_3(world: World) -> None:
     await split_of(world, {"v1": 1})
     ran = await world.run("try", "website")
     assert ran.code == 3
     assert "can't be reached" in ran.err
 
 
-async def test_a_split_with_matches_is_for_requests_that_fit_its_groups(world: World, proxy: Serve) -> None:
+async def test_try_uses_a_split_with_matches_only_for_matching_requests(world: World, proxy: Serve) -> None:
     """R11, R12, D8."""
     await split_of(world, {"v1": 1})
     spec = {"matches": [{"name": "m", "headers": {"user-agent": ".*Firefox.*"}}]}
@@ -235,7 +237,7 @@ async def test_a_split_with_matches_is_for_requests_that_fit_its_groups(world: W
     await world.status(split, make_status() | {"ports": [{"port": 8080, "backends": [{"service": "v2", "weight": 1}]}]})
     async with proxy([response("v2")]):
         fits = await world.run("try", "website", "-n", "5", "-H", "user-agent: Firefox")
-        others = await world.run("try", "website", "-n", "5")
-    assert (fits.code, others.code) == (0, 1)
+        unmatched = await world.run("try", "website", "-n", "5")
+    assert (fits.code, unmatched.code) == (0, 1)
     assert "TrafficSplit default/z" in fits.out
-    assert "TrafficSplit default/website" in others.out
+    assert "TrafficSplit default/website" in unmatched.out

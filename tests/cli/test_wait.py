@@ -1,4 +1,4 @@
-"""`wait` and `logs` against an API that listens; what the control plane writes, the tests write."""
+"""`headgate wait` and `headgate logs` against a served API; the tests write the statuses."""
 
 import json
 import signal
@@ -11,17 +11,17 @@ from tests.compiler.pods import config, target
 WAITING = "Pending: 0 of 1 proxies hold it; waiting for gateway"
 
 
-async def test_a_split_that_every_proxy_holds_is_done_at_once(world: World) -> None:
+async def test_wait_returns_at_once_when_every_proxy_holds_the_split(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)
     await world.status(split, make_status(reasons={"Programmed": "Programmed: 1 of 1 proxies hold it"}))
     ran = await world.run("wait", "trafficsplit/website")
     assert ran == (0, "trafficsplit/website: 1 of 1 proxies hold it\n", "")
-    told = json.loads((await world.run("wait", "ts/website", "-o", "json")).out)
-    assert (told["name"], told["generation"]) == ("website", 1)
+    document = json.loads((await world.run("wait", "ts/website", "-o", "json")).out)
+    assert (document["name"], document["generation"]) == ("website", 1)
 
 
-async def test_it_waits_for_the_object_to_appear_and_for_its_own_generation(world: World) -> None:
+async def test_wait_waits_for_a_missing_object_and_its_last_generation(world: World) -> None:
     process = await world.start("wait", "TrafficSplits.split.smi-spec.io/website", "-n", "default", "-o", "json")
     split = make_split({"v1": 1})
     created = await world.store.create(split)
@@ -30,14 +30,14 @@ async def test_it_waits_for_the_object_to_appear_and_for_its_own_generation(worl
         {**created, "spec": make_split({"v1": 2})["spec"], "metadata": split["metadata"]}
     )
     assert created["metadata"]["generation"] == 2
-    await world.status(split, make_status(1))  # of the generation before: no answer to the question
+    await world.status(split, make_status(1))  # of the previous generation, so `wait` goes on
     await world.status(split, make_status(2, reasons={"Programmed": "Programmed: at last"}))
     ran = await ended(process)
-    told = json.loads(ran.out)
-    assert (ran.code, told["generation"], told["message"]) == (0, 2, "at last")
+    document = json.loads(ran.out)
+    assert (ran.code, document["generation"], document["message"]) == (0, 2, "at last")
 
 
-async def test_a_timeout_names_who_lags_in_the_words_of_the_condition(world: World) -> None:
+async def test_a_timeout_prints_the_message_of_the_condition(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)
     await world.status(split, make_status(Programmed="False", reasons={"Programmed": WAITING}))
@@ -47,8 +47,8 @@ async def test_a_timeout_names_who_lags_in_the_words_of_the_condition(world: Wor
     assert "it does not exist" in (await world.run("wait", "ts/other", "--timeout", "500ms")).err
 
 
-async def test_however_short_the_wait_what_is_told_has_been_seen(world: World) -> None:
-    """A busy API does not make an object one that does not exist."""
+async def test_a_short_timeout_still_reads_the_object_once(world: World) -> None:
+    """With a slow API the message is not that the object does not exist."""
     split = make_split({"v1": 1})
     await world.store.create(split)
     await world.status(split, make_status(Programmed="False", reasons={"Programmed": WAITING}))
@@ -56,7 +56,7 @@ async def test_however_short_the_wait_what_is_told_has_been_seen(world: World) -
     assert (ran.code, f"is not ready after 0.001 s: {WAITING}" in ran.err) == (124, True)
 
 
-async def test_a_refused_split_is_not_waited_for(world: World) -> None:
+async def test_wait_exits_with_1_for_a_split_that_is_not_accepted(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)
     words = {"Accepted": "SelfReference: website is both the root and a backend"}
@@ -73,7 +73,7 @@ async def test_a_refused_split_is_not_waited_for(world: World) -> None:
         (target("access", "web", "client"), "tt/access"),
     ],
 )
-async def test_access_and_tls_are_waited_for_until_their_pods_are_there(world: World, obj: Any, name: str) -> None:
+async def test_wait_for_access_and_tls_objects_waits_for_every_pod(world: World, obj: Any, name: str) -> None:
     """R70, R74."""
     await world.store.create(obj)
     words = {"Programmed": "Pending: strict on 1 of 2 pods; waiting for sidecar/default/web"}
@@ -96,7 +96,7 @@ def make_route(**fields: Any) -> dict[str, Any]:
 
 
 def parent(name: str, controller: str = "headgate.dev/gateway-controller", **reasons: str) -> dict[str, Any]:
-    """An entry whose conditions are False when their reason ends with !."""
+    """Return a parent status; a condition whose reason ends with `!` is False."""
     conditions = [
         {
             "type": type,
@@ -114,7 +114,7 @@ def parent(name: str, controller: str = "headgate.dev/gateway-controller", **rea
     }
 
 
-async def test_a_route_is_waited_for_until_each_parent_has_it(world: World) -> None:
+async def test_wait_for_a_route_waits_for_each_parent(world: World) -> None:
     route = make_route()
     await world.store.create(route)
     ran = await world.run("wait", "httproute/web", "--timeout", "500ms")
@@ -133,7 +133,7 @@ async def test_a_route_is_waited_for_until_each_parent_has_it(world: World) -> N
     assert (ran.code, "NoMatchingParent: other Accepted" in ran.err) == (1, True)
 
 
-async def test_a_gateway_is_waited_for(world: World) -> None:
+async def test_wait_for_a_gateway_waits_until_it_is_programmed(world: World) -> None:
     listener = {"name": "http", "port": 80, "protocol": "HTTP"}
     gateway = make_route(kind="Gateway", spec={"gatewayClassName": "headgate", "listeners": [listener]})
     await world.store.create(gateway)
@@ -143,7 +143,7 @@ async def test_a_gateway_is_waited_for(world: World) -> None:
     assert (await world.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
 
 
-async def test_a_deployment_is_waited_for_until_it_is_available(world: World) -> None:
+async def test_wait_for_a_deployment_waits_until_it_is_available(world: World) -> None:
     deployment: dict[str, Any] = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -159,7 +159,7 @@ async def test_a_deployment_is_waited_for_until_it_is_available(world: World) ->
     assert (await world.run("wait", "deploy/web")).code == 0
 
 
-async def test_an_api_that_is_gone_ends_with_3_and_the_next_step(world: World) -> None:
+async def test_an_unreachable_api_exits_with_3_and_names_headgate_up(world: World) -> None:
     kubeconfig = world.state / "kubeconfig"
     config = json.loads(kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
@@ -171,7 +171,7 @@ async def test_an_api_that_is_gone_ends_with_3_and_the_next_step(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("a: [", "is not YAML"),
         ("", "is empty or no object"),
@@ -179,15 +179,15 @@ async def test_an_api_that_is_gone_ends_with_3_and_the_next_step(world: World) -
         ("{}", "has no current context"),
     ],
 )
-async def test_a_kubeconfig_that_can_not_be_used_is_named(world: World, content: str, told: str) -> None:
+async def test_an_invalid_kubeconfig_is_an_error_that_names_its_path(world: World, content: str, message: str) -> None:
     (world.state / "other").write_text(content)
     ran = await world.run("wait", "ts/website", "--kubeconfig", str(world.state / "other"))
     assert ran.code == 1
-    assert told in ran.err
+    assert message in ran.err
     assert str(world.state / "other") in ran.err
 
 
-async def test_a_wrong_token_is_explained(world: World) -> None:
+async def test_a_wrong_token_is_an_error(world: World) -> None:
     kubeconfig = world.state / "kubeconfig"
     kubeconfig.write_text(kubeconfig.read_text().replace("a-token-for-tests", "another"))
     ran = await world.run("wait", "ts/website")
@@ -205,7 +205,7 @@ def pod(name: str, ready: str) -> dict[str, Any]:
     }
 
 
-async def test_logs_of_a_pod_and_of_a_deployment_s_ready_pod(world: World) -> None:
+async def test_logs_prints_those_of_a_pod_or_of_a_deployments_ready_pod(world: World) -> None:
     for one in (pod("web-1", "False"), pod("web-2", "True")):
         await world.store.create(one)
         await world.status(one, one["status"])
@@ -222,13 +222,13 @@ async def test_logs_of_a_pod_and_of_a_deployment_s_ready_pod(world: World) -> No
     assert (ran.out, ran.err) == ("web-2 line 2\n", "Found 2 pods, using pod/web-2\n")
 
 
-async def test_logs_of_nothing_say_so(world: World) -> None:
+async def test_logs_of_a_missing_pod_exit_with_1(world: World) -> None:
     ran = await world.run("logs", "web-1")
     assert ran.code == 1
     assert 'pods "web-1" not found' in ran.err
 
 
-async def test_ctrl_c_ends_a_command_without_a_word(world: World) -> None:
+async def test_ctrl_c_exits_with_130_and_prints_no_error(world: World) -> None:
     await world.store.create(pod("web-1", "True"))
     process = await world.start("logs", "web-1", "-f")
     assert await process.stdout.readline() == b"web-1 line 0\n"

@@ -188,7 +188,7 @@ def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
 
 def _arrival_lines(item: Arrival) -> Iterator[str]:
     """Yield the result, the hop to the pod, and the lines that explain them."""
-    yield "allowed" if item.allowed else "refused"
+    yield "allowed" if item.allowed else "denied"
     yield f"by {item.hop}" if item.hop == MUTUAL_TLS else f"in {item.hop}: {item.hop_reason}"
     yield f"{item.object}, rule {item.rule}" if item.object else item.reason
     if item.remedy:
