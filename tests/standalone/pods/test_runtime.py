@@ -344,7 +344,7 @@ async def test_the_environment_is_what_the_manifest_says(machine):
     assert (env["GREETING"], env["A"], env["M_k"], env["LABEL"]) == ("hello web", "from map", "from map", "web")
     assert env["PORT"] == env["PORT_WEB_UI"] == "18081"
     assert env["HOST"] == env["POD_IP"] == (await machine.get())["status"]["podIP"]
-    assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE"]) == ("given", "default", "local")
+    assert (env["EXTRA"], env["POD_NAMESPACE"], env["NODE_NAME"]) == ("given", "default", "local")
     assert (args[0], args[2], body) == ("hello web", "$(NO)", "file")
     assert "PYTEST_CURRENT_TEST" not in env
 
