@@ -134,7 +134,7 @@ def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing(small_disk:
     assert last.startswith("error: ")
     assert str(small_disk / "state") in last
     assert "No space left on device" in last or "disk is full" in last
-    assert "start it again" in last or "free space" in last or "give another --state directory" in last
+    assert "start it again" in last or "free disk space" in last or "choose another directory with --state" in last
     assert not list((small_disk / "state").glob("gateway/envoy.json"))
 
 

@@ -1,4 +1,4 @@
-"""Errors as the Kubernetes API writes them: a `Status` object with code, reason, message and field paths."""
+"""Errors in the form of the Kubernetes API: a `Status` object with code, reason, message and causes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +38,7 @@ _CODES: Mapping[type[StoreError], int] = {NotFound: 404, AlreadyExists: 409, Con
 
 
 class ApiError(HeadgateError):
-    """A request that can't be answered as asked. `code` is the HTTP status, `details` goes into the Status."""
+    """An error response. `code` is the HTTP status code; `reason` and `details` are fields of the Status."""
 
     def __init__(self, code: int, message: str, *, reason: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -62,23 +62,35 @@ class ApiError(HeadgateError):
 
 
 def no_such_path() -> ApiError:
-    """Answer for a path where nothing is served."""
+    """Return the error for a path that the server does not have: 404."""
     return ApiError(404, "the server could not find the requested resource")
 
 
+def method_not_allowed(hint: str = "") -> ApiError:
+    """Return the error for a method that a path does not support: 405, with what to do instead as `hint`."""
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, f"{message}; {hint}" if hint else message)
+
+
+def unsupported_value(field: str, value: object, supported: Sequence[str]) -> str:
+    """Return the API server's message for a value that is not in a closed list."""
+    listed = ", ".join(f'"{one}"' for one in supported)
+    return f'{field}: Unsupported value: "{value}": supported values: {listed}'
+
+
 def not_found(plural: str, group: str, name: str) -> ApiError:
-    """Answer for an object that does not exist."""
+    """Return the error for an object that does not exist: 404."""
     return ApiError(404, f'{plural}.{group} "{name}" not found', details={"name": name, "group": group, "kind": plural})
 
 
 def invalid(served: ServedKind, name: str, causes: Sequence[Cause]) -> ApiError:
-    """Answer for an object that breaks rules: 422 with the path of each field."""
-    who = f"{served.kind.kind}.{served.group}" if served.group else served.kind.kind
+    """Return the error for an invalid object: 422 with a cause for each field."""
+    qualified = f"{served.kind.kind}.{served.group}" if served.group else served.kind.kind
     listed = ", ".join(map(str, causes))
     text = listed if len(causes) == 1 else f"[{listed}]"
     return ApiError(
         422,
-        f'{who} "{name}" is invalid: {text}',
+        f'{qualified} "{name}" is invalid: {text}',
         details={
             **_details(served, name, kind=served.kind.kind),
             "causes": [
@@ -89,7 +101,7 @@ def invalid(served: ServedKind, name: str, causes: Sequence[Cause]) -> ApiError:
 
 
 def apply_conflict(error: ApplyConflicts) -> ApiError:
-    """Answer for an apply that would change fields of other managers: 409 with each field and its manager."""
+    """Return the error for an apply that conflicts with other field managers: 409 with a cause for each field."""
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {conflict.owner_name}", "field": conflict.field}
         for conflict in error.conflicts
@@ -108,7 +120,7 @@ def apply_conflict(error: ApplyConflicts) -> ApiError:
 
 
 def from_error(error: StoreError | DecodeError, served: ServedKind, name: str) -> ApiError:
-    """Translate what the store or a decoder says about an object."""
+    """Convert an error of the store or of decoding to an ApiError."""
     if isinstance(error, Invalid | DecodeError):
         return invalid(served, name, error.causes)
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), 500)

@@ -71,14 +71,14 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
             await serving
 
 
-async def test_reading(api: EmbeddedApi) -> None:
+async def test_kubectl_reads_objects(api: EmbeddedApi) -> None:
     for command, expected in READ:
         ran = await api.kubectl(*command.split(" "))
         assert re.search(expected, re.sub(r"\x1b\[[\d;]*m", "", ran.out)), (command, ran)
         assert ran.code == 0, (command, ran)
 
 
-async def test_refusals(api: EmbeddedApi) -> None:
+async def test_kubectl_shows_api_errors(api: EmbeddedApi) -> None:
     for command, expected in REFUSED:
         ran = await api.kubectl(*command.split(" "))
         assert re.search(expected, ran.err), (command, ran)

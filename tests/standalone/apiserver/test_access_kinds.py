@@ -1,4 +1,4 @@
-"""The kinds of access and identity through the real kubectl: applied in every version, listed, explained, refused."""
+"""TrafficTargets, routes and TLSConfigs with the real kubectl: apply in every version, get, explain and errors."""
 
 import json
 import re
@@ -98,7 +98,7 @@ MISTAKES = [
 ]
 
 
-async def test_reading(api: EmbeddedApi) -> None:
+async def test_kubectl_reads_objects(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=ALLOWED)
     for command, expected in READ:
         ran = await api.kubectl(*command.split(" "))
@@ -108,14 +108,14 @@ async def test_reading(api: EmbeddedApi) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES)
-async def test_mistakes_come_back_with_their_field(api: EmbeddedApi, text: str, message: str) -> None:
+async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi, text: str, message: str) -> None:
     ran = await api.kubectl("apply", "-f", "-", stdin=text)
     assert ran.code == 1
     assert re.search(message, ran.err), ran.err
 
 
-async def test_a_target_of_the_first_version(api: EmbeddedApi) -> None:
-    """Nothing is lost on the way through the version that is stored, the port neither."""
+async def test_a_v1alpha1_traffic_target_keeps_all_fields_in_storage(api: EmbeddedApi) -> None:
+    """The port is kept too, although the stored version has it in another place."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert re.search(r"old +default/service-a:8080 +default/prometheus +the-routes/metrics ", await api.ok("get", "tt"))
@@ -127,14 +127,14 @@ async def test_a_target_of_the_first_version(api: EmbeddedApi) -> None:
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=FLAT)
 
 
-async def test_a_route_without_fields_means_every_port(api: EmbeddedApi) -> None:
+async def test_a_tcp_route_without_matches_selects_every_port(api: EmbeddedApi) -> None:
     assert "created" in await api.ok("apply", "-f", "-", stdin=PORTLESS)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=PORTLESS)
     assert re.search(r"every +<all> ", await api.ok("get", "tr"))
 
 
-async def test_the_configuration_of_the_early_specification(api: EmbeddedApi) -> None:
-    """R72: kubectl create takes it as written; kubectl apply needs the name in metadata, of either apiVersion."""
+async def test_the_early_form_of_tls_config_is_accepted(api: EmbeddedApi) -> None:
+    """R72. `kubectl create` accepts the form as written; `kubectl apply` needs metadata.name, in both apiVersions."""
     assert "my-tls-config created" in await api.ok("create", "-f", "-", stdin=SEED_004)
     assert "AlreadyExists" in (await api.kubectl("create", "-f", "-", stdin=SEED_004)).err
     assert re.search(r"my-tls-config +role=frontend,stage=production +foo,bar ", await api.ok("get", "tlsconfigs"))
@@ -145,14 +145,14 @@ async def test_the_configuration_of_the_early_specification(api: EmbeddedApi) ->
     assert await api.ok("get", "tlsconfigs", "other", "-o", "jsonpath={.spec.subjectNames}") == '["foo","baz"]'
 
 
-async def test_a_name_beside_the_kind_is_refused_where_metadata_has_one(client: Client) -> None:
+async def test_two_different_names_in_one_object_are_rejected(client: Client) -> None:
     obj: dict[str, Any] = {**parse(SEED_004)[0][0].object, "name": "other"}
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", obj)
     assert answer.code == 422
     assert "write metadata.name, and only there" in answer.body["message"]
 
 
-async def test_what_is_read_from_a_file_and_what_is_sent_are_the_same(client: Client) -> None:
+async def test_the_same_manifest_is_stored_equally_from_a_file_and_from_the_api(client: Client) -> None:
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")
@@ -161,6 +161,6 @@ async def test_what_is_read_from_a_file_and_what_is_sent_are_the_same(client: Cl
 
 
 def _written(text: str) -> Mapping[str, Any]:
-    """Return the early form as it is written: parsing moves its name."""
+    """Return the early form with its top-level name, which parsing moves to the metadata."""
     obj = json.loads(json.dumps(parse(text)[0][0].object))
     return {**{field: value for field, value in obj.items() if field != "metadata"}, "name": obj["metadata"]["name"]}

@@ -1,4 +1,4 @@
-"""Readiness: what is said while the disk takes no more, and that it is taken back."""
+"""The health endpoints, also on a full disk and after space is free again."""
 
 import os
 import subprocess
@@ -38,21 +38,19 @@ def on_small_disk(small_disk: Path) -> Iterator[Client]:
 
 
 def fill(disk: Path) -> None:
-    """Take all blocks that are free."""
+    """Use all free blocks of the disk."""
     room = os.statvfs(disk)
     with (disk / "ballast").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
 
 
-async def test_it_is_not_ready_while_the_disk_is_full_and_ready_again_after(
-    on_small_disk: Client, small_disk: Path
-) -> None:
+async def test_readyz_fails_while_the_disk_is_full_and_recovers(on_small_disk: Client, small_disk: Path) -> None:
     assert (await on_small_disk.call("GET", "/readyz")).code == 200
     fill(small_disk)
     answer = await on_small_disk.call("GET", "/readyz", authorization="")
     assert answer.code == 500
-    assert answer.body.startswith(b"[+]ping ok\n[-]store failed: the store ")
-    assert b"free space or mend the disk\nreadyz check failed\n" in answer.body
+    assert answer.body.startswith(b"[+]ping ok\n[-]store failed: can't write the store ")
+    assert b"free disk space or repair the disk\nreadyz check failed\n" in answer.body
     refused = await on_small_disk.call("POST", MAPS, {"metadata": {"name": "x"}, "data": {"a": "b" * 100_000}})
     assert refused.code == 503
     assert (await on_small_disk.call("GET", "/livez")).code == 200
@@ -62,13 +60,13 @@ async def test_it_is_not_ready_while_the_disk_is_full_and_ready_again_after(
     assert stored.code == 201
 
 
-async def test_a_check_changes_nothing(on_small_disk: Client) -> None:
+async def test_a_health_check_changes_no_object(on_small_disk: Client) -> None:
     before = on_small_disk.store.revision
     await on_small_disk.call("GET", "/readyz")
     assert on_small_disk.store.revision == before
 
 
-async def test_a_journal_that_is_read_only_is_not_ready(tmp_path: Path) -> None:
+async def test_readyz_fails_with_a_read_only_journal(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path / "objects.sqlite")
     store = MemoryStore(journal=journal)
     client = Client(create_app(store, token=TOKEN), store)
@@ -90,7 +88,9 @@ async def test_a_journal_that_is_read_only_is_not_ready(tmp_path: Path) -> None:
         ("/healthz", 200, b"ok"),
     ],
 )
-async def test_checks_are_listed_one_by_one(client: Client, url: str, code: int, body: bytes) -> None:
+async def test_health_endpoints_list_and_exclude_single_checks(
+    client: Client, url: str, code: int, body: bytes
+) -> None:
     answer = await client.call("GET", url)
     assert (answer.code, answer.body) == (code, body)
     assert (await client.call("GET", "/readyz/nothing")).code == 404

@@ -1,4 +1,4 @@
-"""The protocol itself, byte for byte where clients other than kubectl rely on it."""
+"""The HTTP protocol of the embedded API: status codes, lists, watches, patches and discovery."""
 
 import json
 from contextlib import aclosing
@@ -26,7 +26,7 @@ def config(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}}
 
 
-async def test_only_the_holder_of_the_token_gets_an_answer(client: Client) -> None:
+async def test_a_request_without_the_token_is_unauthorized(client: Client) -> None:
     assert (await client.call("GET", "/api")).code == 200
     for wrong in ("", "Bearer", f"Bearer {TOKEN}x", TOKEN):
         answer = await client.call("GET", "/api", authorization=wrong)
@@ -36,13 +36,13 @@ async def test_only_the_holder_of_the_token_gets_an_answer(client: Client) -> No
 
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:80", "localhost.evil.example", ""])
-async def test_a_foreign_host_name_is_refused(client: Client, host: str) -> None:
+async def test_a_host_header_that_is_not_loopback_is_forbidden(client: Client, host: str) -> None:
     answer = await client.call("GET", "/api", host=host)
     assert (answer.code, answer.body["reason"]) == (403, "Forbidden")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.9:6443", "[::1]:6443"])
-async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
+async def test_a_loopback_host_header_is_accepted(client: Client, host: str) -> None:
     assert (await client.call("GET", "/api", host=host)).code == 200
 
 
@@ -82,7 +82,7 @@ async def test_a_loopback_host_is_served(client: Client, host: str) -> None:
         ("POST", f"{MAPS.removesuffix('configmaps')}pods/x/binding", {}, 501, "NotImplemented"),
     ],
 )
-async def test_what_can_not_be_answered_is_a_status(
+async def test_an_invalid_request_gets_a_status_with_its_code(
     client: Client, method: str, url: str, headers: dict[str, str], *, code: int, reason: str
 ) -> None:
     answer = await client.call(method, url, {} if method != "GET" else None, **headers)
@@ -92,19 +92,19 @@ async def test_what_can_not_be_answered_is_a_status(
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff\x00", b'"text"', b'{"metadata": []}', b"[" * 100_000])
-async def test_a_body_that_is_no_object_is_refused(client: Client, body: bytes) -> None:
+async def test_a_body_that_is_not_an_object_is_a_bad_request(client: Client, body: bytes) -> None:
     answer = await client.call("POST", MAPS, body)
     assert answer.code in (400, 422)
     assert answer.body["status"] == "Failure"
 
 
-async def test_a_body_above_three_megabytes_is_refused(client: Client) -> None:
+async def test_a_body_above_three_megabytes_is_too_large(client: Client) -> None:
     answer = await client.call("POST", MAPS, b" " * (3 * 1024 * 1024 + 1))
     assert (answer.code, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_each_wrong_field_is_a_cause_with_its_path(client: Client) -> None:
-    """R6: weights are whole numbers; the answer names the field."""
+async def test_each_invalid_field_is_a_cause_with_its_path(client: Client) -> None:
+    """R6. Weights are integers; the error names the field."""
     answer = await client.call("POST", SPLITS, split("website", 10.5, -1))
     assert answer.code == 422
     causes = {cause["field"]: cause["message"] for cause in answer.body["details"]["causes"]}
@@ -114,13 +114,13 @@ async def test_each_wrong_field_is_a_cause_with_its_path(client: Client) -> None
     assert answer.body["details"]["name"] == "website"
 
 
-async def test_types_of_core_kinds_are_checked_by_their_schema(client: Client) -> None:
+async def test_core_kinds_are_validated_by_their_schema(client: Client) -> None:
     answer = await client.call("POST", MAPS, {"metadata": {"name": "x"}, "data": {"port": 80}})
     assert answer.code == 422
     assert answer.body["details"]["causes"][0]["field"] == "data.port"
 
 
-async def test_unknown_fields_are_an_error_a_warning_or_nothing(client: Client) -> None:
+async def test_field_validation_rejects_warns_about_or_ignores_unknown_fields(client: Client) -> None:
     obj = split()
     obj["spec"]["weights"] = []
     strict = await client.call("POST", f"{SPLITS}?fieldValidation=Strict", obj)
@@ -134,7 +134,7 @@ async def test_unknown_fields_are_an_error_a_warning_or_nothing(client: Client) 
     assert (ignored.code, ignored.header("warning")) == (200, [])
 
 
-async def test_a_write_over_a_newer_version_is_a_conflict(client: Client) -> None:
+async def test_an_update_with_an_old_resource_version_is_a_conflict(client: Client) -> None:
     first = (await client.call("POST", SPLITS, split())).body
     second = await client.call("PUT", f"{SPLITS}/website", {**first, "spec": split("x", 1, 2)["spec"]})
     assert second.code == 200
@@ -148,7 +148,7 @@ async def test_a_write_over_a_newer_version_is_a_conflict(client: Client) -> Non
     assert gone.code == 409
 
 
-async def test_names_on_the_path_and_in_the_object_must_agree(client: Client) -> None:
+async def test_an_object_whose_name_differs_from_the_path_is_a_bad_request(client: Client) -> None:
     await client.call("POST", SPLITS, split())
     for body in (split("other"), {**split(), "kind": "Service"}, {**split(), "apiVersion": "v1"}):
         assert (await client.call("PUT", f"{SPLITS}/website", body)).code == 400
@@ -158,7 +158,7 @@ async def test_names_on_the_path_and_in_the_object_must_agree(client: Client) ->
     assert (await client.call("POST", SPLITS, split())).body["reason"] == "AlreadyExists"
 
 
-async def test_a_dry_run_changes_nothing(client: Client) -> None:
+async def test_a_dry_run_stores_nothing(client: Client) -> None:
     assert (await client.call("POST", f"{SPLITS}?dryRun=All", split())).code == 201
     assert (await client.call("GET", f"{SPLITS}/website")).code == 404
     await client.call("POST", SPLITS, split())
@@ -167,7 +167,7 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
     assert (await client.call("GET", f"{SPLITS}/website")).code == 200
 
 
-async def test_the_status_has_its_own_path(client: Client) -> None:
+async def test_the_status_is_read_and_written_at_its_own_path(client: Client) -> None:
     created = (await client.call("POST", SPLITS, {**split(), "status": {"proxies": {"total": 9}}})).body
     assert "status" not in created
     answer = await client.call("PUT", f"{SPLITS}/website/status", {**split(), "status": {"proxies": {"total": 2}}})
@@ -182,7 +182,7 @@ async def test_the_status_has_its_own_path(client: Client) -> None:
 
 
 async def test_a_whole_split_with_its_status_can_be_written_back(client: Client) -> None:
-    """What the control plane writes is in the schema: a manifest read with `-o yaml` is not refused."""
+    """The schema has every field that the control plane writes, so the output of `-o yaml` can be applied."""
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
     share = {"service": "website-v1", "weight": 0, "percent": "0%", "endpoints": 0, "reason": "PortMismatch"}
     status = {
@@ -197,8 +197,8 @@ async def test_a_whole_split_with_its_status_can_be_written_back(client: Client)
     assert (await client.call("PUT", f"{SPLITS}/website?fieldValidation=Strict", whole.body)).code == 200
 
 
-async def test_every_version_shows_the_same_split(client: Client) -> None:
-    """R9, D24: a quantity of the oldest version is a whole weight in the newest, and comes back as it was written."""
+async def test_a_split_can_be_read_and_written_in_every_version(client: Client) -> None:
+    """R9, D24. A quantity of the oldest version is an integer weight in the newest; the oldest still shows the quantity."""
     old = "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits"
     bare = "/api/v1beta1/namespaces/default/trafficsplits"
     written = await client.call("POST", bare, split("website", "500m", 1))
@@ -211,7 +211,7 @@ async def test_every_version_shows_the_same_split(client: Client) -> None:
     assert listed["items"] == [oldest]
 
 
-async def test_pages_give_every_object_once(client: Client) -> None:
+async def test_pages_of_a_list_contain_every_object_once(client: Client) -> None:
     for index in range(7):
         await client.call("POST", MAPS, config(f"c{index}"))
     names, url, revisions = [], f"{MAPS}?limit=3", set()
@@ -219,14 +219,14 @@ async def test_pages_give_every_object_once(client: Client) -> None:
         page = (await client.call("GET", url)).body
         names += [item["metadata"]["name"] for item in page["items"]]
         revisions.add(page["metadata"]["resourceVersion"])
-        await client.call("POST", MAPS, config(f"a{len(names)}"))  # before the place where the next page begins
+        await client.call("POST", MAPS, config(f"a{len(names)}"))  # sorts before the next page
         token = page["metadata"].get("continue")
         url = f"{MAPS}?limit=3&continue={token}" if token else ""
     assert names == [f"c{index}" for index in range(7)]
-    assert len(revisions) == 1  # a watch from there shows what came in between
+    assert len(revisions) == 1  # a watch from it sends the changes during the list
 
 
-async def test_a_table_and_bare_metadata_are_given_when_asked_for(client: Client) -> None:
+async def test_the_accept_header_selects_a_table_or_metadata_only(client: Client) -> None:
     await client.call("POST", SPLITS, split())
     table = (await client.call("GET", SPLITS, accept=f"{TABLE},application/json")).body
     assert [column["name"] for column in table["columnDefinitions"]][:3] == ["Name", "Service", "Backends"]
@@ -238,7 +238,7 @@ async def test_a_table_and_bare_metadata_are_given_when_asked_for(client: Client
     assert set(metadata["items"][0]) == {"kind", "apiVersion", "metadata"}
 
 
-async def test_a_watch_shows_each_change_from_its_revision_on(client: Client) -> None:
+async def test_a_watch_sends_each_change_after_its_revision(client: Client) -> None:
     await client.call("POST", MAPS, config("before"))
     start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]
     async with aclosing(client.watch(f"{MAPS}?watch=true&resourceVersion={start}")) as events:
@@ -254,7 +254,9 @@ async def test_a_watch_shows_each_change_from_its_revision_on(client: Client) ->
     ]
 
 
-async def test_a_selective_watch_shows_what_enters_and_leaves_the_selection(client: Client) -> None:
+async def test_a_watch_with_a_selector_sends_added_and_deleted_as_objects_start_and_stop_matching(
+    client: Client,
+) -> None:
     await client.call("POST", MAPS, config("blue", color="blue"))
     await client.call("POST", MAPS, config("red", color="red"))
     async with aclosing(client.watch(f"{MAPS}?watch=1&labelSelector=color=red")) as events:
@@ -271,8 +273,8 @@ async def test_a_selective_watch_shows_what_enters_and_leaves_the_selection(clie
     ]
 
 
-async def test_a_watch_of_one_object_tells_of_no_other(client: Client) -> None:
-    """What changed between the list and the watch was never in the selection, and is not reported as deleted."""
+async def test_a_watch_of_one_object_sends_no_event_of_another(client: Client) -> None:
+    """An object of another name that changed between list and watch is not sent as DELETED."""
     await client.call("POST", MAPS, config("one"))
     await client.call("POST", MAPS, config("two"))
     start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]
@@ -285,7 +287,7 @@ async def test_a_watch_of_one_object_tells_of_no_other(client: Client) -> None:
     assert (event["type"], event["object"]["metadata"]["name"]) == ("MODIFIED", "one")
 
 
-async def test_a_watch_without_revision_begins_with_what_exists(client: Client) -> None:
+async def test_a_watch_without_a_revision_begins_with_the_existing_objects(client: Client) -> None:
     await client.call("POST", MAPS, config("one"))
     async with aclosing(client.watch(f"{MAPS}?watch=true&fieldSelector=metadata.name=one")) as events:
         assert (await anext(events))["type"] == "ADDED"
@@ -303,7 +305,7 @@ async def test_initial_events_end_with_a_bookmark(client: Client) -> None:
     assert int(mark["object"]["metadata"]["resourceVersion"]) == client.store.revision
 
 
-async def test_bookmarks_tell_the_revision_of_other_kinds_changes(
+async def test_a_bookmark_has_the_revision_of_changes_of_other_kinds(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.standalone.apiserver.watches.BOOKMARK_SECONDS", 0.01)
@@ -317,7 +319,7 @@ async def test_bookmarks_tell_the_revision_of_other_kinds_changes(
                 break
 
 
-async def test_a_watch_from_a_forgotten_revision_ends_with_410() -> None:
+async def test_a_watch_from_a_discarded_revision_ends_with_410() -> None:
     store = MemoryStore(admit=admit, history=4)
     client = Client(create_app(store, token=TOKEN), store)
     start = store.revision
@@ -328,13 +330,13 @@ async def test_a_watch_from_a_forgotten_revision_ends_with_410() -> None:
     assert (events[0]["object"]["code"], events[0]["object"]["reason"]) == (410, "Expired")
 
 
-async def test_a_watch_ends_when_its_time_is_over_or_the_server_closes(client: Client) -> None:
+async def test_a_watch_ends_at_its_timeout_and_when_the_server_closes(client: Client) -> None:
     url = f"{MAPS}?watch=true&resourceVersion={client.store.revision}"
     client.app.state.closing.set()
     assert [event async for event in client.watch(url)] == []
 
 
-async def test_only_the_first_table_of_a_watch_describes_the_columns(client: Client) -> None:
+async def test_only_the_first_table_of_a_watch_has_column_definitions(client: Client) -> None:
     for name in ("one", "two"):
         await client.call("POST", MAPS, config(name))
     async with aclosing(client.watch(f"{MAPS}?watch=true", accept=TABLE)) as events:
@@ -343,7 +345,7 @@ async def test_only_the_first_table_of_a_watch_describes_the_columns(client: Cli
     assert tables[1]["columnDefinitions"] is None
 
 
-async def test_finalizers_keep_a_deleted_object(client: Client) -> None:
+async def test_a_deleted_object_with_finalizers_stays(client: Client) -> None:
     held = config("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     await client.call("POST", MAPS, held)
@@ -365,7 +367,7 @@ async def test_finalizers_keep_a_deleted_object(client: Client) -> None:
         b"a: &a [0]\n" + b"".join(b"%c: &%c [%s]\n" % (i + 1, i + 1, b",".join([b"*%c" % i] * 9)) for i in b"abcdefg"),
     ],
 )
-async def test_yaml_that_is_no_single_plain_object_is_refused(client: Client, body: bytes) -> None:
+async def test_yaml_that_is_not_one_plain_object_is_a_bad_request(client: Client, body: bytes) -> None:
     url = f"{MAPS}/x?fieldManager=me"
     answer = await client.call("PATCH", url, body, content_type="application/apply-patch+yaml")
     assert (answer.code, answer.body["reason"]) == (400, "BadRequest")
@@ -385,7 +387,7 @@ async def test_secrets_and_workloads_get_their_defaults(client: Client) -> None:
     assert web["spec"]["template"]["spec"]["restartPolicy"] == "Always"
 
 
-async def test_scale_is_read_and_written_as_an_object_of_its_own(client: Client) -> None:
+async def test_the_scale_subresource_reads_and_writes_the_replicas(client: Client) -> None:
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pods}
@@ -400,13 +402,13 @@ async def test_scale_is_read_and_written_as_an_object_of_its_own(client: Client)
     assert bad.body["details"]["causes"][0]["field"] == "spec.replicas"
 
 
-async def test_five_thousand_objects_are_listed_at_once(client: Client) -> None:
+async def test_a_list_returns_five_thousand_objects(client: Client) -> None:
     for index in range(5000):
         await client.store.create({"apiVersion": "v1", "kind": "ConfigMap", **config(f"c{index}")})
     assert len((await client.call("GET", MAPS)).body["items"]) == 5000
 
 
-async def test_discovery_is_given_whole_and_in_parts(client: Client) -> None:
+async def test_aggregated_and_plain_discovery_are_served(client: Client) -> None:
     form = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
     whole = await client.call("GET", "/apis", accept=form)
     assert whole.header("content-type") == ["application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"]

@@ -1,4 +1,4 @@
-"""What people type: the real kubectl against the served API, the current one and an older one where there is one."""
+"""Commands of the real kubectl against the embedded API, with the current kubectl and, if installed, an older one."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ spec:
   to: [{group: "", kind: Service, name: website}]
 """
 
-READ = [  # after WEBSITE: a command, and what it prints (a regular expression)
+READ = [  # commands after WEBSITE is applied, and a regular expression for their output
     ("get ts", r"NAME +SERVICE +BACKENDS +ACCEPTED +PROGRAMMED +AGE\nwebsite +website +website-v1:90,website-v2:10 "),
     ("get ts -o wide", r" PROXIES\nwebsite .* 0/0\n"),
     ("get trafficsplit website -o name", r"^trafficsplit.split.smi-spec.io/website\n$"),
@@ -83,7 +83,7 @@ READ = [  # after WEBSITE: a command, and what it prints (a regular expression)
     ("auth can-i --list", r"\*\.\*"),
 ]
 
-WRITES = [  # commands that follow each other, what they print, and the weights of the split afterwards
+WRITES = [  # consecutive commands, a regular expression for their output, and the weights of the split afterwards
     ("patch ts website --type=merge -p {WEIGHTS:50,50}", "patched", "50 50"),
     (
         'patch ts website --type=json -p [{"op":"replace","path":"/spec/backends/0/weight","value":7}]',
@@ -111,15 +111,15 @@ async def weights(api: EmbeddedApi, name: str = "website") -> str:
     return await api.ok("get", "ts", name, "--ignore-not-found", "-o", "jsonpath={.spec.backends[*].weight}")
 
 
-@pytest.mark.parametrize("somebody", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
-async def test_nobody_is_answered_as_somebody_else(api: EmbeddedApi, somebody: tuple[str, ...]) -> None:
-    """`kubectl --as` is for finding out what somebody may do; the owner's answer would be the wrong one."""
-    ran = await api.kubectl("get", "pods", *somebody)
+@pytest.mark.parametrize("options", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
+async def test_impersonation_is_forbidden(api: EmbeddedApi, options: tuple[str, ...]) -> None:
+    """An answer with the rights of the only user would mislead a test of another user's rights."""
+    ran = await api.kubectl("get", "pods", *options)
     assert ran.code == 1
-    assert "(--as)" in ran.err
+    assert "omit --as" in ran.err
 
 
-async def test_reading(api: EmbeddedApi) -> None:
+async def test_kubectl_reads_objects(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     for command, expected in READ:
         ran = await api.kubectl(*words(command))
@@ -127,7 +127,7 @@ async def test_reading(api: EmbeddedApi) -> None:
         assert ran.code == 0, (command, ran)
 
 
-async def test_writing(api: EmbeddedApi) -> None:
+async def test_kubectl_writes_objects(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     for command, expected, after in WRITES:
         ran = await api.kubectl(*words(command))
@@ -135,7 +135,7 @@ async def test_writing(api: EmbeddedApi) -> None:
         assert await weights(api) == after, command
 
 
-async def test_apply_is_created_unchanged_configured(api: EmbeddedApi) -> None:
+async def test_apply_prints_created_unchanged_and_configured(api: EmbeddedApi) -> None:
     first = await api.kubectl("apply", "-f", "-", stdin=WEBSITE)
     assert "trafficsplit.split.smi-spec.io/website created" in first.out
     assert "Warning: the Service does not exist yet" in first.err
@@ -155,8 +155,8 @@ async def test_apply_is_created_unchanged_configured(api: EmbeddedApi) -> None:
     assert await api.ok("get", "ts,svc", "-o", "name") == ""
 
 
-async def test_the_bare_version_of_the_early_specification(api: EmbeddedApi) -> None:
-    """R9: quantities; `kubectl apply` works with the version, and short names mean the newest one."""
+async def test_the_early_api_version_without_a_group_works(api: EmbeddedApi) -> None:
+    """R9. `kubectl apply` accepts quantities in this version; short names select the newest version."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=BARE)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=BARE)
     assert await weights(api, "old") == "1 2"
@@ -166,15 +166,15 @@ async def test_the_bare_version_of_the_early_specification(api: EmbeddedApi) -> 
     assert "deleted" in await api.ok("delete", "-f", "-", stdin=BARE)
 
 
-async def test_edit(api: EmbeddedApi) -> None:
+async def test_kubectl_edit_updates_an_object(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     edited = await api.ok("edit", "ts", "website", KUBE_EDITOR="sed -i 's/weight: 90/weight: 55/'")
     assert "edited" in edited
     assert await weights(api) == "55 10"
 
 
-async def test_mistakes_come_back_with_their_field(api: EmbeddedApi) -> None:
-    """R6: the field path of each mistake, in one answer."""
+async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi) -> None:
+    """R6. One response has the path of each invalid field."""
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     wrong = WEBSITE.replace("weight: 90", "weight: -1").replace("weight: 10", 'weight: "10"')
     ran = await api.kubectl("apply", "--validate=false", "-f", "-", stdin=wrong)
@@ -204,12 +204,12 @@ async def test_mistakes_come_back_with_their_field(api: EmbeddedApi) -> None:
         ("run made --image=example --restart=Never -- sleep 9", "po"),
     ],
 )
-async def test_generators(api: EmbeddedApi, command: str, kind: str) -> None:
+async def test_kubectl_create_generates_objects(api: EmbeddedApi, command: str, kind: str) -> None:
     assert "created" in await api.ok(*words(command))
     assert re.search("Name: +made", await api.ok("describe", kind, "made"))
 
 
-async def test_deployments(api: EmbeddedApi) -> None:
+async def test_kubectl_creates_scales_and_shows_a_deployment(api: EmbeddedApi) -> None:
     await api.ok("create", "deployment", "web", "--image=example", "--replicas=2")
     assert re.search(r"web +0/2 +0 +0 +\d+s", await api.ok("get", "deploy"))
     assert "deployment.apps/web" in await api.ok("get", "all")
@@ -233,7 +233,7 @@ async def set_status(api: EmbeddedApi, version: str, kind: str, name: str, statu
     await api.store.update(obj, subresource="status")
 
 
-async def test_waiting_for_a_condition_and_for_deletion(api: EmbeddedApi) -> None:
+async def test_kubectl_wait_returns_on_a_condition_and_on_deletion(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     waiting = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=condition=Programmed", "--timeout=20s"))
     condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": "on 1 of 1 proxies"}
@@ -243,10 +243,10 @@ async def test_waiting_for_a_condition_and_for_deletion(api: EmbeddedApi) -> Non
     assert re.search(r"website +website .* Unknown +True ", await api.ok("get", "ts"))
     gone = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=delete", "--timeout=20s"))
     await api.ok("delete", "ts", "--all", "--wait=true")
-    assert (await gone).code == 0 or "NotFound" in (await gone).err  # it may have looked after the deletion
+    assert (await gone).code == 0 or "NotFound" in (await gone).err  # it may have read the object after the deletion
 
 
-async def test_watching(api: EmbeddedApi) -> None:
+async def test_kubectl_get_watch_shows_changes(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     command = api.command("get", "ts", "-w", "--output-watch-events")
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -261,8 +261,8 @@ async def test_watching(api: EmbeddedApi) -> None:
     await process.wait()
 
 
-async def test_events_are_described_with_their_object(api: EmbeddedApi) -> None:
-    """R39: `kubectl describe trafficsplit` shows the event."""
+async def test_kubectl_describe_shows_the_events_of_an_object(api: EmbeddedApi) -> None:
+    """R39."""
     await api.ok("apply", "-f", "-", stdin=WEBSITE)
     split = json.loads(await api.ok("get", "ts", "website", "-o", "json"))
     involved = {"kind": "TrafficSplit", "apiVersion": split["apiVersion"], "name": "website", "namespace": "default"}
@@ -286,13 +286,13 @@ async def test_events_are_described_with_their_object(api: EmbeddedApi) -> None:
     assert selected == "event/website.1\n"
 
 
-async def test_other_kinds_have_their_columns(api: EmbeddedApi) -> None:
+async def test_each_kind_has_its_kubectl_columns(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=SLICE + "---" + GRANT)
     assert re.search(r"website-1 +IPv4 +8081 +10.0.0.1,10.0.0.2 ", await api.ok("get", "endpointslices"))
     assert re.search(r"from-web +web/TrafficSplit +Service/website ", await api.ok("get", "refgrant"))
 
 
-async def test_owned_objects_go_with_their_owner_unless_orphaned(api: EmbeddedApi) -> None:
+async def test_kubectl_delete_deletes_dependents_unless_they_are_orphaned(api: EmbeddedApi) -> None:
     for cascade, left in (("background", ""), ("orphan", "secret/owned\n")):
         await api.ok("create", "configmap", "owner", "--from-literal=a=b")
         uid = await api.ok("get", "cm", "owner", "-o", "jsonpath={.metadata.uid}")
@@ -305,7 +305,7 @@ async def test_owned_objects_go_with_their_owner_unless_orphaned(api: EmbeddedAp
         assert await api.ok("get", "secret", "-o", "name") == left
 
 
-async def test_logs(api: EmbeddedApi) -> None:
+async def test_kubectl_logs_reads_the_log_of_a_container(api: EmbeddedApi) -> None:
     await api.ok("run", "web", "--image=example", "--restart=Never")
     assert await api.ok("logs", "web") == "web line 0\nweb line 1\nweb line 2\n"
     assert await api.ok("logs", "-f", "web", "--tail=1") == "web line 2\n"
@@ -313,14 +313,14 @@ async def test_logs(api: EmbeddedApi) -> None:
     assert "timestamps" in (await api.kubectl("logs", "web", "--timestamps")).err
 
 
-async def test_generated_names_and_pages(api: EmbeddedApi) -> None:
+async def test_kubectl_creates_generated_names_and_lists_pages(api: EmbeddedApi) -> None:
     generated = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: gen-}\n"
     names = [await api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
     assert len(set(names)) == 3
     assert sorted((await api.ok("get", "cm", "--chunk-size=1", "-o", "name")).split()) == sorted(map(str.strip, names))
 
 
-async def test_a_wrong_token_is_told_so(api: EmbeddedApi) -> None:
+async def test_a_wrong_token_is_reported_as_unauthorized(api: EmbeddedApi) -> None:
     config = json.loads(api.kubeconfig.read_text())
     assert api.kubeconfig.stat().st_mode & 0o777 == 0o600
     config["users"][0]["user"]["token"] = "wrong"

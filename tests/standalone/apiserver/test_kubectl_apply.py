@@ -1,4 +1,4 @@
-"""Server-side apply with the real kubectl: the managers of fields, and what they mean for the next apply."""
+"""Server-side apply with the real kubectl: field managers, conflicts and removed fields."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ async def applied(api: EmbeddedApi, manifest: str, *options: str) -> Ran:
 
 
 async def managers(api: EmbeddedApi) -> dict[str, Any]:
-    """Return what each manager owns; kubectl removes this from its output since 1.21 unless it is asked for."""
+    """Return the fields of each manager; since 1.21 kubectl prints them only with --show-managed-fields."""
     shown = json.loads(await api.ok("get", "--raw", f"{PATH}/website"))
     return {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
 
@@ -47,7 +47,7 @@ async def split(api: EmbeddedApi) -> Any:
     return json.loads(await api.ok("get", "ts", "website", "-o", "json"))
 
 
-async def test_a_field_that_leaves_the_manifest_leaves_the_object(api: EmbeddedApi) -> None:
+async def test_an_apply_removes_a_field_that_the_manifest_no_longer_has(api: EmbeddedApi) -> None:
     assert (await applied(api, LABELLED)).code == 0
     assert (await split(api))["metadata"]["labels"] == {"team": "web"}
     assert (await applied(api, SPLIT)).code == 0
@@ -56,7 +56,7 @@ async def test_a_field_that_leaves_the_manifest_leaves_the_object(api: EmbeddedA
     assert [backend["weight"] for backend in found["spec"]["backends"]] == [90, 10]
 
 
-async def test_a_conflict_names_manager_and_field_and_can_be_forced(api: EmbeddedApi) -> None:
+async def test_a_conflict_names_the_manager_and_the_field_and_can_be_forced(api: EmbeddedApi) -> None:
     await applied(api, SPLIT)
     refused = await applied(api, ONE_BACKEND, "--field-manager=canary")
     assert refused.code == 1
@@ -70,7 +70,7 @@ async def test_a_conflict_names_manager_and_field_and_can_be_forced(api: Embedde
     assert f'conflict with "canary": {field}' in again.err
 
 
-async def test_an_edit_owns_what_it_changes(api: EmbeddedApi) -> None:
+async def test_an_edit_owns_the_fields_that_it_changes(api: EmbeddedApi) -> None:
     await applied(api, SPLIT)
     patch = '{"spec": {"backends": [{"service": "website-v1", "weight": 1}, {"service": "website-v2", "weight": 10}]}}'
     await api.ok("patch", "ts", "website", "--type=merge", "-p", patch)
@@ -79,7 +79,7 @@ async def test_an_edit_owns_what_it_changes(api: EmbeddedApi) -> None:
     assert "using split.smi-spec.io/v1alpha4 at 2" in refused.err
 
 
-async def test_the_same_user_moves_from_client_side_to_server_side_apply(api: EmbeddedApi) -> None:
+async def test_a_user_can_switch_from_client_side_to_server_side_apply_and_back(api: EmbeddedApi) -> None:
     await api.ok("apply", "-f", "-", stdin=LABELLED)
     moved = await applied(api, SPLIT.replace("weight: 90", "weight: 80"))
     assert moved.code == 0, moved.err
@@ -91,7 +91,7 @@ async def test_the_same_user_moves_from_client_side_to_server_side_apply(api: Em
     assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 10]
 
 
-async def test_managed_fields_are_shown_when_asked_for(api: EmbeddedApi) -> None:
+async def test_show_managed_fields_prints_the_managed_fields(api: EmbeddedApi) -> None:
     await applied(api, SPLIT)
     if 'GitVersion:"v1.20' in (await api.ok("version", "--client")):
         assert "managedFields" in await api.ok("get", "ts", "website", "-o", "yaml")
@@ -102,7 +102,7 @@ async def test_managed_fields_are_shown_when_asked_for(api: EmbeddedApi) -> None
     assert "operation: Apply\n" in shown
 
 
-async def test_a_difference_is_shown_without_writing(api: EmbeddedApi) -> None:
+async def test_kubectl_diff_shows_a_difference_and_writes_nothing(api: EmbeddedApi) -> None:
     await applied(api, LABELLED)
     shown = await api.kubectl("diff", "--server-side", "-f", "-", stdin=SPLIT.replace("weight: 90", "weight: 80"))
     assert shown.code == 1
@@ -112,8 +112,10 @@ async def test_a_difference_is_shown_without_writing(api: EmbeddedApi) -> None:
     assert (await split(api))["metadata"]["labels"] == {"team": "web"}
 
 
-async def test_an_apply_of_one_field_leaves_what_files_have_set(api: EmbeddedApi, tmp_path: Path) -> None:
-    """kubectl moves a manager's fields to its own apply when that manager owns `last-applied-configuration`."""
+async def test_an_apply_of_one_field_keeps_fields_from_the_manifests_directory(
+    api: EmbeddedApi, tmp_path: Path
+) -> None:
+    """kubectl takes over the fields of the manager that owns the annotation `last-applied-configuration`."""
     directory = tmp_path / "manifests"
     directory.mkdir()
     (directory / "split.yaml").write_text(LABELLED)

@@ -1,4 +1,4 @@
-"""The managers of fields after each kind of write, over HTTP."""
+"""The field managers (`managedFields`) after each kind of write, over HTTP."""
 
 import json
 from typing import Any
@@ -34,14 +34,14 @@ async def applied(client: Client, url: str, obj: Any, manager: str = "one", **qu
 
 
 def owners(answer: Answer) -> dict[tuple[str, str, str], Any]:
-    """Return what is owned, by manager, operation and subresource."""
+    """Return the owned fields by manager, operation and subresource."""
     return {
         (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
         for entry in answer.body["metadata"].get("managedFields", ())
     }
 
 
-async def test_each_writer_owns_what_it_writes(client: Client) -> None:
+async def test_each_manager_owns_the_fields_that_it_writes(client: Client) -> None:
     created = await client.call("POST", f"{SPLITS}?fieldManager=maker", split(v1=90, v2=10))
     (backends,) = (fields["f:spec"]["f:backends"] for fields in owners(created).values())
     assert set(backends) == {".", BACKEND % "v1", BACKEND % "v2"}
@@ -56,10 +56,10 @@ async def test_each_writer_owns_what_it_writes(client: Client) -> None:
     put = await client.call("PUT", f"{SPLITS}/web?fieldManager=putter", {**answered.body, **split(v1=50, v2=10)})
     assert owners(put)["putter", "Update", ""] == {"f:spec": {"f:backends": {BACKEND % "v1": {"f:weight": {}}}}}
     assert "f:weight" not in owners(put)["maker", "Update", ""]["f:spec"]["f:backends"][BACKEND % "v1"]
-    assert ("curl", "Update", "") not in owners(put)  # the labels are gone
+    assert ("curl", "Update", "") not in owners(put)  # it owned the labels, which the update removed
 
 
-async def test_a_scale_is_owned_as_the_number_of_replicas(client: Client) -> None:
+async def test_a_write_of_scale_owns_the_replicas_field(client: Client) -> None:
     deployment = next(kind for kind in KINDS if kind.kind == "Deployment")
     url = f"{path(deployment)}/web"
     await client.call("POST", path(deployment), sound(deployment, "web"))
@@ -92,7 +92,7 @@ async def test_the_status_can_be_applied(client: Client) -> None:
     assert (await applied(client, f"{SPLITS}/none/status", {**config, "metadata": {"name": "none"}})).code == 404
 
 
-async def test_to_apply_the_same_again_stores_nothing(client: Client) -> None:
+async def test_an_apply_of_the_same_configuration_stores_nothing(client: Client) -> None:
     first = await applied(client, f"{SPLITS}/web", split(v1=90, v2=10))
     revision = client.store.revision
     again = await applied(client, f"{SPLITS}/web", split(v1=90, v2=10))
@@ -101,7 +101,7 @@ async def test_to_apply_the_same_again_stores_nothing(client: Client) -> None:
     assert client.store.revision == revision
 
 
-async def test_a_manager_may_go_on_in_another_version(client: Client) -> None:
+async def test_a_manager_can_apply_in_another_api_version(client: Client) -> None:
     await applied(client, f"{OLD_SPLITS}/web", split("v1alpha2", v1=90, v2=10))
     other = await applied(client, f"{SPLITS}/web", split(v2=20), manager="two")
     assert other.body["details"]["causes"][0]["field"] == '.spec.backends[service="v2"].weight'
@@ -113,7 +113,7 @@ async def test_a_manager_may_go_on_in_another_version(client: Client) -> None:
     assert moved.body["metadata"]["managedFields"][0]["apiVersion"] == "split.smi-spec.io/v1alpha4"
 
 
-async def test_an_object_that_only_controllers_wrote_has_a_manager_of_all_before_the_first_apply(
+async def test_the_first_apply_gives_fields_without_a_manager_to_before_first_apply(
     client: Client,
 ) -> None:
     await client.store.create({**sound(SERVICE, "web")})
@@ -126,7 +126,7 @@ async def test_an_object_that_only_controllers_wrote_has_a_manager_of_all_before
     assert forced.body["spec"]["ports"][0]["name"] == "other"
 
 
-async def test_controllers_keep_the_managers_of_what_they_write(client: Client) -> None:
+async def test_a_controllers_update_keeps_the_managed_fields(client: Client) -> None:
     first = await applied(client, f"{SPLITS}/web", split(v1=1))
     stored = (await client.store.list("split.smi-spec.io", "TrafficSplit")).items[0]
     await client.store.update({**stored, "status": {"proxies": {"total": 1}}}, subresource="status")
@@ -137,13 +137,13 @@ async def test_controllers_keep_the_managers_of_what_they_write(client: Client) 
 
 
 @pytest.mark.parametrize("entries", [[{}]])
-async def test_a_client_can_begin_again_without_managers(client: Client, entries: Any) -> None:
+async def test_a_client_can_reset_the_managed_fields(client: Client, entries: Any) -> None:
     await applied(client, f"{SPLITS}/web", split(v1=1))
     reset = await client.call("PATCH", f"{SPLITS}/web", {"metadata": {"managedFields": entries}}, content_type=MERGE)
     assert "managedFields" not in reset.body["metadata"]
 
 
-async def test_managers_that_a_client_does_not_understand_stay(client: Client) -> None:
+async def test_invalid_managed_fields_in_an_update_are_ignored(client: Client) -> None:
     first = await applied(client, f"{SPLITS}/web", split(v1=1))
     body = {**split(v1=1), "metadata": {"name": "web", "managedFields": [{"manager": "x", "operation": "Fly"}]}}
     assert owners(await client.call("PUT", f"{SPLITS}/web", body)) == owners(first)
@@ -152,22 +152,22 @@ async def test_managers_that_a_client_does_not_understand_stay(client: Client) -
 @pytest.mark.parametrize(
     ("url", "obj", "code", "text"),
     [
-        (f"{SPLITS}/web", split(v1=1), 400, "fieldManager is required for apply"),
-        (f"{SPLITS}/web?fieldManager={'x' * 129}", split(v1=1), 400, "fieldManager must be at most 128 characters"),
+        (f"{SPLITS}/web", split(v1=1), 400, "fieldManager: Required value: is required for apply patch"),
+        (f"{SPLITS}/web?fieldManager={'x' * 129}", split(v1=1), 400, "fieldManager: Too long: may not be more than 128"),
         (f"{SPLITS}/web?fieldManager=a", {**split(v1=1), "metadata": {"name": "web", "managedFields": [{}]}}, 400,
-         "metadata.managedFields must be left out"),
+         "metadata.managedFields must be nil"),
         (f"{SPLITS}/web?fieldManager=a", {**split(), "spec": {"backends": [{"service": "a"}, {"service": "a"}]}}, 422,
          '.spec.backends[service="a"]: the item is in the list twice'),
         (f"{SPLITS}/web?fieldManager=a&fieldValidation=Strict", {**split(v1=1), "spce": {}}, 400, 'unknown field "spce"'),
     ],
 )  # fmt: skip
-async def test_what_can_not_be_applied_is_refused(client: Client, url: str, obj: Any, code: int, text: str) -> None:
+async def test_an_invalid_apply_is_rejected(client: Client, url: str, obj: Any, code: int, text: str) -> None:
     answer = await client.call("PATCH", url, json.dumps(obj).encode(), content_type=APPLY)
     assert (answer.code, text in answer.body["message"]) == (code, True), answer.body
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}.{kind.group}")
-async def test_every_kind_can_be_applied_again_with_a_field_less(client: Client, kind: Kind) -> None:
+async def test_an_apply_can_remove_a_field_of_every_kind(client: Client, kind: Kind) -> None:
     url, obj = f"{path(kind)}/web", sound(kind, "web")
     obj["metadata"]["labels"] = {**obj["metadata"].get("labels", {}), "tier": "a"}
     labelled = {**obj, "metadata": {**obj["metadata"], "labels": {**obj["metadata"]["labels"], "team": "web"}}}

@@ -1,4 +1,4 @@
-"""The schemas that are published: every served kind has one, and every reference leads somewhere."""
+"""The published OpenAPI documents: every kind has a schema, and every reference resolves."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def test_every_kind_has_a_schema(one: Any) -> None:
     assert {"apiVersion", "kind", "metadata"} <= set(schema["properties"])
 
 
-def test_the_documents_are_complete() -> None:
+def test_every_reference_of_the_openapi_documents_resolves() -> None:
     swagger = json.loads(openapi.v2_json())
     for name in re.findall('"#/definitions/([^"]+)"', json.dumps(swagger)):
         assert name in swagger["definitions"]
@@ -55,12 +55,12 @@ def test_the_protobuf_document_names_every_definition() -> None:
         ("", "v1beta1", "TLSConfig"),
     ],
 )
-def test_mesh_schemas_say_what_each_field_is_for(group: str, version: str, kind: str) -> None:
+def test_each_field_of_a_mesh_schema_has_a_description(group: str, version: str, kind: str) -> None:
     def described(schema: Any, path: str) -> None:
         assert schema.get("description"), path
         for name, field in schema.get("properties", {}).items():
             assert field.get("description"), f"{path}.{name}"
-            if name != "metadata":  # its fields are Kubernetes' own, whose texts are left out
+            if name != "metadata":  # the schemas of Kubernetes' own types have no descriptions
                 described(field, f"{path}.{name}")
         if "items" in schema and "properties" in schema["items"]:
             described(schema["items"], f"{path}[]")

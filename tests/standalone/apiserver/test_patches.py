@@ -1,4 +1,4 @@
-"""Patches against the rules that kubectl relies on: what an apply of an edited manifest sends must do what it says."""
+"""JSON patch, merge patch and strategic merge patch, by the rules that kubectl relies on."""
 
 import json
 from typing import Any
@@ -78,10 +78,10 @@ STRATEGIC = {
 
 
 @pytest.mark.parametrize(("before", "patch", "after"), STRATEGIC.values(), ids=STRATEGIC.keys())
-def test_strategic_merge(before: Any, patch: Any, after: Any) -> None:
+def test_a_strategic_merge_patch_merges_by_the_schema(before: Any, patch: Any, after: Any) -> None:
     kept = json.dumps(before)
     assert strategic_patch(before, patch, POD) == after
-    assert json.dumps(before) == kept  # objects of the store are never changed in place
+    assert json.dumps(before) == kept  # the stored object is not modified in place
 
 
 def test_the_ports_of_a_service_are_merged_by_number() -> None:
@@ -100,7 +100,7 @@ def test_the_ports_of_a_service_are_merged_by_number() -> None:
         [],
     ],
 )
-def test_a_strategic_merge_that_makes_no_sense_is_refused(patch: Any) -> None:
+def test_a_malformed_strategic_merge_patch_is_a_bad_request(patch: Any) -> None:
     with pytest.raises(ApiError) as caught:
         strategic_patch(containers(A), patch, POD)
     assert caught.value.code == 400

@@ -1,4 +1,4 @@
-"""The protobuf form of objects: what current clients send, and what nobody should."""
+"""Decoding of objects in protobuf: what current clients send, unknown fields and malformed bytes."""
 
 import contextlib
 import struct
@@ -13,7 +13,7 @@ from headgate.standalone.apiserver.protobuf import decode
 
 
 def part(number: int, body: Any) -> bytes:
-    """Write one field: text, bytes (a message) or a number below 128."""
+    """Encode one field: text, bytes (a message) or a number below 128."""
     if isinstance(body, int):
         return bytes([number << 3, body])
     content = body.encode() if isinstance(body, str) else body
@@ -36,7 +36,7 @@ def test_a_config_map_with_maps_of_text_and_bytes() -> None:
     }
 
 
-def test_numbers_or_text_quantities_times_and_inlined_parts() -> None:
+def test_special_kubernetes_types_are_decoded() -> None:
     limit = part(1, "cpu") + part(2, part(1, "500m"))
     port = part(2, part(1, 1) + part(3, "http"))  # IntOrString
     probe = part(1, part(2, part(1, "/ready") + port)) + part(2, 5)
@@ -60,25 +60,25 @@ def test_numbers_or_text_quantities_times_and_inlined_parts() -> None:
     assert "status" not in decoded
 
 
-def test_zero_replicas_are_not_the_same_as_none() -> None:
+def test_zero_replicas_differ_from_absent_replicas() -> None:
     assert decode(envelope("apps/v1", "Deployment", part(2, part(1, 0) + part(5, 0))))["spec"] == {"replicas": 0}
 
 
-def test_a_newer_field_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ApiError, match="send JSON") as caught:
-        decode(envelope("v1", "ConfigMap", part(15, "news")))
+def test_an_unknown_field_is_rejected_with_the_advice_to_send_json() -> None:
+    with pytest.raises(ApiError, match="send application/json") as caught:
+        decode(envelope("v1", "ConfigMap", part(15, "new")))
     assert caught.value.code == 415
     assert decode(envelope("v1", "ConfigMap", part(15, "")))["kind"] == "ConfigMap"
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_an_unknown_kind_is_rejected() -> None:
     with pytest.raises(ApiError) as caught:
         decode(envelope("batch/v1", "Job", b""))
     assert caught.value.code == 415
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_no_bytes_break_the_reader(noise: bytes, enveloped: bool) -> None:
+def test_random_bytes_raise_only_api_errors(noise: bytes, enveloped: bool) -> None:
     body = b"k8s\x00" + part(1, part(1, "v1") + part(2, "Pod")) + b"\x12" + struct.pack("B", len(noise) & 0x7F) + noise
     with contextlib.suppress(ApiError):
         decode(body if enveloped else b"k8s\x00" + noise)

@@ -1,4 +1,4 @@
-"""The cells of `kubectl get`."""
+"""The cells of `kubectl get` tables."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,11 +25,11 @@ from headgate.standalone.apiserver.tables import columns_of
         (10 * 86400, "10d"),
     ],
 )
-def test_ages(seconds: int, text: str) -> None:
+def test_the_age_of_an_object_is_formatted_as_kubectl_does(seconds: int, text: str) -> None:
     assert duration((datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()) == text
 
 
-def test_no_age_is_unknown() -> None:
+def test_an_absent_time_has_an_unknown_age() -> None:
     assert duration("") == "<unknown>"
 
 
@@ -46,7 +46,7 @@ def test_service_ports_and_addresses() -> None:
     assert cells(service)["External-IP"] == "<pending>"
 
 
-def test_pod_states() -> None:
+def test_the_status_cell_of_a_pod_shows_phase_or_reason() -> None:
     pod: dict[str, Any] = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{}, {}]}}
     assert (cells(pod)["Ready"], cells(pod)["Status"]) == ("0/2", "Pending")
     waiting = {"ready": False, "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
@@ -64,7 +64,7 @@ def test_pod_states() -> None:
     assert cells(pod)["Status"] == "Terminating"
 
 
-def test_split_conditions() -> None:
+def test_the_cells_of_a_split_show_its_conditions() -> None:
     conditions = [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]
     status = {"conditions": conditions, "proxies": {"programmed": 1, "total": 3}}
     split = {"kind": "TrafficSplit", "metadata": {"name": "t"}, "spec": {"service": "s"}, "status": status}
@@ -77,7 +77,7 @@ def test_split_conditions() -> None:
     )
 
 
-def test_routes_and_gateways() -> None:
+def test_routes_and_gateways_have_their_cells() -> None:
     good = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]}
     bad = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]}
     spec = {"parentRefs": [{"name": "edge"}, {"name": "web"}], "hostnames": ["a.example.com", "*.example.com"]}

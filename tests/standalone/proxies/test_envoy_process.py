@@ -1,4 +1,4 @@
-"""The supervisor of one Envoy, with the real binary: start, death, adoption, replacement, and what a user reads."""
+"""The supervisor of one Envoy, with the real binary: start, restart, adoption, replacement and error messages."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ def bootstrap(admin: Path, node: str = "gateway") -> bytes:
 
 @pytest.fixture
 async def envoy(tmp_path: Path) -> AsyncIterator[Start]:
-    """Make supervisors over one state directory; end what runs in it afterwards."""
+    """Make supervisors with one state directory; stop their Envoys after the test."""
     admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
     made: list[EnvoyProcess] = []
 
@@ -65,7 +65,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_it_starts_answers_and_stops(envoy: Start, tmp_path: Path) -> None:
+async def test_an_envoy_starts_becomes_ready_and_stops(envoy: Start, tmp_path: Path) -> None:
     process = envoy()
     await process.start()
     await process.ready()
@@ -82,7 +82,7 @@ async def test_it_starts_answers_and_stops(envoy: Start, tmp_path: Path) -> None
         await process.admin.get("/ready")
 
 
-async def test_its_files_are_private(envoy: Start, tmp_path: Path) -> None:
+async def test_the_files_of_an_envoy_are_private(envoy: Start, tmp_path: Path) -> None:
     process = envoy()
     await process.start()
     await process.ready()
@@ -93,7 +93,7 @@ async def test_its_files_are_private(envoy: Start, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "envoy").stat().st_mode) == 0o700
 
 
-async def test_it_is_restarted_when_it_dies(envoy: Start) -> None:
+async def test_an_envoy_that_dies_is_restarted(envoy: Start) -> None:
     process = envoy()
     await process.start()
     await process.ready()
@@ -105,7 +105,7 @@ async def test_it_is_restarted_when_it_dies(envoy: Start) -> None:
     await process.ready()
 
 
-async def test_a_failed_start_says_in_one_line_what_envoy_can_not_do(envoy: Start) -> None:
+async def test_a_failed_start_reports_the_error_line_of_envoys_log(envoy: Start) -> None:
     process = envoy(flags=EnvoyFlags(log_level="no-such-level"))
     await process.start()
     with pytest.raises(ProxyError) as told:
@@ -132,7 +132,7 @@ asyncio.run(main())
 
 
 async def orphan(tmp_path: Path) -> int:
-    """Start an Envoy from a headgate that is killed at once; return the Envoy's pid."""
+    """Start an Envoy from a headgate that is then killed; return the Envoy's pid."""
     admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
     wanted = tmp_path / "wanted.json"
     wanted.write_bytes(bootstrap(admin))
@@ -142,7 +142,7 @@ async def orphan(tmp_path: Path) -> int:
     return int(done.stdout)
 
 
-async def test_an_envoy_survives_headgate_and_is_adopted(envoy: Start, tmp_path: Path) -> None:
+async def test_an_envoy_survives_a_killed_headgate_and_is_adopted(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     process = envoy()
     await process.start()
@@ -153,7 +153,7 @@ async def test_an_envoy_survives_headgate_and_is_adopted(envoy: Start, tmp_path:
     assert not state.adopted
 
 
-async def test_the_numbers_of_inherited_files_do_not_matter_for_adoption(envoy: Start, tmp_path: Path) -> None:
+async def test_an_envoy_with_other_inherited_file_descriptors_is_adopted(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     with (tmp_path / "guard").open("w") as guard:
         process = envoy(flags=EnvoyFlags(pass_fds=(guard.fileno(),)))
@@ -182,7 +182,7 @@ async def test_an_envoy_with_another_bootstrap_is_replaced(envoy: Start, tmp_pat
     assert (await process.admin.get_json("/server_info"))["node"]["id"] == "another"
 
 
-async def test_a_pid_that_went_to_another_process_is_left_alone(envoy: Start, tmp_path: Path) -> None:
+async def test_a_reused_pid_of_another_process_is_not_adopted(envoy: Start, tmp_path: Path) -> None:
     pid = await orphan(tmp_path)
     record_path = tmp_path / "envoy" / "envoy.json"
     record = msgspec.json.decode(record_path.read_bytes())
@@ -201,7 +201,7 @@ async def test_a_pid_that_went_to_another_process_is_left_alone(envoy: Start, tm
         await other.wait()
 
 
-async def test_a_binary_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_an_error_names_a_missing_envoy_binary(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="correct HEADGATE_ENVOY"):
         find_envoy({"HEADGATE_ENVOY": str(tmp_path / "nothing")})
     program = tmp_path / "not-a-program"
@@ -213,7 +213,7 @@ async def test_a_binary_that_is_not_there_is_named(tmp_path: Path) -> None:
         await process.start()
 
 
-async def test_admin_refusals_are_told(envoy: Start) -> None:
+async def test_an_error_status_of_the_admin_interface_raises_an_error_with_its_text(envoy: Start) -> None:
     process = envoy()
     await process.start()
     await process.ready()
@@ -223,6 +223,6 @@ async def test_admin_refusals_are_told(envoy: Start) -> None:
         await process.admin.get_json("/ready")
 
 
-async def test_an_admin_socket_without_envoy_is_told(tmp_path: Path) -> None:
+async def test_a_missing_admin_socket_raises_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ProxyError, match="does not answer"):
         await Admin(tmp_path / "none.sock").get("/ready")

@@ -1,6 +1,6 @@
-"""A process that writes to a store until it is killed, and says what it has been promised.
+"""A process that writes to a store until it is killed, and prints each acknowledged call.
 
-Each line: the store's revision, the objects (name -> n) after this call, and those after the call that comes next.
+Each line has the store's revision, the objects (name -> n) after this call, and those after the next call.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def config_map(name, number, owner=None):
 
 
 def planned(objects, number):
-    """Choose the next call: (what, name) and the objects after it. Deleting a parent takes its child along."""
+    """Return the next call as (action, name) and the objects after it. Deleting a parent deletes its child too."""
     index = random.randrange(8)
     parent, child = f"parent{index}", f"child{index}"
     if parent not in objects:

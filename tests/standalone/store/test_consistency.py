@@ -1,4 +1,4 @@
-"""Whatever is called in whatever order: the watch, the list and the journal tell the same story."""
+"""After any sequence of calls, the watch, the list and the journal of the store agree."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ KINDS = [("", "Namespace"), ("", "ServiceAccount"), ("", "ConfigMap")]
 
 
 class Tape:
-    """A journal that remembers what it was given."""
+    """A journal in memory."""
 
     def __init__(self, revision=0, objects=()):
         self.revision = revision
@@ -79,15 +79,15 @@ async def everything(store):
     return {key_of(obj): obj for kind in KINDS for obj in (await store.list(*kind)).items}
 
 
-async def story(store, since):
-    """Fold what a watcher sees into the objects that it would believe in."""
-    told = dict(since)
+async def watched(store, since):
+    """Return the objects that a watcher computes from the events since the objects `since`."""
+    found = dict(since)
     for change in await changes_after(store, 0):
         if change.type == "DELETED":
-            del told[change.key]
+            del found[change.key]
         else:
-            told[change.key] = change.object
-    return told
+            found[change.key] = change.object
+    return found
 
 
 async def run(steps):
@@ -99,14 +99,14 @@ async def run(steps):
         except StoreError:
             assert tape.revision == store.revision
     objects = await everything(store)
-    assert objects == tape.objects == await story(store, {})
+    assert objects == tape.objects == await watched(store, {})
     assert await everything(MemoryStore(journal=Tape(*tape.load()))) == objects
     return objects
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(calls(), max_size=25))
-def test_list_watch_and_journal_agree(steps):
+def test_list_watch_and_journal_agree_after_any_sequence_of_calls(steps):
     objects = asyncio.run(run(steps))
     uids = {obj["metadata"]["uid"]: key for key, obj in objects.items()}
     assert len(uids) == len(objects)

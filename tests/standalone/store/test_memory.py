@@ -1,4 +1,4 @@
-"""The embedded store keeps a Kubernetes API server's promises."""
+"""The embedded store follows the rules of a Kubernetes API server."""
 
 import asyncio
 import re
@@ -62,7 +62,7 @@ async def changes_since(store, since):
     return [(change.type, change.key.kind, change.key.name) for change in await changes_after(store, since)]
 
 
-async def test_a_new_object_gets_what_an_api_server_fills_in():
+async def test_a_new_object_gets_the_metadata_of_an_api_server():
     store = MemoryStore()
     before = store.revision
     made = await store.create(split())
@@ -74,13 +74,13 @@ async def test_a_new_object_gets_what_an_api_server_fills_in():
     assert await store.get(key("birds", kind="TrafficSplit", group=SPLITS)) == made
 
 
-async def test_what_the_caller_handed_in_stays_as_it_was():
+async def test_a_create_does_not_modify_the_callers_object():
     given = split()
     await MemoryStore().create(given)
     assert given == split()
 
 
-async def test_the_system_namespaces_exist_each_with_a_service_account():
+async def test_a_new_store_has_the_system_namespaces_and_their_service_accounts():
     store = MemoryStore()
     await store.create(namespace("shop"))
     assert await names(store, "Namespace") == [("", "default"), ("", "kube-system"), ("", "shop")]
@@ -93,14 +93,14 @@ async def test_the_system_namespaces_exist_each_with_a_service_account():
     assert shop["status"] == {"phase": "Active"}
 
 
-async def test_a_name_is_made_from_generate_name():
+async def test_generate_name_gives_a_new_object_its_name():
     made = await MemoryStore().create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "run-"}, "data": {}}
     )
     assert re.fullmatch(r"run-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
 
 
-async def test_a_second_object_of_the_same_name_is_refused():
+async def test_a_create_with_an_existing_name_is_rejected():
     store = MemoryStore()
     await store.create(split())
     with pytest.raises(AlreadyExists, match=r'trafficsplits\.split\.smi-spec\.io "birds" already exists'):
@@ -129,18 +129,18 @@ async def test_a_second_object_of_the_same_name_is_refused():
         (split() | {"apiVersion": f"{SPLITS}/v1alpha2"}, "apiVersion"),
     ],
 )
-async def test_metadata_that_can_not_be_used_is_refused_by_field(obj, field):
+async def test_invalid_metadata_is_rejected_with_the_field(obj, field):
     with pytest.raises(Invalid) as caught:
         await MemoryStore().create(obj)
     assert caught.value.causes[0].field == field
 
 
-async def test_an_object_in_a_missing_namespace_names_the_fix():
+async def test_a_create_in_a_missing_namespace_names_the_command_to_create_it():
     with pytest.raises(NotFound, match=r'namespaces "shop" not found: create it first .*kubectl create namespace shop'):
         await MemoryStore().create(config_map("x", "shop"))
 
 
-async def test_an_update_of_the_content_counts_as_a_generation_and_metadata_does_not():
+async def test_an_update_of_the_spec_increments_the_generation_and_one_of_metadata_does_not():
     store = MemoryStore()
     made = await store.create(split(weight=1))
     labelled = await store.update(edited(made, labels={"a": "b"}))
@@ -151,7 +151,7 @@ async def test_an_update_of_the_content_counts_as_a_generation_and_metadata_does
     assert "labels" not in heavier["metadata"]
 
 
-async def test_equal_content_is_no_change():
+async def test_an_update_with_equal_content_changes_nothing():
     store = MemoryStore()
     made = await store.create(split())
     revision = store.revision
@@ -167,7 +167,7 @@ async def test_an_update_of_an_older_version_conflicts():
         await store.update({**split(weight=3), "metadata": first["metadata"]})
 
 
-async def test_an_update_that_means_another_object_of_the_name_conflicts():
+async def test_an_update_with_the_uid_of_an_earlier_object_conflicts():
     store = MemoryStore()
     await store.create(split())
     with pytest.raises(Conflict, match="uid"):
@@ -176,7 +176,7 @@ async def test_an_update_that_means_another_object_of_the_name_conflicts():
         await store.update(split("other"))
 
 
-async def test_status_is_written_only_as_status():
+async def test_only_the_status_subresource_writes_the_status():
     store = MemoryStore()
     made = await store.create({**split(), "status": {"from": "user"}})
     assert "status" not in made
@@ -189,14 +189,14 @@ async def test_status_is_written_only_as_status():
     assert heavier["spec"]["backends"][0]["weight"] == 5
 
 
-async def test_a_kind_without_status_has_none_to_update():
+async def test_a_status_update_of_a_kind_without_status_is_rejected():
     store = MemoryStore()
     await store.create(config_map("x"))
     with pytest.raises(NotFound, match="configmaps have no status"):
         await store.update({**config_map("x"), "status": {}}, subresource="status")
 
 
-async def test_dry_runs_answer_and_change_nothing():
+async def test_a_dry_run_returns_the_result_and_stores_nothing():
     store = MemoryStore()
     revision = store.revision
     made = await store.create(split(), dry_run=True)
@@ -209,7 +209,7 @@ async def test_dry_runs_answer_and_change_nothing():
     assert store.revision == revision + 1
 
 
-async def test_admission_completes_and_refuses():
+async def test_admission_can_change_and_reject_objects():
     def admit(new, old, _view):
         if new["data"].get("bad"):
             raise Invalid(Cause("data.bad", "is not allowed"))
@@ -225,7 +225,7 @@ async def test_admission_completes_and_refuses():
     assert await store.get(key("x")) == changed
 
 
-async def test_lists_are_in_order_and_of_one_namespace_when_asked():
+async def test_a_list_is_sorted_and_can_be_limited_to_a_namespace():
     store = MemoryStore()
     await store.create(namespace("a"))
     await store.create(namespace("a-b"))
@@ -236,7 +236,7 @@ async def test_lists_are_in_order_and_of_one_namespace_when_asked():
     assert (await store.list("", "ConfigMap")).version == str(store.revision)
 
 
-async def test_deleting_takes_what_the_object_owns():
+async def test_a_deletion_deletes_the_dependents():
     store = MemoryStore()
     parent = await store.create(config_map("parent"))
     child = await store.create(owned(parent))
@@ -251,7 +251,7 @@ async def test_deleting_takes_what_the_object_owns():
     ]
 
 
-async def test_a_long_chain_of_owners_is_taken_whole():
+async def test_a_deletion_deletes_a_long_chain_of_dependents():
     store = MemoryStore()
     obj = await store.create(config_map("c0"))
     for index in range(1, 2000):
@@ -260,7 +260,7 @@ async def test_a_long_chain_of_owners_is_taken_whole():
     assert await names(store) == []
 
 
-async def test_an_object_of_two_owners_goes_with_the_last():
+async def test_an_object_with_two_owners_is_deleted_with_the_last_one():
     store = MemoryStore()
     first, second = [await store.create(config_map(name)) for name in ("first", "second")]
     references = [*owned(first)["metadata"]["ownerReferences"], *owned(second)["metadata"]["ownerReferences"]]
@@ -272,7 +272,7 @@ async def test_an_object_of_two_owners_goes_with_the_last():
     assert await names(store) == []
 
 
-async def test_orphaned_objects_stay_without_their_owner():
+async def test_orphaned_dependents_stay_and_lose_their_owner_reference():
     store = MemoryStore()
     parent = await store.create(config_map("parent"))
     await store.create(owned(parent))
@@ -280,7 +280,7 @@ async def test_orphaned_objects_stay_without_their_owner():
     assert "ownerReferences" not in (await store.get(key("child")))["metadata"]
 
 
-async def test_an_object_whose_owner_is_gone_already_is_collected():
+async def test_a_new_object_whose_owner_does_not_exist_is_deleted():
     store = MemoryStore()
     parent = await store.create(config_map("parent"))
     await store.delete(key("parent"))
@@ -289,7 +289,7 @@ async def test_an_object_whose_owner_is_gone_already_is_collected():
     assert await names(store) == []
 
 
-async def test_finalizers_hold_an_object_until_they_are_done():
+async def test_an_object_is_deleted_when_its_last_finalizer_is_removed():
     store = MemoryStore()
     parent = await store.create(config_map("parent", finalizers=["example.com/wait"]))
     await store.create(owned(parent))
@@ -303,7 +303,7 @@ async def test_finalizers_hold_an_object_until_they_are_done():
     assert await names(store) == []
 
 
-async def test_preconditions_of_a_deletion():
+async def test_a_deletion_with_a_failed_precondition_conflicts():
     store = MemoryStore()
     made = await store.create(config_map("x"))
     with pytest.raises(Conflict, match="uid"):
@@ -316,7 +316,7 @@ async def test_preconditions_of_a_deletion():
         await store.delete(key("x"))
 
 
-async def test_deleting_a_namespace_deletes_what_is_in_it():
+async def test_deleting_a_namespace_deletes_its_contents():
     store = MemoryStore()
     await store.create(namespace("shop"))
     await store.create(config_map("x", "shop"))
@@ -327,25 +327,25 @@ async def test_deleting_a_namespace_deletes_what_is_in_it():
     assert ("", "shop") not in await names(store, "Namespace")
 
 
-async def test_a_namespace_waits_for_the_finalizers_in_it():
+async def test_a_namespace_terminates_until_the_finalizers_of_its_contents_are_removed():
     store = MemoryStore()
     await store.create(namespace("shop"))
     held = await store.create(config_map("x", "shop", finalizers=["example.com/wait"]))
     terminating = await store.delete(key("shop", "", "Namespace"))
     assert terminating["status"] == {"phase": "Terminating"}
-    with pytest.raises(Invalid, match="being deleted"):
+    with pytest.raises(Invalid, match="because it is being terminated"):
         await store.create(config_map("y", "shop"))
     await store.update(edited(config_map("x", "shop"), uid=held["metadata"]["uid"]))
     assert ("", "shop") not in await names(store, "Namespace")
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system"])
-async def test_system_namespaces_can_not_be_deleted(name):
-    with pytest.raises(Invalid, match="part of the system"):
+async def test_deleting_a_system_namespace_is_rejected(name):
+    with pytest.raises(Invalid, match="is a system namespace"):
         await MemoryStore().delete(key(name, "", "Namespace"))
 
 
-async def test_a_watch_starts_after_a_revision_and_goes_on():
+async def test_a_watch_yields_the_changes_after_its_revision_and_later_ones():
     store = MemoryStore()
     since = store.revision
     await store.create(config_map("a"))
@@ -360,7 +360,7 @@ async def test_a_watch_starts_after_a_revision_and_goes_on():
     await watch.aclose()
 
 
-async def test_a_watch_can_be_of_a_kind_and_a_namespace():
+async def test_a_watch_can_be_limited_to_a_namespace():
     store = MemoryStore()
     await store.create(namespace("shop"))
     since = store.revision
@@ -377,7 +377,7 @@ async def test_a_watch_can_be_of_a_kind_and_a_namespace():
     await watch.aclose()
 
 
-async def test_a_watch_from_a_forgotten_revision_is_told_to_list_again():
+async def test_a_watch_from_a_discarded_revision_raises_gone():
     store = MemoryStore(history=5)
     since = store.revision
     slow = store.watch("", "ConfigMap", since=str(since))
@@ -397,7 +397,7 @@ async def test_a_watch_from_a_forgotten_revision_is_told_to_list_again():
 
 
 class FullDisk:
-    """A journal that stops working."""
+    """A journal whose writes fail."""
 
     def __init__(self):
         self.full = False
@@ -410,7 +410,7 @@ class FullDisk:
             raise Unavailable("the disk is full")
 
 
-async def test_what_the_journal_refuses_did_not_happen():
+async def test_a_change_that_the_journal_rejects_is_rolled_back():
     journal = FullDisk()
     store = MemoryStore(journal=journal)
     parent = await store.create(config_map("parent"))
@@ -435,10 +435,10 @@ async def test_what_the_journal_refuses_did_not_happen():
     ]
 
 
-# --- apply: what headgate owns in an object that others write too
+# --- apply: fields of headgate in an object that other managers write too
 
 
-async def test_an_apply_creates_an_object_then_keeps_what_others_set_in_it():
+async def test_an_apply_creates_an_object_and_later_keeps_fields_of_other_managers():
     store = MemoryStore()
     await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="headgate")
     await store.update(edited(await store.get(key("roots")), labels={"team": "shop"}))
@@ -448,7 +448,7 @@ async def test_an_apply_creates_an_object_then_keeps_what_others_set_in_it():
     assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["headgate"]
 
 
-async def test_an_apply_takes_what_another_manager_owns_and_changes_nothing_that_it_does_not_name():
+async def test_an_apply_takes_over_its_fields_from_other_managers_and_no_further_fields():
     store = MemoryStore()
     await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="user")
     found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
@@ -457,7 +457,7 @@ async def test_an_apply_takes_what_another_manager_owns_and_changes_nothing_that
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
-async def test_an_apply_of_a_status_leaves_the_rest_of_it_and_the_object_alone():
+async def test_an_apply_of_status_fields_changes_no_other_field():
     store = MemoryStore()
     await store.create(split())
     stored = await store.get(key("birds", kind="TrafficSplit", group=SPLITS))
@@ -468,7 +468,7 @@ async def test_an_apply_of_a_status_leaves_the_rest_of_it_and_the_object_alone()
     assert found["spec"]["backends"][0]["weight"] == 1
 
 
-async def test_an_apply_needs_the_namespace_and_for_a_status_the_object():
+async def test_an_apply_without_its_namespace_or_of_a_missing_objects_status_raises_not_found():
     store = MemoryStore()
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await store.apply(config_map("roots", "nowhere"), manager="headgate")

@@ -1,4 +1,4 @@
-"""What the store acknowledged is there again, whatever ended the process."""
+"""The SQLite journal keeps acknowledged writes across restarts, crashes and full disks."""
 
 import json
 import random
@@ -58,7 +58,7 @@ async def test_objects_and_the_revision_survive_a_restart(path):
         assert made["metadata"]["resourceVersion"] == str(revision + 1)
 
 
-async def test_changes_from_before_a_restart_are_no_longer_watched(path):
+async def test_a_watch_can_not_read_changes_from_before_a_restart(path):
     with opened(path) as store:
         since = store.revision
         await store.create(config_map("a"))
@@ -71,7 +71,7 @@ async def test_changes_from_before_a_restart_are_no_longer_watched(path):
         await watch.aclose()
 
 
-async def test_only_the_owner_can_read_it(path):
+async def test_only_its_owner_can_read_the_database(path):
     with opened(path) as store:
         await store.create(config_map("a"))
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -81,14 +81,14 @@ async def test_only_the_owner_can_read_it(path):
 @pytest.mark.parametrize(
     "content", [b"not a database, but long enough to be looked at" * 100, b"SQLite format 3\0" + b"\1" * 5000]
 )
-def test_a_damaged_file_says_what_to_do(path, content):
+def test_a_damaged_database_raises_an_error_with_what_to_do(path, content):
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(StoreError, match="restore it from a copy, or move it"):
+    with pytest.raises(StoreError, match="restore it from a backup, or move it"):
         SqliteJournal.open(path)
 
 
-async def test_a_page_that_was_overwritten_is_noticed(path):
+async def test_an_overwritten_page_is_detected(path):
     with opened(path) as store:
         for index in range(200):
             await store.create(config_map(f"x{index}", text="y" * 500))
@@ -96,17 +96,17 @@ async def test_a_page_that_was_overwritten_is_noticed(path):
     with path.open("r+b") as file:
         file.seek(size // 2 // 4096 * 4096)
         file.write(b"\xff" * 4096)
-    with pytest.raises(StoreError, match="restore it from a copy"):
+    with pytest.raises(StoreError, match="restore it from a backup"):
         SqliteJournal.open(path)
 
 
-def test_a_newer_format_and_another_program_are_refused(path):
+def test_a_database_of_a_newer_format_or_of_another_program_is_rejected(path):
     with opened(path):
         pass
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(StoreError, match=r"newer headgate \(format 2, this one reads 1\): update headgate"):
+    with pytest.raises(StoreError, match=r"newer headgate \(format 2, this one supports 1\); update headgate"):
         SqliteJournal.open(path)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA application_id = 7")
@@ -115,13 +115,13 @@ def test_a_newer_format_and_another_program_are_refused(path):
         SqliteJournal.open(path)
 
 
-def test_a_directory_that_can_not_be_made_is_named(tmp_path):
+def test_an_error_names_a_directory_that_can_not_be_created(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"can't be opened: .*give another --state directory"):
+    with pytest.raises(StoreError, match=r"can't open the store .*choose another directory with --state"):
         SqliteJournal.open(tmp_path / "file" / "store.db")
 
 
-async def test_after_a_restart_of_the_machine_the_revision_leaps(path, tmp_path, monkeypatch):
+async def test_a_reboot_of_the_machine_skips_revisions(path, tmp_path, monkeypatch):
     with opened(path) as store:
         revision = store.revision
     boot = tmp_path / "boot"
@@ -134,7 +134,7 @@ async def test_after_a_restart_of_the_machine_the_revision_leaps(path, tmp_path,
         assert store.revision == leapt
 
 
-async def test_a_full_disk_changes_nothing(path):
+async def test_a_write_to_a_full_disk_changes_nothing(path):
     journal = SqliteJournal.open(path)
     store = MemoryStore(journal=journal)
     await store.create(config_map("a"))
@@ -152,7 +152,7 @@ async def test_a_full_disk_changes_nothing(path):
 
 
 def killed_while_writing(path, lines):
-    """Run a writer until it has acknowledged some writes, kill it, and return all that it acknowledged."""
+    """Run a writer, kill it after some acknowledged writes, and return these."""
     with subprocess.Popen([sys.executable, WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
         acknowledged = [json.loads(writer.stdout.readline()) for _ in range(lines)]
         writer.send_signal(signal.SIGKILL)
@@ -160,8 +160,8 @@ def killed_while_writing(path, lines):
     return acknowledged + [json.loads(line) for line in rest if line.endswith("\n")]
 
 
-async def test_what_was_acknowledged_survives_kill_9_at_any_moment(path):
-    """Each round kills the writer at a random write; at most the one call that it had not reported may be besides."""
+async def test_acknowledged_writes_survive_a_kill_9_at_any_moment(path):
+    """Each round kills the writer at a random write; the store may have at most one call that it had not printed."""
     chance = random.Random(7)
     expected: dict[str, str] = {}
     for _ in range(22):

@@ -1,4 +1,4 @@
-"""The embedded, Kubernetes-compatible API over a store: who may ask, what a path leads to, and serving it on loopback."""
+"""The embedded, Kubernetes-compatible API of a store: authentication, routing of paths, and the server on loopback."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.api.status import ApiError, no_such_path
+from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.atomic_file import write_private
 from headgate.errors import Unavailable
 from headgate.plane.inspector import Inspector
@@ -42,15 +42,15 @@ _log = logging.getLogger(__name__)
 _HEALTH = ("healthz", "livez", "readyz")
 _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in _HEALTH)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_DESCRIBED = {"api": 2, "apis": 3}  # parts of the longest path that describes; longer ones are about objects
+_DISCOVERY_PARTS = {"api": 2, "apis": 3}  # parts of the longest discovery path; longer paths name resources
 _CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
 class ComputedGroups(NamedTuple):
-    """What answers for the groups whose objects are not stored: traffic for the metrics API, questions for the inspect API.
+    """Sources of the groups whose objects are computed: `traffic` for the metrics API, `inspector` for the inspect API.
 
-    `settings` are those of the mesh that they are about.
+    `settings` are those of the mesh.
     """
 
     traffic: Source | None = None
@@ -69,10 +69,10 @@ def create_app(
     logs: LogSource | None = None,
     computed: ComputedGroups = NO_COMPUTED_GROUPS,
 ) -> Starlette:
-    """Return the API over `store` for the holder of `token`.
+    """Return the API of `store`, with `token` as its bearer token.
 
-    `write_warnings` gives warnings about an object that was just written; `logs` reads the output of local pods; `computed` answers
-    for the groups whose objects are not stored.
+    `write_warnings` returns warnings about a written object; `logs` reads the logs of local pods; `computed` has the sources of
+    the groups whose objects are not stored.
     """
     closing = asyncio.Event()
     api = _Api(
@@ -87,16 +87,16 @@ def create_app(
 
 
 async def serve(app: Starlette, listener: socket.socket, certificate: Certificate) -> None:
-    """Answer on a bound loopback socket until cancelled; open watches are ended then.
+    """Serve on a bound loopback socket until canceled, then end open watches.
 
-    kubectl sends its token over TLS only, hence the certificate. Raises ValueError for an address of the network.
+    The server uses TLS because kubectl sends its token over TLS only. Raises ValueError for another address than loopback.
     """
     server = Server(app, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
     await serve_on_loopback(server, listener, app.state.closing.set)
 
 
 def write_kubeconfig(path: Path, server: str, token: str, certificate: Certificate) -> None:
-    """Write what kubectl needs to reach the API; readable by the owner only, and never half written."""
+    """Write a kubeconfig for the API atomically, readable by its owner only."""
     authority = base64.b64encode(certificate.pem).decode()
     config = {
         "apiVersion": "v1",
@@ -110,7 +110,7 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
 
 
 class _Authentication:
-    """Lets in who calls a loopback name (no rebinding of foreign names) and knows the token."""
+    """Middleware that authenticates requests by their token, and requires a loopback Host against DNS rebinding."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -130,10 +130,10 @@ class _Authentication:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         if not _is_loopback(host):
-            return ApiError(403, f"the host {host!r} is not this machine; call the API as 127.0.0.1 or localhost")
+            return ApiError(403, f"the Host header {host!r} is not a loopback name; use 127.0.0.1 or localhost")
         if scope["path"] in _OPEN_PATHS or hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
             return None
-        return ApiError(401, "Unauthorized: use the token of the kubeconfig that headgate wrote")
+        return ApiError(401, "Unauthorized: use the kubeconfig that headgate wrote")
 
 
 def _is_loopback(host: str) -> bool:
@@ -147,7 +147,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Api:
-    """Leads each path to its answer; every error becomes a Status."""
+    """Routes requests to the API of their group; an error becomes a Status."""
 
     def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
         self._resources = resources
@@ -155,15 +155,15 @@ class _Api:
         self._inspect = inspect
 
     async def answer(self, request: Request) -> Response:
-        """Answer any request."""
+        """Answer a request."""
         return await responses.with_status_errors(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         parts = request.url.path.strip("/").split("/")
-        if len(parts) > _DESCRIBED.get(parts[0], len(parts)):
+        if len(parts) > _DISCOVERY_PARTS.get(parts[0], len(parts)):
             return await self._answer_resource(request, parts)
         if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, f"{request.method} is not possible on {request.url.path}")
+            raise method_not_allowed("use GET")
         if parts[0] in _HEALTH:
             return await _health(parts, request.query_params, self._resources.check)
         return _discovery(request, parts)
@@ -171,7 +171,7 @@ class _Api:
     async def _answer_resource(self, request: Request, parts: list[str]) -> Response:
         if any(name.startswith("impersonate-") for name in request.headers):
             raise ApiError(
-                403, "the embedded API has one user, who may do everything; other users can't be impersonated (--as)"
+                403, "the embedded API has a single user and does not support impersonation; omit --as and --as-group"
             )
         group, version, *rest = parts[1:] if parts[0] == "apis" else ["", *parts[1:]]
         if group in GROUPS:
@@ -190,7 +190,7 @@ class _Api:
 async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], Awaitable[None]]) -> Response:
     """Answer `/ENDPOINT[/CHECK][?verbose][&exclude=CHECK]` as a Kubernetes API server does. Raises ApiError 404.
 
-    Only readiness asks the store, whether what is written would be kept: a full disk is no reason to end the server.
+    Only `/readyz` checks that the store can persist a write, because a restart of the server does not free a full disk.
     """
     endpoint, *chosen = parts
     checks = ["ping", "store"] if endpoint == "readyz" else ["ping"]
@@ -211,14 +211,14 @@ async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], 
 
 async def _review(request: Request, resource: str) -> Response:
     if request.method != "POST":
-        raise ApiError(405, f"{resource} can only be created")
+        raise method_not_allowed("use POST")
     return responses.json_response(
         self_subject_reviews.review_response(resource, await request_parsing.read_object(request)), code=201
     )
 
 
 def _discovery(request: Request, parts: list[str]) -> Response:
-    """Answer what the API says of itself: version, discovery, schemas."""
+    """Answer a request for the version, for discovery or for a schema."""
     match parts:
         case ["openapi", *document]:
             return _openapi(request, document)
@@ -236,7 +236,7 @@ def _discovery_document(parts: list[str]) -> dict[str, Any]:
             return discovery.version()
         case ["api", version]:
             return discovery.resource_list("", version)
-        case ["apis", version] if version in GROUPS[""]:  # where clients before 1.27 look for versions but v1
+        case ["apis", version] if version in GROUPS[""]:  # clients before 1.27 look here for other versions than v1
             return discovery.resource_list("", version)
         case ["apis", group]:
             return discovery.group(group)

@@ -1,4 +1,4 @@
-"""Reading and writing objects: everything between a parsed request and the store, in the version that was asked for."""
+"""Reads and writes objects for the API: validation, field managers and conversion between the client and the store."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 class WriteWarnings(Protocol):
-    """Returns warnings about an object that was just written; with `dry_run`, about one that would have been."""
+    """Returns warnings about an object after a write, or about the object that a dry run would have written."""
 
     def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
 
@@ -29,11 +29,14 @@ class WriteWarnings(Protocol):
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-_ATTEMPTS = 5
+_ATTEMPTS = 5  # tries of a read, change and write when other clients write in between
 
 
 class Target(NamedTuple):
-    """What a path points at: `name` is empty for the collection, `namespace` for all namespaces or none."""
+    """The object or collection of a path. `name` is empty for a collection.
+
+    `namespace` is empty for all namespaces and for cluster-scoped kinds.
+    """
 
     served: ServedKind
     namespace: str = ""
@@ -41,17 +44,17 @@ class Target(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The object in the store."""
+        """The key of the object in the store."""
         return self.served.kind.key(self.namespace, self.name)
 
     @property
     def schema(self) -> Schema:
-        """The schema of its version."""
+        """The schema of the kind in the version of the path."""
         return schemas()[self.served.group, self.served.version, self.served.kind.kind]
 
 
 class WriteOptions(NamedTuple):
-    """What a client may ask of a write (`dryRun=All`, `fieldValidation=Strict|Warn|Ignore`, `fieldManager`, `force`)."""
+    """The options of a write: `dryRun=All`, `fieldValidation=Strict|Warn|Ignore`, `fieldManager`, `force`."""
 
     dry_run: bool = False
     validation: str = "Warn"
@@ -60,7 +63,7 @@ class WriteOptions(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """What is stored now, in the version asked for, and what the user should know about it."""
+    """The stored object in the version of the path, and warnings for the user."""
 
     object: Object
     warnings: Sequence[str]
@@ -68,24 +71,24 @@ class WriteResult(NamedTuple):
 
 
 def as_served(obj: Object, served: ServedKind) -> Object:
-    """Return an object of the store in the version asked for."""
+    """Convert a stored object to the version of the path."""
     if served.is_hub:
         return obj
     try:
         return from_hub(obj, served.group, served.version)
-    except DecodeError:  # one object that does not fit an old version must not hide all the others
+    except DecodeError:  # an object that an old version can't express must not make a list fail
         return {**obj, "apiVersion": served.api_version}
 
 
 class Objects:
-    """The objects of a store, as clients of the API see them. Every call raises ApiError."""
+    """Reads and writes objects of a store in the versions of the API. All methods raise ApiError."""
 
     def __init__(self, store: MemoryStore, write_warnings: WriteWarnings | None) -> None:
         self.store = store
         self._write_warnings = write_warnings
 
     async def get(self, target: Target) -> Object:
-        """Return an object."""
+        """Return an object in the version of the path."""
         with _as_api_errors(target):
             return as_served(await self.store.get(target.key), target.served)
 
@@ -102,7 +105,10 @@ class Objects:
     async def change(
         self, target: Target, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
-        """Read, change and write; try again when another client wrote in between and this one named no version."""
+        """Read, change and write an object.
+
+        Repeats this after a concurrent write, unless the client's object has a resourceVersion.
+        """
         write = _write(target, options, "Update", subresource)
         with _as_api_errors(target):
             for attempt in range(_ATTEMPTS):
@@ -122,7 +128,7 @@ class Objects:
     async def apply(
         self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
-        """Make an object have what a manager applies; create it when there is none."""
+        """Server-side apply a configuration; create the object when it does not exist."""
         write = _write(target, options, "Apply", subresource)
         config = _with_path_identity(target, config)
         known = check_schema(config, target.schema, required=False)
@@ -145,7 +151,7 @@ class Objects:
         return await self._written(target, stored, warnings, options, created=old is None)
 
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
-        """Delete an object. Returns it when it still waits for finalizers, None when it is gone."""
+        """Delete an object. Return it when finalizers delay the deletion, else None."""
         limits = options.get("preconditions") or {}
         with _as_api_errors(target):
             last = await self.store.delete(
@@ -160,7 +166,7 @@ class Objects:
     def _checked(
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
-        """Check an object as the user wrote it and bring it into the store's form; also return the warnings."""
+        """Validate a client's object; return it in the stored version, and warnings."""
         whole = _with_path_identity(target, obj)
         checked = self.store.checked(whole)
         warnings = _unknown_field_warnings(target, checked.unknown, old, options)
@@ -169,7 +175,7 @@ class Objects:
         return checked.hub, warnings
 
     async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions) -> Object:
-        """Update an object; of one that is scaled, the whole: a scale is a part of its spec."""
+        """Update an object or its status. A write of `scale` updates the object, whose spec has the replicas."""
         part: Literal["", "status"] = "status" if subresource == "status" else ""
         return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True)
 
@@ -182,7 +188,7 @@ class Objects:
 
 @contextmanager
 def _as_api_errors(target: Target) -> Iterator[None]:
-    """Turn what the store, a merge or a decoder says about an object into an ApiError."""
+    """Convert errors of the store, of a merge and of decoding to ApiErrors."""
     try:
         yield
     except ApplyConflicts as error:
@@ -194,20 +200,22 @@ def _as_api_errors(target: Target) -> Iterator[None]:
 
 
 def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
-    """Return the object with the kind, namespace and name of its path. Raises ApiError 400 when it says otherwise."""
+    """Return the object with the kind, namespace and name of its path. Raises ApiError 400 when they differ."""
     served = target.served
     for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
         given = obj.get(field) or wanted
         if given != wanted:
-            raise ApiError(400, f"{field} of the object is {given}, but the path is for {wanted}")
+            raise ApiError(400, f"the {field} in the data ({given}) does not match the expected {field} ({wanted})")
     obj = with_metadata_name({**obj, "apiVersion": served.api_version, "kind": served.kind.kind})
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
         raise invalid(served, target.name, [Cause("metadata", "is missing: give the object a metadata.name")])
-    for field, there in (("namespace", target.namespace), ("name", target.name)):
-        given = metadata.get(field) or there
-        if there and given != there:
-            raise ApiError(400, f"the {field} of the object ({given}) does not match the {field} on the URL ({there})")
+    for field, in_path in (("namespace", target.namespace), ("name", target.name)):
+        given = metadata.get(field) or in_path
+        if in_path and given != in_path:
+            raise ApiError(
+                400, f"the {field} of the object ({given}) does not match the {field} on the URL ({in_path})"
+            )
         metadata = {**metadata, field: given} if given else metadata
     return {**obj, "metadata": metadata}
 
@@ -215,7 +223,7 @@ def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
 def _unknown_field_warnings(
     target: Target, paths: Sequence[str], old: Object | None, options: WriteOptions
 ) -> Sequence[str]:
-    """Return warnings about unknown fields that are new in an object. Raises ApiError 400 when the client is strict."""
+    """Return warnings about unknown fields that a write adds. Raises ApiError 400 with `fieldValidation=Strict`."""
     served = target.served
     known = check_schema(old, target.schema, required=False).unknown if paths and old else ()
     unknown = [f'unknown field "{path}"' for path in paths if path not in known]
@@ -229,7 +237,7 @@ def _unknown_field_warnings(
 def _write(
     target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
 ) -> Write:
-    """Return the description of a write that starts now."""
+    """Return the field manager, time and versions of a write, for `managedFields`."""
     served = target.served
     manager = Manager(options.manager, operation, served.api_version, subresource)
     return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)

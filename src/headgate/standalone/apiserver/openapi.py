@@ -1,4 +1,4 @@
-"""The OpenAPI documents, version 2 and 3: all that kubectl's explain, its own checks and its dry runs look at."""
+"""The OpenAPI documents, versions 2 and 3, which kubectl reads for explain, validation and dry runs."""
 
 import functools
 import hashlib
@@ -32,12 +32,12 @@ def v2_json() -> bytes:
 
 @functools.cache
 def v2_protobuf() -> bytes:
-    """Return the Swagger 2.0 document as kubectl up to 1.2x reads it: in protobuf."""
+    """Return the Swagger 2.0 document in protobuf, for older kubectls."""
     return openapi_pb.document(_v2())
 
 
 def v3_index() -> dict[str, Any]:
-    """Return where the document of each group and version is; the hash changes with the content."""
+    """Return the index of OpenAPI 3.0 documents: the URL of each group and version, with a hash of the content."""
     return {
         "paths": {
             path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={hashlib.sha256(v3_json(path)).hexdigest()[:32]}"}
@@ -63,7 +63,7 @@ def v3_json(path: str) -> bytes:
 
 
 def _v3_document(paths: Mapping[str, Any], names: set[str]) -> bytes:
-    """Return a document with some paths, and with the definitions of these names and all that they point at."""
+    """Return a document with `paths`, the definitions called `names`, and the definitions that these reference."""
     schemas = json.dumps({name: _definitions()[name] for name in sorted(_closure(names))})
     document = {
         "openapi": "3.0.0",
@@ -113,7 +113,7 @@ def _info() -> dict[str, str]:
 
 
 def _paths(served: ServedKind, *, v3: bool) -> dict[str, Any]:
-    """Return the paths of a resource with just what clients look for: its kind, and what its PATCH understands."""
+    """Return the paths of a resource, reduced to what kubectl reads: its kind and the parameters of PATCH."""
     gvk = {_GVK: {"group": served.group, "version": served.version, "kind": served.kind.kind}}
     prefix = f"/{'apis' if served.group else 'api'}/{served.api_version}"
     scope = "/namespaces/{namespace}" if served.kind.namespaced else ""

@@ -1,6 +1,6 @@
-"""Writes a Swagger 2.0 document in the protobuf form (`openapi.v2.Document` of the gnostic project) of older kubectls.
+"""Encodes our Swagger 2.0 document in protobuf (`openapi.v2.Document` of the gnostic project), which older kubectls read.
 
-Only what such a document of ours has is written.
+It supports only the parts of Swagger that our document uses.
 """
 
 import json
@@ -14,7 +14,7 @@ _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "descript
 
 
 def document(swagger: Mapping[str, Any]) -> bytes:
-    """Return the document in protobuf."""
+    """Encode a document."""
     made = _make("Document", swagger=swagger["swagger"], info=swagger["info"])
     for name, item in swagger["paths"].items():
         made.paths.path.add(name=name, value=_make("PathItem", **{verb: _operation(item[verb]) for verb in item}))
@@ -54,6 +54,6 @@ def _operation(operation: Mapping[str, Any]) -> Any:
 
 
 def _extensions(value: Mapping[str, Any]) -> list[Any]:
-    """Return vendor extensions: named values in YAML; JSON is YAML."""
+    """Return the vendor extensions (`x-...`), whose values are YAML; JSON is valid YAML."""
     found = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
     return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in found.items()]

@@ -1,6 +1,6 @@
-"""PATCH: from its content type and body to the change that it describes. Objects in, a new object out.
+"""Parses the bodies of PATCH requests: JSON patch, merge patch, strategic merge patch, and apply configurations.
 
-JSON patch, merge patch and strategic merge patch change an object; server-side apply has a configuration.
+The first three become a function from the old object to the new one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
-from headgate.api.status import ApiError
+from headgate.api.status import ApiError, unsupported_value
 from headgate.errors import Cause, DecodeError
 from headgate.merge.structured_merge import field_schema, item_schema
 from headgate.resources.definitions.schema_builders import Schema
@@ -26,15 +26,20 @@ _DIRECTIVES = ("$patch", "$retainKeys")
 
 
 def parse_patch(media_type: str, body: bytes, schema: Schema, *, strategic: bool) -> Callable[[Object], Object]:
-    """Return the change; `strategic` is whether the kind has merge keys (custom resources have none).
+    """Return the function that applies a patch. `strategic` is False for custom resources, whose schemas have no merge keys.
 
-    Raises ApiError 415 for an unknown type, 400 for a body that can't be read.
+    Raises ApiError 415 for an unsupported type of patch, 400 for a malformed body.
     """
     if media_type not in (_JSON_PATCH, _MERGE, _STRATEGIC):
         known = f"{_JSON_PATCH}, {_MERGE}, {_STRATEGIC}, {APPLY}"
-        raise ApiError(415, f"the patch is {media_type}; known are {known}")
+        raise ApiError(
+            415,
+            f"the body of the request was in an unknown format ({media_type}) - accepted media types include: {known}",
+        )
     if media_type == _STRATEGIC and not strategic:
-        raise ApiError(415, "this kind has no strategic merge patch; use a merge patch: kubectl patch --type=merge")
+        raise ApiError(
+            415, "custom resources do not support strategic merge patch; use a merge patch: kubectl patch --type=merge"
+        )
     patch = parse_body(body, media_type)
     if media_type == _STRATEGIC:
         return lambda obj: strategic_patch(obj, patch, schema)
@@ -45,31 +50,34 @@ def parse_patch(media_type: str, body: bytes, schema: Schema, *, strategic: bool
 def apply_configuration(query: Mapping[str, str], body: bytes) -> Mapping[str, Any]:
     """Return the configuration of a server-side apply. Raises ApiError 400."""
     if not query.get("fieldManager"):
-        raise ApiError(400, "fieldManager is required for apply; kubectl sends it by itself")
+        raise ApiError(400, "fieldManager: Required value: is required for apply patch")
     config = parse_body(body, APPLY)
     if not isinstance(config, Mapping):
-        raise ApiError(400, "what is applied must be an object")
+        raise ApiError(400, "the body of an apply patch must be an object")
     metadata = config.get("metadata")
     if isinstance(metadata, Mapping) and metadata.get("managedFields"):
-        raise ApiError(400, "metadata.managedFields must be left out of what is applied: the server writes them")
+        raise ApiError(400, "metadata.managedFields must be nil; remove it from the applied object")
     return config
 
 
 def json_patch(obj: Object, operations: Any) -> Object:
-    """Apply RFC 6902 operations. Raises ApiError 400 for a malformed list, DecodeError when it does not fit."""
+    """Apply JSON patch operations (RFC 6902).
+
+    Raises ApiError 400 for a malformed patch, DecodeError when an operation fails on this object.
+    """
     if not isinstance(operations, list):
-        raise ApiError(400, "a JSON patch is a list of operations; for a part of an object use --type=merge")
+        raise ApiError(400, "a JSON patch must be a list of operations; to patch with an object use --type=merge")
     try:
         patched = jsonpatch.JsonPatch(operations).apply(obj)
     except jsonpatch.InvalidJsonPatch as error:
         raise ApiError(400, f"the JSON patch is malformed: {error}") from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise DecodeError(Cause("patch", f"does not fit the object: {error}")) from error
+        raise DecodeError(Cause("patch", f"can't be applied to the object: {error}")) from error
     return _as_object(patched)
 
 
 def merge_patch(obj: Object, patch: Any) -> Object:
-    """Apply RFC 7386: given fields replace, null removes. Raises ApiError 400."""
+    """Apply a JSON merge patch (RFC 7386): its fields replace those of the object, null removes one. Raises ApiError 400."""
     return _as_object(_merged(obj, _as_object(patch)))
 
 
@@ -86,13 +94,13 @@ def _merged(value: Any, patch: Any) -> Any:
 
 
 def strategic_patch(obj: Object, patch: Any, schema: Schema) -> Object:
-    """Apply Kubernetes' strategic merge patch: lists whose schema names a merge key are merged by it. Raises ApiError."""
+    """Apply Kubernetes' strategic merge patch, which merges lists by the merge key of their schema. Raises ApiError 400."""
     return _as_object(_strategic(obj, _as_object(patch), schema))
 
 
 def _as_object(value: Any) -> Object:
     if not isinstance(value, Mapping):
-        raise ApiError(400, "the patch must leave an object, and be one unless it is a JSON patch")
+        raise ApiError(400, "a merge patch and the result of any patch must be an object")
     return value
 
 
@@ -104,7 +112,7 @@ def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
     if directive == "delete":
         return {}
     if directive != "merge":
-        raise ApiError(400, f"$patch: {directive!r} is unknown: use merge, replace or delete")
+        raise ApiError(400, unsupported_value("$patch", directive, ("merge", "replace", "delete")))
     kept = _listed(patch, "$retainKeys") if "$retainKeys" in patch else None
     base = value if isinstance(value, Mapping) else {}
     result = {name: part for name, part in base.items() if kept is None or name in kept}
@@ -135,7 +143,7 @@ def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> 
     result = list(items)
     for item in patch:
         if not isinstance(item, Mapping) or key not in item:
-            raise ApiError(400, f"each item of a list that is merged by {key!r} must have {key!r}")
+            raise ApiError(400, f"an item of a list in the patch does not contain declared merge key: {key}")
         _merge_item(result, item, key, item_schema(schema))
     return result
 
@@ -162,7 +170,7 @@ def _list_directives(result: dict[str, Any], patch: Mapping[str, Any], schema: S
                 key = field_schema(schema, field).get("x-kubernetes-patch-merge-key")
                 result[field] = _in_order(result[field], listed, key)
         elif name.startswith("$") and not name.startswith(_DELETE) and name not in _DIRECTIVES:
-            raise ApiError(400, f"{name!r} is no directive of a strategic merge patch")
+            raise ApiError(400, f"{name}: unknown directive of a strategic merge patch; remove it")
     return result
 
 
@@ -174,7 +182,7 @@ def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
 
 
 def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:
-    """Put the items that are listed in that order; an item that is not listed stays behind the one it stood behind."""
+    """Sort items into the listed order; keep an unlisted item behind the item that it follows now."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, Mapping) else item

@@ -1,4 +1,4 @@
-"""The cells of `kubectl get`: functions from an object to what one column shows of it. Paths have dots between fields."""
+"""Printer columns of `kubectl get`: functions from an object to the cell of one column. Paths have dots between fields."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # below so many seconds: unit and its size, lesser unit and its size
+_STEPS = (  # upper limit in seconds, unit, its seconds, smaller unit, its seconds
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -22,7 +22,7 @@ _STEPS = (  # below so many seconds: unit and its size, lesser unit and its size
 
 
 def duration(since: str) -> str:
-    """Return the time since an RFC 3339 instant as kubectl writes it: 45s, 3m10s, 5h, 12d; `<unknown>` without one."""
+    """Return the age of an RFC 3339 time as kubectl shows it: 45s, 3m10s, 5h, 12d; `<unknown>` for an empty text."""
     if not since:
         return "<unknown>"
     seconds = max(int((datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()), 0)
@@ -34,11 +34,11 @@ def duration(since: str) -> str:
 
 
 def value(obj: Object, path: str) -> Any:
-    """Return what is at a path; None when there is nothing. Raises TypeError when a part on the way is no object."""
+    """Return the value at a path, None when a field is absent. Raises TypeError when a parent is not an object."""
     found: Any = obj
     for step in path.split("."):
         if found and not isinstance(found, Mapping):
-            raise TypeError(f"{path} is below what is no object")
+            raise TypeError(f"a parent of {path} is not an object")
         found = found.get(step) if found else None
     return found
 
@@ -48,7 +48,7 @@ def _values(obj: Object, path: str) -> Sequence[Any]:
 
 
 def at(path: str, default: Cell = NONE) -> Cells:
-    """Return the cell of one field."""
+    """Return the column of one field; `default` is its cell when the field is absent or empty."""
 
     def cell(obj: Object) -> Cell:
         try:
@@ -61,17 +61,17 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
 
 def since(*paths: str) -> Cells:
-    """Return the cell with the time since the first instant that an object has."""
+    """Return the column with the age of the first of these times that an object has."""
     return lambda obj: duration(next((found for path in paths if (found := value(obj, path))), ""))
 
 
 def count(*paths: str) -> Cells:
-    """Return the cell that counts entries."""
+    """Return the column with the total number of entries at these paths."""
     return lambda obj: sum(len(_values(obj, path)) for path in paths)
 
 
 def ratio(part: str, whole: str, default: int = 0) -> Cells:
-    """Return the cell with two numbers: `1/3`; `default` is the whole when it is absent."""
+    """Return the column `part/whole`, as in `1/3`; `default` is the whole when that field is absent."""
 
     def cell(obj: Object) -> Cell:
         total = value(obj, whole)
@@ -81,7 +81,7 @@ def ratio(part: str, whole: str, default: int = 0) -> Cells:
 
 
 def labels(path: str) -> Cells:
-    """Return the cell with labels: `app=web,tier=front`."""
+    """Return the column with labels: `app=web,tier=front`."""
     return lambda obj: _words(value(obj, path) or {}) or NONE
 
 
@@ -95,32 +95,32 @@ def _words(labels: Mapping[str, Any]) -> str:
 
 
 def listed(path: str, text: Callable[[Any], object], empty: str = NONE) -> Cells:
-    """Return the cell with a text for each item of a list."""
+    """Return the column with `text` of each item of a list."""
     return lambda obj: ",".join(str(text(item)) for item in _values(obj, path)) or empty
 
 
 def names(path: str) -> Cells:
-    """Return the cell with the names of a list's items, which are names or have one."""
+    """Return the column with the names in a list, whose items are texts or objects with a `name`."""
     return listed(path, lambda item: item.get("name") if isinstance(item, Mapping) else item)
 
 
 def pairs(path: str, *fields: str) -> Cells:
-    """Return the cell with fields of each item of a list, with slashes between."""
+    """Return the column with fields of each item of a list, joined by slashes."""
     return listed(path, lambda item: "/".join(str(item[name]) for name in fields if item.get(name)))
 
 
 def of_type(path: str, type: str, field: str, default: str) -> Cells:
-    """Return the cell with a field of the item of a list that has a type: of a condition, of an address."""
+    """Return the column with a field of the list item of this `type`, such as a condition or an address."""
     return lambda obj: next((str(one.get(field)) for one in _values(obj, path) if one.get("type") == type), default)
 
 
 def condition(type: str) -> Cells:
-    """Return the cell with the status of one condition."""
+    """Return the column with the status of one condition."""
     return of_type("status.conditions", type, "status", "Unknown")
 
 
 def at_parents(type: str) -> Cells:
-    """Return the cell that says whether a condition holds at all of a route's parents."""
+    """Return the column with a condition of a route: True when it is True at all parents."""
 
     def cell(obj: Object) -> Cell:
         conditions = [one for parent in _values(obj, "status.parents") for one in parent.get("conditions") or ()]
@@ -131,13 +131,13 @@ def at_parents(type: str) -> Cells:
 
 
 def service_port(port: Mapping[str, Any]) -> str:
-    """Return a port of a Service: `80:30080/TCP`, `53/UDP`."""
+    """Format a port of a Service: `80:30080/TCP`, `53/UDP`."""
     node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}"
 
 
 def external(obj: Object) -> str:
-    """Return the addresses of a Service from outside."""
+    """Return the external addresses of a Service."""
     type = value(obj, "spec.type")
     if type == "ExternalName":
         return str(value(obj, "spec.externalName") or NONE)
@@ -147,13 +147,13 @@ def external(obj: Object) -> str:
 
 
 def pod_ready(obj: Object) -> str:
-    """Return how many containers of a pod are ready, of all: `1/2`."""
+    """Return the ready containers of a pod, of all its containers: `1/2`."""
     ready = sum(bool(status.get("ready")) for status in _values(obj, "status.containerStatuses"))
     return f"{ready}/{len(_values(obj, 'spec.containers'))}"
 
 
 def pod_status(obj: Object) -> str:
-    """Return the phase of a pod, or what is the matter with it."""
+    """Return the phase of a pod, or the reason of a container's state."""
     text = value(obj, "status.reason") or value(obj, "status.phase") or "Pending"
     for container in _values(obj, "status.containerStatuses"):
         states = (container.get("state") or {}).values()
@@ -162,43 +162,43 @@ def pod_status(obj: Object) -> str:
 
 
 def restarts(obj: Object) -> int:
-    """Return how often containers of a pod were started again."""
+    """Return the number of container restarts of a pod."""
     return sum(status.get("restartCount", 0) for status in _values(obj, "status.containerStatuses"))
 
 
 def addresses(obj: Object) -> str:
-    """Return the addresses of an EndpointSlice, the first three."""
+    """Return the first three addresses of an EndpointSlice, and the number of the remaining ones."""
     found = [address for endpoint in _values(obj, "endpoints") for address in endpoint.get("addresses") or ()]
     more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
     return ",".join(found[:3]) + more if found else "<unset>"
 
 
 def node_state(obj: Object) -> str:
-    """Return whether a node is ready, and whether it takes new pods."""
+    """Return the status of a node: Ready, NotReady or Unknown, and SchedulingDisabled when it is cordoned."""
     ready = str(of_type("status.conditions", "Ready", "status", "")(obj))
     state = {"True": "Ready", "": "Unknown"}.get(ready, "NotReady")
     return f"{state},SchedulingDisabled" if value(obj, "spec.unschedulable") else state
 
 
 def node_roles(obj: Object) -> str:
-    """Return the roles of a node, which its labels name."""
+    """Return the roles of a node, from its labels."""
     found = sorted(name[len(_ROLE) :] for name in _values(obj, "metadata.labels") if name.startswith(_ROLE))
     return ",".join(found) or NONE
 
 
 def about(obj: Object) -> str:
-    """Return the object of an Event: `trafficsplit/website`."""
+    """Return the involved object of an Event: `trafficsplit/website`."""
     kind, name = (value(obj, f"involvedObject.{field}") or "" for field in ("kind", "name"))
     return f"{str(kind).lower()}/{name}"
 
 
 def _in_spec(obj: Object, *fields: str) -> Any:
-    """Return a field of a TrafficTarget; v1alpha1 has them at top level, some under other names."""
+    """Return the first of `fields` in a TrafficTarget; v1alpha1 has fields outside `spec`, under other names."""
     return next((found for name in fields if (found := value(obj, f"spec.{name}") or obj.get(name))), ())
 
 
 def subjects(field: str) -> Cells:
-    """Return the cell with a TrafficTarget's ServiceAccounts, `namespace/name` and perhaps a port."""
+    """Return the column with the ServiceAccounts of a TrafficTarget: `namespace/name` or `namespace/name:port`."""
 
     def cell(obj: Object) -> Cell:
         found = _in_spec(obj, field)

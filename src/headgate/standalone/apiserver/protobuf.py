@@ -1,8 +1,7 @@
-"""Reads Kubernetes' protobuf form of an object, which current clients use for typed requests, into the JSON form.
+"""Decodes objects in Kubernetes' protobuf format to the JSON form; current clients send protobuf for typed requests.
 
-The classes of the messages, and of those of OpenAPI documents, come from descriptors that `tools/core_messages.py` writes.
-Answers are always JSON. Zero values are left out, as in JSON; where zero and absent differ, the descriptors make a field
-optional.
+The message classes come from descriptors that `tools/core_messages.py` writes. Responses are always JSON. Zero values are
+omitted, as in JSON; fields for which zero and absent differ are optional in the descriptors.
 """
 
 import base64
@@ -26,13 +25,14 @@ from headgate.resources.definitions import catalog
 from headgate.resources.registry import split_api_version
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_INLINE = "-"  # the JSON name of a field whose own fields stand in its parent in JSON
+_INLINE = "-"  # the JSON name of an embedded message, whose fields are inlined in JSON
+_JSON = "application/json"
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_EMPTY = "google.protobuf.Any"  # for a message that is not read
+_EMPTY = "google.protobuf.Any"  # for a message whose content is ignored
 _EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
-_UNPUBLISHED = {  # kinds without a schema of ours
+_UNPUBLISHED = {  # kinds that our schema catalogue does not have
     ("policy/v1", "Eviction"): _EVICTION,
     ("policy/v1beta1", "Eviction"): _EVICTION,
     ("v1", "DeleteOptions"): _META + "DeleteOptions",
@@ -45,7 +45,7 @@ _UNPUBLISHED = {  # kinds without a schema of ours
 
 @cache
 def message_class(name: str) -> Any:
-    """Return the class of a message. Raises KeyError when there is none of that name."""
+    """Return the class of a message. Raises KeyError for an unknown name."""
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 
 
@@ -59,9 +59,9 @@ def _pool() -> DescriptorPool:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Return the object. Raises ApiError 400 when the bytes are no such object, 415 for one that JSON must carry."""
+    """Decode an object. Raises ApiError 400 for malformed bytes, 415 for a kind or field that only JSON supports."""
     if not body.startswith(_MAGIC):
-        raise ApiError(400, f"the body is not {MEDIA_TYPE}: it must begin with k8s and a zero byte")
+        raise ApiError(400, f"the body is not {MEDIA_TYPE}: it does not begin with the bytes `k8s` and zero")
     try:
         envelope = message_class("k8s.io.apimachinery.pkg.runtime.Unknown").FromString(body[len(_MAGIC) :])
         api_version, kind = envelope.typeMeta.apiVersion, envelope.typeMeta.kind
@@ -76,7 +76,7 @@ def _class_of(api_version: str, kind: str) -> Any:
     try:
         return message_class(name.replace("io.k8s.", "k8s.io.", 1))
     except KeyError:
-        raise ApiError(415, f"{kind} in {api_version} is not read in protobuf here; send JSON") from None
+        raise ApiError(415, f"{kind} in {api_version} is not supported in protobuf; send {_JSON}") from None
 
 
 def _object(message: Message) -> dict[str, Any]:
@@ -84,8 +84,7 @@ def _object(message: Message) -> dict[str, Any]:
     newer: Any = UnknownFieldSet(message)
     for unknown in newer:
         if unknown.data and name != _EMPTY:
-            place = f"field {unknown.field_number} of {name}"
-            raise ApiError(415, f"{place} is newer than what is read in protobuf here; send JSON")
+            raise ApiError(415, f"field {unknown.field_number} of {name} is not supported in protobuf; send {_JSON}")
     result: dict[str, Any] = {}
     for field, part in message.ListFields():
         value = _whole(field, part)
@@ -97,7 +96,7 @@ def _object(message: Message) -> dict[str, Any]:
 
 
 def _whole(field: FieldDescriptor, part: Any) -> Any:
-    """Return the value of a field: one, a list or a map."""
+    """Convert a field: a single value, a list or a map."""
     if not field.is_repeated:
         return _value(part)
     if isinstance(part, Mapping):
@@ -106,7 +105,7 @@ def _whole(field: FieldDescriptor, part: Any) -> Any:
 
 
 def _value(part: Any) -> Any:
-    """Return a single value; some messages are a plain value in JSON."""
+    """Convert a single value; some messages are plain values in JSON."""
     if isinstance(part, bytes):
         return base64.b64encode(part).decode()
     if not isinstance(part, Message):

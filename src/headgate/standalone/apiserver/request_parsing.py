@@ -1,4 +1,4 @@
-"""What a request asks for: the object that its path leads to, the options of its query, its body, and the form of the answer."""
+"""Parses requests: the object that the path names, the query parameters, the body, and the representation to answer in."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from headgate.api import responses
 from headgate.api.responses import JSON, query_flag
 from headgate.api.selectors import Predicate, everything, field_selector, label_selector
-from headgate.api.status import ApiError, no_such_path
+from headgate.api.status import ApiError, no_such_path, unsupported_value
 from headgate.manifests import documents
 from headgate.resources.meta import Object, Value
 from headgate.resources.registry import ServedKind, served_at
@@ -29,19 +29,19 @@ _NO_LOG_OPTIONS = (
     "sinceSeconds",
     "sinceTime",
     "stream",
-)  # lines are kept as written, undated
+)  # logs are kept without time stamps
 _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/apply-patch+yaml")
 
 
 class ResourcePath(NamedTuple):
-    """A parse_body path: an object or a collection of them, and perhaps a subresource."""
+    """A parsed path: an object or a collection. `subresource` is empty without one."""
 
     target: Target
     subresource: str = ""
 
 
 def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
-    """Read what follows the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
+    """Parse the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
     namespace = ""
     if parts[0] == "namespaces" and len(parts) >= 3 and served_at(group, version, parts[2]):
         _, namespace, *parts = parts
@@ -55,17 +55,19 @@ def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
 
 
 def write_options(request: Request) -> WriteOptions:
-    """Read `dryRun`, `fieldValidation`, `fieldManager` and `force`. Raises ApiError 400.
+    """Parse `dryRun`, `fieldValidation`, `fieldManager` and `force`. Raises ApiError 400.
 
-    Without `fieldManager`, the client's program is the manager of what it writes.
+    Without `fieldManager`, the manager is the program that the User-Agent header names.
     """
     query = request.query_params
     validation = query.get("fieldValidation") or "Warn"
     if validation not in _VALIDATIONS:
-        raise ApiError(400, f"fieldValidation must be one of {', '.join(_VALIDATIONS)}, not {validation!r}")
+        raise ApiError(400, unsupported_value("fieldValidation", validation, _VALIDATIONS))
     given = query.get("fieldManager") or ""
-    if len(given) > _LONGEST_MANAGER or not given.isprintable():
-        raise ApiError(400, f"fieldManager must be at most {_LONGEST_MANAGER} characters that can be printed")
+    if len(given) > _LONGEST_MANAGER:
+        raise ApiError(400, f"fieldManager: Too long: may not be more than {_LONGEST_MANAGER} characters")
+    if not given.isprintable():
+        raise ApiError(400, f"fieldManager: Invalid value: {given!r}: should only contain printable characters")
     program = request.headers.get("user-agent", "").partition("/")[0].strip()[:_LONGEST_MANAGER]
     return WriteOptions(
         dry_run(query.get("dryRun")), validation, given or program or "unknown", query_flag(query, "force")
@@ -73,16 +75,16 @@ def write_options(request: Request) -> WriteOptions:
 
 
 def dry_run(value: object) -> bool:
-    """Read `dryRun` of a query or of delete options. Raises ApiError 400."""
+    """Parse `dryRun` of a query or of DeleteOptions. Raises ApiError 400."""
     if value in (None, "", []):
         return False
     if value not in ("All", ["All"]):
-        raise ApiError(400, f"dryRun must be All, not {value!r}")
+        raise ApiError(400, unsupported_value("dryRun", value, ("All",)))
     return True
 
 
 def selector(query: Mapping[str, str], target: Target) -> Predicate:
-    """Read `labelSelector`, `fieldSelector` and the path's name. Raises ApiError 400."""
+    """Return a predicate for `labelSelector`, `fieldSelector` and the name in the path. Raises ApiError 400."""
     tests = []
     if labels := query.get("labelSelector"):
         tests.append(label_selector(labels))
@@ -94,27 +96,34 @@ def selector(query: Mapping[str, str], target: Target) -> Predicate:
 
 
 def int_parameter(query: Mapping[str, str], name: str) -> int | None:
-    """Read a whole int_parameter of 0 or more; None when it is absent or empty. Raises ApiError 400."""
+    """Parse a query parameter as an integer of 0 or more; None when it is absent or empty. Raises ApiError 400."""
     text = query.get(name, "")
     if text and not (text.isascii() and text.isdecimal()):
-        raise ApiError(400, f"{name} must be a whole int_parameter, not {text!r}")
+        raise ApiError(400, f"{name}: Invalid value: {text!r}: must be an integer greater than or equal to 0")
     return int(text) if text else None
 
 
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
-    """Check that a list as of `current` is what was asked for. Raises ApiError 410, 504: only the present is kept."""
+    """Check that a list at resource version `current` satisfies the request. Raises ApiError 410, 504.
+
+    Only the newest version of each object is kept.
+    """
     wanted = int_parameter(query, "resourceVersion") or current
     if wanted > current:
         raise ApiError(504, f"Too large resource version: {wanted}, current: {current}", reason="Timeout")
     if query.get("resourceVersionMatch") == "Exact" and wanted != current:
-        raise ApiError(410, f"only the list of now is kept, of resource version {current}: ask without Exact")
+        raise ApiError(
+            410,
+            f"The resourceVersion for the provided list is too old: {wanted}, current: {current}; "
+            "omit resourceVersionMatch=Exact",
+        )
 
 
 def log_options(query: Mapping[str, str], pod: Object) -> LogOptions:
-    """Read which part of a pod's output is wanted. Raises ApiError 400."""
+    """Parse the options of a request for a pod's log. Raises ApiError 400."""
     for name in _NO_LOG_OPTIONS:
         if query.get(name) not in (None, "", "false", "0", "All"):
-            raise ApiError(400, f"{name} is not supported for logs here; leave it out")
+            raise ApiError(400, f"the log option {name} is not supported by the embedded API; omit it")
     return LogOptions(
         container=_container(query.get("container", ""), pod),
         follow=query_flag(query, "follow"),
@@ -129,7 +138,7 @@ def _container(wanted: str, pod: Object) -> str:
     name = pod["metadata"]["name"]
     if wanted:
         if wanted not in names:
-            raise ApiError(400, f"container {wanted} is not valid for pod {name}; it has {', '.join(names)}")
+            raise ApiError(400, f"container {wanted} is not valid for pod {name}; choose one of: {', '.join(names)}")
         return wanted
     if len(spec.get("containers") or ()) > 1:
         raise ApiError(400, f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]")
@@ -137,7 +146,7 @@ def _container(wanted: str, pod: Object) -> str:
 
 
 class Continue(msgspec.Struct, frozen=True):
-    """Where the next page of a list begins: after this object, as of this revision. Clients hold it as text."""
+    """A continue token: the next page of a list begins after this object. `revision` is that of the first page."""
 
     revision: int
     namespace: str
@@ -145,44 +154,51 @@ class Continue(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> "Continue":
-        """Read a token. Raises ApiError 400."""
+        """Parse a token. Raises ApiError 400."""
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text), type=cls)
         except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-            raise ApiError(400, "continue key is not valid: list again from the start") from error
+            raise ApiError(400, "continue key is not valid; list again without it") from error
 
-    def written(self) -> str:
-        """Write the token that a client gives back."""
+    def encoded(self) -> str:
+        """Return the token as text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
 
 async def read_body(request: Request) -> bytes:
-    """Read a request's body. Raises ApiError 413 as soon as it is longer than allowed."""
+    """Read a request's body. Raises ApiError 413 when it is longer than `LARGEST_BODY`."""
     declared = request.headers.get("content-length", "")
     body = bytearray()
     if declared.isdecimal() and int(declared) > LARGEST_BODY:
-        raise _too_long()
+        raise _too_large()
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST_BODY:
-            raise _too_long()
+            raise _too_large()
     return bytes(body)
 
 
-def _too_long() -> ApiError:
-    return ApiError(413, f"the request is longer than {LARGEST_BODY} bytes; write large objects in parts")
+def _too_large() -> ApiError:
+    return ApiError(413, f"Request entity too large: limit is {LARGEST_BODY}")
 
 
 def media_type(request: Request) -> str:
-    """Return the request's content type without its parameters; JSON when it says nothing."""
+    """Return the request's content type without its parameters; JSON when the header is absent."""
     return request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
 
 
 async def read_value(request: Request, *, empty: Any = None) -> Any:
-    """Read JSON, YAML or protobuf. Raises ApiError 400 when it is none of these, 415 for another content type."""
+    """Decode a body of JSON, YAML or protobuf; return `empty` for no body.
+
+    Raises ApiError 400 when it can't be decoded, 415 for another content type.
+    """
     content = media_type(request)
     if content not in (JSON, protobuf.MEDIA_TYPE, *_YAML):
-        raise ApiError(415, f"the body is {content}; send application/json or application/yaml")
+        raise ApiError(
+            415,
+            f"the body of the request was in an unknown format ({content}) - accepted media types include: "
+            f"{JSON}, {_YAML[0]}, {protobuf.MEDIA_TYPE}",
+        )
     body = await read_body(request)
     if not body and empty is not None:
         return empty
@@ -190,7 +206,7 @@ async def read_value(request: Request, *, empty: Any = None) -> Any:
 
 
 def parse_body(body: bytes, content: str) -> Any:
-    """Read a body of a known type. Raises ApiError 400."""
+    """Decode a body of content type JSON or YAML. Raises ApiError 400."""
     if content in _YAML:
         return _yaml(body)
     try:
@@ -200,11 +216,11 @@ def parse_body(body: bytes, content: str) -> Any:
 
 
 def _yaml(body: bytes) -> Any:
-    """Read one object as it is read from files: the same rules for text and numbers, no alias bombs."""
+    """Decode one YAML object by the rules for manifests, which limit aliases and types. Raises ApiError 400."""
     try:
         found, parse_problems = documents.parse(body.decode())
     except UnicodeDecodeError as error:
-        raise ApiError(400, f"the body of the request is not text in UTF-8: {error}") from error
+        raise ApiError(400, f"the body of the request is not UTF-8: {error}") from error
     if parse_problems:
         place = parse_problems[0].position
         raise ApiError(
@@ -216,7 +232,7 @@ def _yaml(body: bytes) -> Any:
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Read an object. Raises ApiError 400 when the body is something else."""
+    """Decode a body that is an object. Raises ApiError 400 for any other value."""
     value = await read_value(request)
     if not isinstance(value, dict):
         raise ApiError(400, "the body of the request must be an object")
@@ -224,21 +240,21 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 class Renderer(Value, frozen=True, kw_only=True):
-    """The form in which one request wants its answer; `shape` is empty for the object itself."""
+    """Renders objects in the representation that a request accepts. `shape` is empty for the object itself."""
 
     served: ServedKind
     shape: str = ""
     version: str = "v1"  # of meta.k8s.io
-    include: str = "Metadata"  # what each row of a table carries
+    include: str = "Metadata"  # `includeObject` of a Table
 
     def one(self, obj: Object) -> Mapping[str, Any]:
-        """Return one object."""
+        """Render one object."""
         if self.shape == "Table":
             return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
         return responses.partial_metadata(obj["metadata"], self.version) if self.shape else obj
 
     def many(self, items: Sequence[Object], metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a list."""
+        """Render a list."""
         kind = self.served.kind.kind
         if self.shape == "Table":
             return table(self.served.kind, items, metadata=metadata, include=self.include, api=self.version)
@@ -247,7 +263,7 @@ class Renderer(Value, frozen=True, kw_only=True):
         return responses.partial_metadata_list([obj["metadata"] for obj in items], self.version, metadata)
 
     def events(self) -> Callable[[Object], Mapping[str, Any]]:
-        """Return what writes the objects of a watch: of tables, only the first one describes the columns."""
+        """Return a renderer for the objects of a watch. Only the first Table of a watch has column definitions."""
         if self.shape != "Table":
             return self.one
         first = True
@@ -264,7 +280,7 @@ class Renderer(Value, frozen=True, kw_only=True):
 
 
 def renderer_for(request: Request, served: ServedKind) -> Renderer:
-    """Read the form that a request wants. Raises ApiError 406, 400."""
+    """Return the renderer for a request's Accept header and `includeObject`. Raises ApiError 406, 400."""
     form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
     if not form.shape:
         return Renderer(served=served)

@@ -1,4 +1,4 @@
-"""The verbs on resources: GET, POST, PUT, PATCH and DELETE on objects, collections and subresources."""
+"""Answers GET, POST, PUT, PATCH and DELETE on objects, collections and subresources."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from starlette.responses import Response
 from headgate.api import responses
 from headgate.api.http_server import StreamResponse
 from headgate.api.selectors import selected_name
-from headgate.api.status import ApiError, from_error, no_such_path
+from headgate.api.status import ApiError, from_error, method_not_allowed, no_such_path, unsupported_value
 from headgate.errors import Cause, DecodeError, StoreError
 from headgate.resources.definitions.catalog import schemas
 from headgate.resources.meta import Key, Object
@@ -43,13 +43,15 @@ _UNSUPPORTED_SUBRESOURCES = {
     "Namespace": {"finalize"},
 }
 
+_PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+
 LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
-"""Returns the output of a container as it is written, without end when following. Raises StoreError."""
+"""Returns the log of a container in pieces, without an end when it follows the log. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
 
 class ResourceApi:
-    """Answers requests for the kinds of the registry. Every call raises ApiError."""
+    """Answers requests for the kinds of the registry. Raises ApiError."""
 
     def __init__(self, objects: Objects, logs: LogSource | None, closing: asyncio.Event) -> None:
         self._objects = objects
@@ -66,18 +68,17 @@ class ResourceApi:
         }
 
     async def check(self) -> None:
-        """Return when a write would be kept. Raises Unavailable."""
+        """Check that the store can persist a write. Raises Unavailable."""
         await self._objects.store.check()
 
-    async def answer(self, request: Request, place: ResourcePath) -> Response:
+    async def answer(self, request: Request, path: ResourcePath) -> Response:
         """Answer one request."""
-        target, subresource = place
+        target, subresource = path
         if subresource and subresource not in target.served.subresources:
             raise _unsupported_subresource(target.served, subresource)
         verb = self._verbs[subresource or ("object" if target.name else "collection")].get(request.method)
         if verb is None:
-            what = "an object" if target.name else "a collection"
-            raise ApiError(405, f"{request.method} is not possible on {what} of {target.served.plural}")
+            raise method_not_allowed()
         return await verb(request, target, subresource)
 
     async def _get(self, request: Request, target: Target, subresource: Subresource) -> Response:
@@ -86,14 +87,14 @@ class ResourceApi:
         return self._answer(request, target, await self._objects.get(target), subresource)
 
     async def _list(self, request: Request, target: Target, _: str) -> Response:
-        shape = renderer_for(request, target.served)
+        renderer = renderer_for(request, target.served)
         if responses.query_flag(request.query_params, "watch"):
-            return self._watch(request, target, shape)
+            return self._watch(request, target, renderer)
         items, metadata = await self._page(request, target)
-        return responses.json_response(shape.many([as_served(obj, target.served) for obj in items], metadata))
+        return responses.json_response(renderer.many([as_served(obj, target.served) for obj in items], metadata))
 
     async def _page(self, request: Request, target: Target) -> tuple[Sequence[Object], dict[str, Any]]:
-        """Return the objects to show and the list's metadata; a later page bears the revision of the first one."""
+        """Return a page of objects and the list's metadata; later pages have the resource version of the first."""
         query, kind = request.query_params, target.served.kind
         selects = selector(query, target)
         limit = int_parameter(query, "limit") or 0
@@ -110,13 +111,13 @@ class ResourceApi:
             items = [obj for obj in items if sort_key(obj) > (after.namespace, after.name)]
         metadata: dict[str, Any] = {"resourceVersion": str(revision)}
         if limit and len(items) > limit:
-            metadata["continue"] = Continue(revision, *sort_key(items[limit - 1])).written()
+            metadata["continue"] = Continue(revision, *sort_key(items[limit - 1])).encoded()
             if not query.get("labelSelector") and not query.get("fieldSelector"):
                 metadata["remainingItemCount"] = len(items) - limit
             items = items[:limit]
         return items, metadata
 
-    def _watch(self, request: Request, target: Target, shape: Renderer) -> Response:
+    def _watch(self, request: Request, target: Target, renderer: Renderer) -> Response:
         query = request.query_params
         since = int_parameter(query, "resourceVersion") or None
         initial = query.get("sendInitialEvents")
@@ -128,14 +129,14 @@ class ResourceApi:
             initial_end=initial == "true" and responses.query_flag(query, "allowWatchBookmarks"),
             seconds=min(int_parameter(query, "timeoutSeconds") or LONGEST_SECONDS, LONGEST_SECONDS),
         )
-        lines = watch(self._objects.store, target, options, shape.events())
+        lines = watch(self._objects.store, target, options, renderer.events())
         return StreamResponse(lines, self._closing, media_type=responses.JSON)
 
     async def _create(self, request: Request, target: Target, subresource: Subresource) -> Response:
         options = write_options(request)
         obj = await read_object(request)
         if target.served.kind.namespaced and not target.namespace:
-            raise ApiError(405, "name a namespace in the path to create an object: /namespaces/NAMESPACE/...")
+            raise method_not_allowed("create an object at namespaces/NAMESPACE/" + target.served.plural)
         return self._written(request, target, await self._objects.create(target, obj, options), subresource)
 
     async def _replace(self, request: Request, target: Target, subresource: Subresource) -> Response:
@@ -167,7 +168,7 @@ class ResourceApi:
 
     async def _delete_many(self, request: Request, target: Target, _subresource: str) -> Response:
         if "deletecollection" not in target.served.verbs or (target.served.kind.namespaced and not target.namespace):
-            raise ApiError(405, f"{target.served.plural} can't be deleted all at once; delete them one by one")
+            raise method_not_allowed(f"delete {target.served.plural} one by one, or all of one namespace")
         options = await _delete_options(request)
         items, _ = await self._page(request, target)
         for obj in items:
@@ -175,24 +176,24 @@ class ResourceApi:
             try:
                 await self._objects.delete(one, options, dry_run=dry_run(options.get("dryRun")))
             except ApiError as error:
-                if error.code != 404:  # gone already, with its owner
+                if error.code != 404:  # it was deleted with its owner
                     raise
         return responses.json_response(_success(target.served, {}))
 
     async def _evict(self, request: Request, target: Target, _: str) -> Response:
-        """Delete a pod as `kubectl drain` asks for it; there are no disruption budgets that could forbid it."""
+        """Delete a pod for `kubectl drain`. PodDisruptionBudgets are not supported, so an eviction is always allowed."""
         eviction = await read_object(request)
         if eviction.get("kind", "Eviction") != "Eviction":
-            raise ApiError(400, "the body must be an Eviction of policy/v1")
+            raise ApiError(400, "the body of an eviction must be an Eviction of policy/v1")
         options = eviction.get("deleteOptions") or {}
-        tried = any(map(dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
-        await self._objects.delete(target, options, dry_run=tried)
+        is_dry_run = any(map(dry_run, (request.query_params.get("dryRun"), options.get("dryRun"))))
+        await self._objects.delete(target, options, dry_run=is_dry_run)
         return responses.json_response({**_success(target.served, {}), "code": 201}, code=201)
 
     async def _log(self, request: Request, target: Target, _: str) -> Response:
         options = log_options(request.query_params, await self._objects.get(target))
         if self._logs is None:
-            raise ApiError(501, "logs are kept by the local runtime, which does not run here")
+            raise ApiError(501, "this server runs no pods, so it has no logs; use `headgate up`")
         try:
             pieces = self._logs(target.key, options)
         except StoreError as error:
@@ -210,21 +211,22 @@ class ResourceApi:
 
 def _unsupported_subresource(served: ServedKind, subresource: str) -> ApiError:
     if subresource in _UNSUPPORTED_SUBRESOURCES.get(served.kind.kind, ()):
-        return ApiError(501, f"{served.plural}/{subresource} is not part of headgate's embedded API")
+        return ApiError(501, f"the embedded API does not support {served.plural}/{subresource}")
     return no_such_path()
 
 
 async def _delete_options(request: Request) -> dict[str, Any]:
-    """Read DeleteOptions from the body, and from the query what the body does not say."""
+    """Return the DeleteOptions of the body; query parameters are the defaults. Raises ApiError 400."""
     options = await read_value(request, empty={})
     if not isinstance(options, dict) or options.get("kind", "DeleteOptions") != "DeleteOptions":
-        raise ApiError(400, "the body of a DELETE must be DeleteOptions")
+        raise ApiError(400, "the body of a DELETE request must be DeleteOptions")
     given = {
         name: request.query_params[name] for name in ("propagationPolicy", "dryRun") if name in request.query_params
     }
     options = {**given, **options}
-    if options.get("propagationPolicy") not in (None, "Orphan", "Background", "Foreground"):
-        raise ApiError(400, "propagationPolicy must be Orphan, Background or Foreground")
+    policy = options.get("propagationPolicy")
+    if policy is not None and policy not in _PROPAGATION_POLICIES:
+        raise ApiError(400, unsupported_value("propagationPolicy", policy, _PROPAGATION_POLICIES))
     return options
 
 
@@ -240,7 +242,7 @@ def _success(served: ServedKind, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scale_of(obj: Object) -> dict[str, Any]:
-    """Return the int_parameter of replicas of a Deployment or ReplicaSet as an object of its own (autoscaling/v1)."""
+    """Return the Scale (autoscaling/v1) of a Deployment or ReplicaSet."""
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
@@ -257,7 +259,7 @@ def scale_of(obj: Object) -> dict[str, Any]:
 
 
 def _applied_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a workload that an applied Scale sets."""
+    """Convert an applied Scale to an apply configuration of the workload."""
     spec, metadata = scale.get("spec"), scale.get("metadata")
     given = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, Mapping) and "replicas" in spec else {}
     return {"metadata": metadata if isinstance(metadata, Mapping) else {}, **given}
@@ -267,7 +269,7 @@ def _with_replicas(obj: Object, scale: Mapping[str, Any]) -> Object:
     spec, metadata = scale.get("spec"), scale.get("metadata")
     replicas = spec.get("replicas", 0) if isinstance(spec, Mapping) else None
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        raise DecodeError(Cause("spec.replicas", "must be a whole int_parameter of 0 or more"))
+        raise DecodeError(Cause("spec.replicas", "must be an integer greater than or equal to 0"))
     revision = metadata.get("resourceVersion") if isinstance(metadata, Mapping) else None
     wanted = {**obj["metadata"], "resourceVersion": revision or obj["metadata"]["resourceVersion"]}
     return {**obj, "metadata": wanted, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}

@@ -1,4 +1,4 @@
-"""What `kubectl get` shows: the columns of each kind and the cells of each object (`meta.k8s.io/v1` Table)."""
+"""The tables of `kubectl get`: the columns of each kind and the cells of each object (`meta.k8s.io/v1` Table)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from headgate.standalone.apiserver.printer_columns import Cell
 
 
 class Column(NamedTuple):
-    """A column; `wide` ones are shown by `-o wide` only."""
+    """A column of a Table; a `wide` column is shown with `-o wide` only."""
 
     name: str
     cell: Callable[[Object], Cell]
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 def table(
     kind: Kind, objects: Sequence[Object], *, metadata: Mapping[str, Any], include: str, api: str
 ) -> dict[str, Any]:
-    """Return the Table of objects of one kind. `include` says what each row carries: Metadata, Object or None."""
+    """Return the Table of objects of one kind. `include` is what each row includes: Metadata, Object or None."""
     columns = columns_of(kind)
     titles = [
         responses.column(
@@ -37,7 +37,7 @@ def table(
 
 
 def columns_of(kind: Kind) -> Sequence[Column]:
-    """Return the columns of a kind."""
+    """Return the columns of a kind; name and age when it has no columns of its own."""
     return _COLUMNS.get((kind.group, kind.kind), (_NAME, _AGE))
 
 
@@ -49,7 +49,7 @@ def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict
 
 
 def _cell(column: Column, obj: Object) -> Cell:
-    """Return a cell; an object that came in from a file may have parts of any type, and must not hide the others."""
+    """Return a cell. An object may have fields of any type, and must not make the whole table fail."""
     try:
         return column.cell(obj)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -65,29 +65,31 @@ _IN_PODS = (
     ),
     Column("Selector", cells.labels("spec.selector.matchLabels"), wide=True),
 )
-_PARENTS = Column("Parents", cells.names("spec.parentRefs"), "What the route is attached to.", wide=True)
-_HOSTNAMES = Column("Hostnames", cells.names("spec.hostnames"), "The hosts that the route is for.")
+_PARENTS = Column("Parents", cells.names("spec.parentRefs"), "The parents that the route attaches to.", wide=True)
+_HOSTNAMES = Column("Hostnames", cells.names("spec.hostnames"), "The hostnames that the route matches.")
+_PROGRAMMED = "Whether all proxies have acknowledged the configuration."
 _ROUTE_STATE = (
-    Column("Accepted", cells.at_parents("Accepted"), "Whether every parent takes the route."),
-    Column("Programmed", cells.at_parents("Programmed"), "Whether all proxies hold it."),
+    Column("Accepted", cells.at_parents("Accepted"), "Whether every parent accepts the route."),
+    Column("Programmed", cells.at_parents("Programmed"), _PROGRAMMED),
 )
 _STATE = (
-    Column("Accepted", cells.condition("Accepted"), "Whether it can be used."),
-    Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+    Column("Accepted", cells.condition("Accepted"), "Whether the object is valid and in use."),
+    Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
 )
+_ACKNOWLEDGED = "Proxies that have acknowledged the configuration, of all proxies that need it."
 _PROXIES_CELL = cells.ratio("status.proxies.programmed", "status.proxies.total")
 _REACH = (
     Column(
         "Sidecars",
         cells.ratio("status.pods.sidecars", "status.pods.total"),
-        "Pods with a sidecar, of all that it is about.",
+        "Pods with a sidecar, of all pods that the object selects.",
         wide=True,
     ),
-    Column("Proxies", _PROXIES_CELL, "Proxies that confirmed it, of all.", wide=True),
+    Column("Proxies", _PROXIES_CELL, _ACKNOWLEDGED, wide=True),
 )
 _PORT_ROUTE = (
     _NAME,
-    Column("Ports", cells.listed("spec.matches.ports", str, "<all>"), "The ports that are meant."),
+    Column("Ports", cells.listed("spec.matches.ports", str, "<all>"), "The ports that the route matches."),
     _AGE,
 )
 _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
@@ -115,7 +117,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     ("", "Pod"): (
         _NAME,
-        Column("Ready", cells.pod_ready, "Containers that are ready, of all."),
+        Column("Ready", cells.pod_ready, "Ready containers, of all containers."),
         Column("Status", cells.pod_status),
         Column("Restarts", cells.restarts, type="integer"),
         _AGE,
@@ -124,9 +126,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     ("apps", "Deployment"): (
         _NAME,
-        Column(
-            "Ready", cells.ratio("status.readyReplicas", "spec.replicas", 1), "Pods that are ready, of those wanted."
-        ),
+        Column("Ready", cells.ratio("status.readyReplicas", "spec.replicas", 1), "Ready pods, of the wanted replicas."),
         Column("Up-to-date", cells.at("status.updatedReplicas", 0)),
         Column("Available", cells.at("status.availableReplicas", 0)),
         _AGE,
@@ -172,16 +172,15 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     (SPLIT, "TrafficSplit"): (
         _NAME,
-        Column("Service", cells.at("spec.service"), "The root that clients call."),
+        Column("Service", cells.at("spec.service"), "The root Service that clients call."),
         Column(
             "Backends",
             cells.listed("spec.backends", lambda one: f"{one.get('service')}:{one.get('weight')}"),
             "The backends and their weights.",
         ),
-        Column("Accepted", cells.condition("Accepted"), "Whether the split can be used."),
-        Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+        *_STATE,
         _AGE,
-        Column("Proxies", _PROXIES_CELL, "Proxies that confirmed it, of all.", wide=True),
+        Column("Proxies", _PROXIES_CELL, _ACKNOWLEDGED, wide=True),
     ),
     (SPECS, "HTTPRouteGroup"): (
         _NAME,
@@ -193,8 +192,8 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     (ACCESS, "TrafficTarget"): (
         _NAME,
         Column("Destination", cells.subjects("destination"), "The ServiceAccount whose pods may be called."),
-        Column("Sources", cells.subjects("sources"), "The ServiceAccounts that may call."),
-        Column("Rules", cells.rules, "What they may call."),
+        Column("Sources", cells.subjects("sources"), "The ServiceAccounts whose pods may call."),
+        Column("Rules", cells.rules, "The routes that the sources may call."),
         *_STATE,
         _AGE,
         *_REACH,
@@ -203,7 +202,9 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         _NAME,
         Column("Pods", cells.pod_labels, "The labels of the pods that it selects."),
         Column(
-            "Subject-Names", cells.names("spec.subjectNames"), "What their certificates carry besides their identity."
+            "Subject-Names",
+            cells.names("spec.subjectNames"),
+            "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
         ),
         *_STATE,
         _AGE,
@@ -211,7 +212,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     (GATEWAY, "GatewayClass"): (
         _NAME,
-        Column("Controller", cells.at("spec.controllerName"), "Who makes Gateways of the class real."),
+        Column("Controller", cells.at("spec.controllerName"), "The controller that implements Gateways of the class."),
         Column("Accepted", cells.condition("Accepted")),
         _AGE,
         Column("Description", cells.at("spec.description"), wide=True),
@@ -224,7 +225,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
             cells.listed("status.addresses", lambda one: one.get("value")),
             "The address that its listeners bind.",
         ),
-        Column("Programmed", cells.condition("Programmed"), "Whether all proxies hold it."),
+        Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
         _AGE,
         Column("Listeners", cells.names("spec.listeners"), wide=True),
     ),

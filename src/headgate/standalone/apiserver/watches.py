@@ -1,4 +1,4 @@
-"""Watches: a stream of events from a revision on, with bookmarks, selectors, and an end when the server closes."""
+"""Watches: a stream of events after a resource version, with selectors, bookmarks and a time limit."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from headgate.standalone.apiserver.objects import Target, as_served
 from headgate.standalone.store.memory import MemoryStore
 
 BOOKMARK_SECONDS = 60.0
-LONGEST_SECONDS = 3600.0
+LONGEST_SECONDS = 3600.0  # of a watch
 _END_OF_INITIAL = "k8s.io/initial-events-end"
 
 
 class WatchOptions(NamedTuple):
-    """What a client asked for. `since` is None to begin with what exists; `initial_end` marks the end of that.
+    """The options of a watch. With `since` None it begins with an ADDED event for each existing object.
 
-    With a `name`, no other object was ever in the selector, so nothing is told of others.
+    `initial_end` sends a bookmark after these initial events. With a `name`, only events of that object are sent.
     """
 
     since: int | None
@@ -38,11 +38,11 @@ Render = Callable[[Object], Mapping[str, Any]]
 
 
 class _Matches:
-    """Remembers which objects a selector has let through, to tell a client when one no longer is."""
+    """Tracks which objects match a selector, so that a change can be sent as ADDED or DELETED of the selection."""
 
     def __init__(self, selects: Predicate, listing: Listing, since: int) -> None:
         self._selects = selects
-        # What neither matches nor has changed since then was not shown to the client; of the rest it may have been.
+        # The client can't have objects that do not match and have not changed since; it may have any of the rest.
         self._outside = {
             sort_key(obj)
             for obj in listing.items
@@ -50,7 +50,7 @@ class _Matches:
         }
 
     def event(self, change: Change) -> str | None:
-        """Return the type of the event that the client sees; None when it sees none."""
+        """Return the type of the event to send for a change; None to send no event."""
         if self._selects is everything:
             return change.type
         identity = change.key.namespace, change.key.name
@@ -64,12 +64,12 @@ class _Matches:
 
 
 def sort_key(obj: Object) -> tuple[str, str]:
-    """Return namespace and name, by which lists are ordered."""
+    """Return namespace and name, by which lists are sorted."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 async def watch(store: MemoryStore, target: Target, options: WatchOptions, render: Render) -> AsyncGenerator[bytes]:
-    """Yield events as lines of JSON until the time is over."""
+    """Yield watch events as lines of JSON until `options.seconds` have passed."""
     kind = target.served.kind
     listing = await store.list(kind.group, kind.kind, target.namespace)
     since = int(listing.version) if options.since is None else options.since
@@ -106,9 +106,9 @@ def _line(type: str, obj: Mapping[str, Any]) -> bytes:
 async def _steps(
     store: MemoryStore, target: Target, since: int, options: WatchOptions
 ) -> AsyncGenerator[Change | int | bytes]:
-    """Yield changes, revisions to bookmark, and at last an error when the history was too short.
+    """Yield changes, the revisions of bookmarks, and an ERROR event when the history no longer has the next change.
 
-    A bookmark is a revision whose changes were all yielded: that of the store when the last wait began.
+    A bookmark has the store's revision at the start of the last wait: all changes up to it have been yielded.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.seconds
@@ -135,5 +135,5 @@ async def _steps(
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)
-        if isinstance(changes, AsyncGenerator):  # nothing else has to be closed
+        if isinstance(changes, AsyncGenerator):
             await changes.aclose()

@@ -1,1 +1,1 @@
-"""The embedded store: a Kubernetes API server's rules over objects in memory, made durable by SQLite."""
+"""The embedded store of Kubernetes objects: in memory, with a Kubernetes API server's rules, persisted in SQLite."""

@@ -1,7 +1,7 @@
-"""The embedded store: a Kubernetes API server's rules over objects in memory, made durable by a `Journal`.
+"""The embedded store: objects in memory with a Kubernetes API server's rules, persisted by a `Journal`.
 
-Every call is one transaction: it runs to its end without giving way to another task, so nobody sees half of it. What
-it changed is undone when a rule or the journal refuses it, and shown to watchers only when the journal has it.
+Every call is one transaction. It runs to its end without yielding to another task, so no task sees a part of it. Its changes
+are rolled back when a rule or the journal rejects them, and sent to watches after the journal has persisted them.
 """
 
 from collections import deque
@@ -24,21 +24,21 @@ from headgate.standalone.store.history import History
 from headgate.standalone.store.object_index import ObjectIndex, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
-_NAME_ATTEMPTS = 20
+_NAME_ATTEMPTS = 20  # names generated from `generateName` until one is free
 _DEFAULT_CHECK = object_check(DEFAULTS)
 
 
 class Journal(Protocol):
-    """Durability for the store."""
+    """Persists the changes of the store."""
 
     def load(self) -> tuple[int, Sequence[Object]]:
-        """Return the newest revision and all objects as of it. Raises StoreError."""
+        """Return the newest revision and all objects at that revision. Raises StoreError."""
 
     def check(self) -> None:
-        """Write something that changes nothing. Raises Unavailable when the disk refuses."""
+        """Test that a write succeeds, without changing an object. Raises Unavailable."""
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Keep the changes of one call, all or none; when it returns they survive the process. Raises StoreError."""
+        """Persist the changes of one call, all or none, so that they survive this process. Raises StoreError."""
 
 
 class _Step(NamedTuple):
@@ -47,7 +47,10 @@ class _Step(NamedTuple):
 
 
 class MemoryStore:
-    """Implements `objects.ports.Store`. One event loop; a call never waits, so calls are atomic among tasks."""
+    """Implements `objects.ports.Store` for one event loop. No call waits, so each call is atomic.
+
+    `history` is the number of changes of each kind that watches can read.
+    """
 
     def __init__(
         self,
@@ -68,9 +71,7 @@ class MemoryStore:
             self._index.put(key_of(obj), obj)
         self._history = History(revision, history)
         self._steps: list[_Step] = []
-        self._garbage_candidates: deque[Key] = (
-            deque()
-        )  # objects whose owners may be gone; looked at before the call ends
+        self._garbage_candidates: deque[Key] = deque()  # objects to check for deleted owners at the end of the call
         for name in SYSTEM_NAMESPACES:
             if self._index.get(lifecycle.namespace_key(name)) is None:
                 with self._transaction():
@@ -78,11 +79,11 @@ class MemoryStore:
 
     @property
     def revision(self) -> int:
-        """The number of the newest change."""
+        """The revision of the newest change."""
         return self._history.revision
 
     async def check(self) -> None:
-        """Return when a write would be kept. Raises Unavailable with the reason when none would."""
+        """Check that a write would be persisted. Raises Unavailable with the reason."""
         if self._journal:
             self._journal.check()
 
@@ -91,17 +92,17 @@ class MemoryStore:
         return self._existing(key)
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
-        """Return all objects of a kind, of one namespace when it is given."""
+        """Return the objects of a kind, in one namespace or in all."""
         return Listing(self._index.select(group, kind, namespace), str(self.revision))
 
     def checked(self, obj: Object) -> Checked:
-        """Check an object as a client wrote it, in any version. Its `hub` can then be stored with `sound`."""
+        """Validate a client's object of any version. Its `hub` can then be stored with `sound`."""
         return (self._check or _DEFAULT_CHECK)(obj, request=True)
 
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
 
-        `sound`: it comes from `checked`, and is not checked again.
+        `sound` says that the object is the `hub` of `checked` and needs no second validation.
         """
         kind = lifecycle.kind_of(obj)
         wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
@@ -118,7 +119,7 @@ class MemoryStore:
     async def update(
         self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False, sound: bool = False
     ) -> Object:
-        """Replace an object (or only its status); equal content is no change. Raises Conflict, NotFound, Invalid."""
+        """Replace an object, or only its status. Equal content changes nothing. Raises Conflict, NotFound, Invalid."""
         kind = lifecycle.kind_of(obj)
         new = lifecycle.with_namespace(obj, kind)
         key, metadata = key_of(new), new["metadata"]
@@ -143,7 +144,7 @@ class MemoryStore:
         )
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
-        """Make an object have what a manager gives, as a forced server-side apply does. Raises NotFound, Invalid."""
+        """Apply a manager's configuration as a forced server-side apply does. Raises NotFound, Invalid."""
         kind = lifecycle.kind_of(config)
         config = lifecycle.with_namespace(config, kind)
         by = Manager(manager, "Apply", kind.hub, subresource)
@@ -159,23 +160,26 @@ class MemoryStore:
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
     ) -> Object:
-        """Delete an object and what it owns (unless `orphan`). Raises NotFound, Conflict; Invalid for a system namespace."""
+        """Delete an object and its dependents; with `orphan`, keep the dependents.
+
+        Raises NotFound, Conflict, and Invalid for a system namespace.
+        """
         old = self._existing(key)
         lifecycle.check_preconditions(old, _kind(key.group, key.kind), uid=uid, resource_version=resource_version)
         if key in map(lifecycle.namespace_key, SYSTEM_NAMESPACES):
-            raise Invalid(Cause("metadata.name", f"namespace {key.name} is part of the system and can't be deleted"))
+            raise Invalid(Cause("metadata.name", f"namespace {key.name} is a system namespace and may not be deleted"))
         with self._transaction(dry_run=dry_run):
             return self._delete_or_mark(key, orphan=orphan)
 
     async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
-        """Yield every change of a kind after a resource version, for ever. Raises Gone."""
+        """Yield every change of a kind after a resource version, without end. Raises Gone."""
         async for change in self._history.after(since, group, kind):
             if namespace in ("", change.key.namespace):
                 yield change
 
     @contextmanager
     def _transaction(self, *, dry_run: bool = False) -> Iterator[None]:
-        """Keep what the body changes, or undo it: when it raises, when the journal does, and on a dry run."""
+        """Commit the changes of the body. Roll them back on an exception of the body or the journal, and on a dry run."""
         kept = False
         try:
             yield
@@ -238,7 +242,7 @@ class MemoryStore:
         for _ in range(_NAME_ATTEMPTS):
             named = lifecycle.with_namespace(
                 lifecycle.with_generated_name(obj), kind
-            )  # again: `generateName` may give an unusable name
+            )  # validates a name that `generateName` made
             if named is obj or self._index.get(key_of(named)) is None:
                 break
         return named
@@ -250,10 +254,15 @@ class MemoryStore:
         if obj is None:
             raise NotFound(f'namespaces "{name}" not found: create it first (kubectl create namespace {name})')
         if "deletionTimestamp" in obj["metadata"]:
-            raise Invalid(Cause("metadata.namespace", f"namespace {name} is being deleted; wait until it is gone"))
+            raise Invalid(
+                Cause(
+                    "metadata.namespace",
+                    f"unable to create new content in namespace {name} because it is being terminated",
+                )
+            )
 
     def _delete_or_mark(self, key: Key, *, orphan: bool = False) -> Object:
-        """Delete an object, or mark it while somebody still has to finish with it."""
+        """Delete an object, or set its deletionTimestamp while it has finalizers or, as a namespace, contents."""
         obj = self._existing(key)
         if orphan:
             for dependent in self._index.owned_by(obj["metadata"]["uid"]):
@@ -277,7 +286,7 @@ class MemoryStore:
         return self._put("MODIFIED", key, lifecycle.mark_deleted(obj))
 
     def _finish(self, key: Key) -> Object:
-        """Remove an object whose last finalizer is gone; a namespace waits for its contents besides."""
+        """Remove an object that has no finalizers left; a namespace with contents stays."""
         if key.kind == "Namespace" and self._index.in_namespace(key.name):
             return self._existing(key)
         return self._remove(key)
@@ -289,7 +298,7 @@ class MemoryStore:
         return gone
 
     def _end_namespace(self, name: str) -> None:
-        """Remove a namespace that only waited for its last object."""
+        """Remove a terminating namespace when its last object is gone."""
         key = lifecycle.namespace_key(name)
         obj = self._index.get(key) if name else None
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
@@ -298,12 +307,12 @@ class MemoryStore:
             self._remove(key)
 
     def _collect(self, key: Key) -> None:
-        """Delete an object when every owner that it names is gone; else only forget those that are."""
+        """Delete an object whose owners are all deleted; else remove the references to deleted owners."""
         obj = self._index.get(key)
         if obj is None:
             return
         named = owners(obj)
-        gone = {uid for uid in named if not self._index.may_own(uid, key.namespace)}
+        gone = {uid for uid in named if not self._index.can_own(uid, key.namespace)}
         if gone and gone == named:
             self._delete_or_mark(key)
         elif gone:
@@ -316,5 +325,5 @@ class MemoryStore:
 def _kind(group: str, name: str) -> Kind:
     kind = find(group, name)
     if kind is None:
-        raise NotFound(f'no kind "{name}" in group "{group}" is known here')
+        raise NotFound(f'no matches for kind "{name}" in group "{group}"')
     return kind

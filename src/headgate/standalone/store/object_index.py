@@ -7,12 +7,12 @@ from headgate.resources.meta import Key, Object
 
 
 def owners(obj: Object) -> set[str]:
-    """Return the uids of an object's owners."""
+    """Return the UIDs in an object's owner references."""
     return {reference["uid"] for reference in obj["metadata"].get("ownerReferences") or ()}
 
 
 class ObjectIndex:
-    """All objects. `put` and `remove` keep every index; nothing here knows a rule."""
+    """All objects of the store, with their indexes. It checks no rules."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
@@ -22,11 +22,11 @@ class ObjectIndex:
         self._uids: dict[str, Key] = {}
 
     def get(self, key: Key) -> Object | None:
-        """Return an object, or None."""
+        """Return an object, or None when it does not exist."""
         return self._objects.get(key)
 
     def select(self, group: str, kind: str, namespace: str) -> list[Object]:
-        """Return a kind's objects in order, of one namespace when it is given."""
+        """Return the objects of a kind, sorted by namespace and name; an empty `namespace` selects all."""
         keys = self._keys.get((group, kind), [])
         if namespace:
             first = bisect.bisect_left(keys, Key(group, kind, namespace, ""))
@@ -34,20 +34,20 @@ class ObjectIndex:
         return [self._objects[key] for key in keys]
 
     def in_namespace(self, namespace: str) -> list[Key]:
-        """Point at all objects in a namespace."""
+        """Return the keys of all objects in a namespace."""
         return list(self._by_namespace.get(namespace, ()))
 
     def owned_by(self, uid: str) -> list[Key]:
-        """Point at the objects that name `uid` as an owner."""
+        """Return the keys of the objects whose owner references contain `uid`."""
         return list(self._by_owner.get(uid, ()))
 
-    def may_own(self, uid: str, namespace: str) -> bool:
-        """Whether an object with this uid exists where it can own one in `namespace`."""
+    def can_own(self, uid: str, namespace: str) -> bool:
+        """Return whether an object with this UID exists in `namespace` or is cluster-scoped."""
         key = self._uids.get(uid)
         return key is not None and key.namespace in ("", namespace)
 
     def put(self, key: Key, obj: Object) -> None:
-        """Store an object, new or in place of the one there."""
+        """Add or replace an object."""
         if key in self._objects:
             self._unlink(key)
         else:
@@ -60,7 +60,7 @@ class ObjectIndex:
         self._uids[obj["metadata"]["uid"]] = key
 
     def remove(self, key: Key) -> None:
-        """Forget an object."""
+        """Remove an object, which must exist."""
         self._unlink(key)
         del self._objects[key]
         keys = self._keys[key.group, key.kind]

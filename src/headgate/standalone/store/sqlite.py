@@ -1,13 +1,13 @@
-"""The embedded store on disk: every call's changes in one SQLite transaction, before anybody is told of them.
+"""Persists the embedded store in SQLite: one transaction for the changes of a call, before watches see them.
 
 What a crash may lose:
 
-- `kill -9`, or a crash of headgate: nothing that was acknowledged. The commit is with the kernel then.
-- Loss of power, or a crash of the kernel: the newest changes may be missing, never half of a call, and the file stays
-  sound. SQLite syncs at checkpoints (each 4 MB of changes), not on each commit: `synchronous=NORMAL` commits in 0.02 ms,
-  `FULL` took 0.2 ms on a fast disk and takes 10 ms or more on a slow one, and all of headgate waits for it.
+- `kill -9` or a crash of headgate loses no acknowledged write, because the kernel already has the commit.
+- A power loss or a kernel crash may lose the newest calls, each as a whole; the file stays consistent. SQLite syncs at
+  checkpoints (each 4 MB of changes) and not at each commit. With `synchronous=NORMAL` a commit takes 0.02 ms; `FULL` took
+  0.2 ms on a fast disk and takes 10 ms or more on a slow one, during which all of headgate waits.
 
-After a restart of the machine the revision leaps ahead, so that it never goes back, not even when power was lost.
+After a reboot of the machine the revision skips ahead, so that no revision is used twice even after a power loss.
 """
 
 import os
@@ -26,8 +26,8 @@ from headgate.resources.meta import Key, Object
 
 _APPLICATION = 0x68656467  # "hedg": marks the file as ours
 _FORMAT = 1
-_ROOM = 64 * 1024  # bytes that must be free for the store to count as writable
-_LEAP = 1_000_000  # more changes than can wait for a sync
+_FREE_BYTES = 64 * 1024  # that must be free on the disk for the store to count as writable
+_REVISION_SKIP = 1_000_000  # more changes than can be lost before a sync
 _REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
@@ -43,7 +43,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` on one file; the lock of the state directory keeps other processes from it."""
+    """Implements `memory.Journal` on one file. The lock of the state directory keeps other processes off it."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -51,49 +51,49 @@ class SqliteJournal:
 
     @classmethod
     def open(cls, path: Path) -> "SqliteJournal":
-        """Open the file, or make it (0600, in a directory of 0700 where that is made too).
+        """Open the file. Create it with mode 0600, and its directory with 0700, when they do not exist.
 
-        Raises StoreError when it is damaged, or of a newer headgate.
+        Raises StoreError when it is damaged, or written by a newer headgate.
         """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return cls(path, _connected(path))
+            return cls(path, _connect(path))
         except OSError as error:
             raise StoreError(
-                f"the store {path} can't be opened: {error.strerror}; mend that, or give another --state directory"
+                f"can't open the store {path}: {error.strerror}; correct that, or choose another directory with --state"
             ) from error
 
     def load(self) -> tuple[int, Sequence[Object]]:
         """Return the newest revision and all objects. Raises StoreError when the file is damaged."""
-        with _explained(self._path):
+        with _as_store_errors(self._path):
             revision, boot = self._connection.execute("SELECT revision, boot FROM state").fetchone()
             if boot and boot != _boot():
-                revision += _LEAP
+                revision += _REVISION_SKIP
             self._connection.execute("UPDATE state SET revision = ?, boot = ?", (revision, _boot()))
             rows = self._connection.execute("SELECT body FROM objects")
             return revision, [msgspec.json.decode(body) for (body,) in rows]
 
     def of_kind(self, group: str, kind: str) -> Sequence[Object]:
         """Return the objects of one kind. Raises StoreError when the file is damaged."""
-        with _explained(self._path):
+        with _as_store_errors(self._path):
             rows = self._connection.execute('SELECT body FROM objects WHERE "group" = ? AND kind = ?', (group, kind))
             return [msgspec.json.decode(body) for (body,) in rows]
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Commit the changes of one call. Raises Unavailable when the disk refuses, and nothing is changed then."""
+        """Commit the changes of one call. Raises Unavailable when the disk is full or fails; then no change is kept."""
         with self._writing():
             self._write(changes)
 
     def check(self) -> None:
-        """Commit a change of nothing, and write a file beside the store as large as many writes are.
+        """Commit an empty change and write a temporary file of `_FREE_BYTES` beside the store. Raises Unavailable.
 
-        The log that a commit goes to may have room when the disk has none left. Raises Unavailable.
+        A commit alone proves little: SQLite's write-ahead log may have room left on a full disk.
         """
         with self._writing():
             self._connection.execute("UPDATE state SET revision = revision")
         try:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
-                file.write(b"\0" * _ROOM)
+                file.write(b"\0" * _FREE_BYTES)
         except OSError as error:
             raise _unwritable(self._path, error.strerror) from error
 
@@ -122,10 +122,10 @@ def _columns(key: Key) -> tuple[str, str, str, str]:
     return key.group, key.kind, key.namespace, key.name
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     path.chmod(0o600)
-    with _explained(path):
+    with _as_store_errors(path):
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             _prepare(connection, path)
@@ -147,11 +147,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         return
     if application != _APPLICATION:
-        raise StoreError(f"{path} is a database of another program: give another --state directory")
+        raise StoreError(f"{path} is a database of another program; choose another directory with --state")
     if version > _FORMAT:
         raise StoreError(
-            f"the store {path} was written by a newer headgate (format {version}, this one reads {_FORMAT}): "
-            "update headgate, or move the file away to begin without objects"
+            f"the store {path} was written by a newer headgate (format {version}, this one supports {_FORMAT}); "
+            "update headgate, or move the file away to start without objects"
         )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
@@ -177,25 +177,25 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Say what to do about a file that can't be read."""
+def _as_store_errors(path: Path) -> Iterator[None]:
+    """Convert errors of SQLite to StoreErrors with what to do."""
     try:
         yield
     except (sqlite3.Error, msgspec.DecodeError, TypeError) as error:
         if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _REFUSED_BY_DISK:
             raise _unwritable(path, error) from error
         raise StoreError(
-            f"the store {path} can't be read ({error}): restore it from a copy, or move it and its -wal file away to begin "
-            "with an empty one (objects from the manifests directory come back by themselves)"
+            f"can't read the store {path}: {error}; restore it from a backup, or move it and its -wal file away to start "
+            "with an empty store (headgate applies the manifests directory again)"
         ) from error
 
 
 def _unwritable(path: Path, reason: object) -> Unavailable:
-    return Unavailable(f"the store {path} can't be written: {reason}; free space or mend the disk")
+    return Unavailable(f"can't write the store {path}: {reason}; free disk space or repair the disk")
 
 
 def _boot() -> str:
-    """Name this run of the machine; where it has no name, every start counts as a new one."""
+    """Return the boot ID of the machine, or a new ID when the kernel has none, so that each start counts as a reboot."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
