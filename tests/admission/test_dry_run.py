@@ -21,7 +21,7 @@ from headgate.resources.registry import KINDS, SERVICE, TRAFFIC_SPLIT, Kind
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.apiserver.app import create_app
-from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
@@ -53,8 +53,8 @@ async def world() -> AsyncIterator[World]:
     addresses = AddressPool(77)
     store = MemoryStore(
         check=object_check(Settings()),
-        admit=admission_chain("all", {("v1", "Service"): admit_services(addresses)}),
-        kept=follow_services(addresses),
+        admit=admission_chain("all", {("v1", "Service"): service_admission(addresses)}),
+        kept=track_cluster_ips(addresses),
     )
     feed, fleet = Feed(store), Fleet()
     credentials = Credentials(Signs(Time()), Time().schedule())

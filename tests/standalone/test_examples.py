@@ -13,7 +13,7 @@ from tests.watching import until
 
 from headgate.resources.meta import Object
 from headgate.standalone.address_pool import AddressPool, claim_range
-from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.store.memory import MemoryStore
 
@@ -36,7 +36,7 @@ def ask(address: str) -> str:
 async def ready(tmp_path: Path):
     a, guard = claim_range()
     addresses = AddressPool(a)
-    store = MemoryStore(admit=admit_services(addresses), kept=follow_services(addresses))
+    store = MemoryStore(admit=service_admission(addresses), kept=track_cluster_ips(addresses))
     for obj in objects():
         await store.create(obj)
     runtime = LocalRuntime(store, tmp_path, addresses, alone())

@@ -99,19 +99,19 @@ def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPo
         return pod
     try:
         typed = read(pod, Pod)
-        ports = application_ports.captured(typed, application_ports.led_to(typed, services))
+        ports = application_ports.sidecar_ports(typed, application_ports.service_ports(typed, services))
     except DecodeError:  # the compiler reports it
         return pod
     if ports:
-        taken = numbers.take(f"{metadata.get('namespace', '')}/{metadata['name']}", ports)
-        annotations.setdefault(APPLICATION_PORTS, application_ports.written(taken))
+        taken = numbers.assign(f"{metadata.get('namespace', '')}/{metadata['name']}", ports)
+        annotations.setdefault(APPLICATION_PORTS, application_ports.to_annotation(taken))
     return {**pod, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _services_of(objects: Mapping[Key, Object], namespace: str) -> list[Service]:
     wanted = (SERVICE.group, SERVICE.kind, namespace)
     found = (obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted)
-    return list(application_ports.readable(found))
+    return list(application_ports.decode_services(found))
 
 
 def _with_address(pod: Object, addresses: AddressPool) -> Object:

@@ -23,7 +23,7 @@ from headgate.resources.pods import EXTERNAL, PROCESS, PROCESS_ID, format_proces
 from headgate.resources.registry import POD, SERVICE_ACCOUNT
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods import application_ports
-from headgate.standalone.pods.environment import given, port_variable
+from headgate.standalone.pods.environment import port_variable, runtime_variables
 from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import Launch, own_identity, start_fault
@@ -197,22 +197,22 @@ def _condition(pod: Object) -> Mapping[str, str]:
 def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the user's environment with the variables of the pod. Proxy variables replace the user's, which bypass the sidecar."""
     typed = read(pod, Pod)
-    numbers, address = application_ports.read(typed.metadata), typed.status.pod_ip
-    container = application_ports.behind(typed.spec.containers[0], numbers)
+    numbers, address = application_ports.from_annotation(typed.metadata), typed.status.pod_ip
+    container = application_ports.with_process_ports(typed.spec.containers[0], numbers)
     proxies = proxy_variables(address)
     uppercase = {name.upper(): text for name, text in proxies.items() if name.upper() in environ}
-    pod_variables = given(typed, container, address)
+    pod_variables = runtime_variables(typed, container, address)
     return {
         **environ,
         **uppercase,
         **proxies,
-        **application_ports.variables(typed, container, numbers),
+        **application_ports.port_variables(typed, container, numbers),
         **pod_variables,
     }
 
 
 def _print_addresses(pod: Object, host: str) -> None:
-    ports = application_ports.read(read(pod, Pod).metadata)
+    ports = application_ports.from_annotation(read(pod, Pod).metadata)
     calls = ", ".join(
         f"{host}:{port} is forwarded to port {number} (${port_variable(str(port))})" for port, number in ports.items()
     )

@@ -37,7 +37,7 @@ from headgate.standalone.listeners import split_address
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import Proxying, probe_socket
+from headgate.standalone.pods.sidecars import ProxyServices, probe_socket
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy, MeshEnvoySettings, find_envoy
 from headgate.standalone.runtime_info import RuntimeInfo, write_environment, write_runtime_info
@@ -160,18 +160,18 @@ def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) ->
         tasks.start(write_checkpoints(plane.traffic, options.state / FILE), name="traffic")
 
 
-def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Proxying:
+def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> ProxyServices:
     live_state = plane.live_state
-    return Proxying(
+    return ProxyServices(
         mesh=mesh,
         runtime_dir=setup.sockets,
         variables={"http_proxy": f"http://{setup.info.proxy}", "no_proxy": NO_PROXY},
         lowest_port=setup.settings.lowest_port,
-        unrouted=live_state.wait_unrouted,
-        expected=live_state.wait_expected,
-        settled=live_state.wait_settled,
-        refused=live_state.refusals_of,
-        heard=plane.traffic.wait_for_report,
+        wait_unrouted=live_state.wait_unrouted,
+        wait_expected=live_state.wait_expected,
+        wait_settled=live_state.wait_settled,
+        rejections=live_state.refusals_of,
+        wait_for_report=plane.traffic.wait_for_report,
     )
 
 

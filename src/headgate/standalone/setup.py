@@ -16,7 +16,12 @@ from headgate.api.exposition import PATH
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool, claim_range
 from headgate.standalone.controllers.gateways import ensure_class
-from headgate.standalone.controllers.services import admit_services, follow_services, hold_services, range_of
+from headgate.standalone.controllers.services import (
+    reserve_cluster_ips,
+    service_admission,
+    stored_range,
+    track_cluster_ips,
+)
 from headgate.standalone.listeners import address_of, free_address, listen, lowest_port
 from headgate.standalone.machine_node import admit_nodes
 from headgate.standalone.options import Options
@@ -65,7 +70,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     remove_unused(os.environ)
     settings = structs.replace(options.settings, lowest_port=lowest_port())
     store, addresses, guard = _objects(options, settings, stack)
-    await hold_services(store, addresses)
+    await reserve_cluster_ips(store, addresses)
     await ensure_class(store)
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
@@ -91,15 +96,15 @@ def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tup
         journal = SqliteJournal.open(options.state / DATABASE)
         stack.callback(journal.close)
     addressed = (*journal.of_kind("", "Service"), *journal.of_kind("", "Pod")) if journal else ()
-    number, guard = claim_range(range_of(addressed), record=options.state / GUARDS)
+    number, guard = claim_range(stored_range(addressed), record=options.state / GUARDS)
     stack.enter_context(guard)
     addresses = AddressPool(number)
     store = MemoryStore(
         check=object_check(settings),
         admit=admission_chain(
-            options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): admit_services(addresses)}
+            options.sidecars, {("v1", "Node"): admit_nodes, ("v1", "Service"): service_admission(addresses)}
         ),
-        kept=follow_services(addresses),
+        kept=track_cluster_ips(addresses),
         journal=journal,
     )
     return store, addresses, guard.fileno()

@@ -7,11 +7,11 @@ from headgate.resources.decode import check
 from headgate.resources.meta import Key
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.controllers.services import (
-    admit_services,
-    follow_services,
-    hold_services,
-    range_of,
+    reserve_cluster_ips,
+    service_admission,
     service_user,
+    stored_range,
+    track_cluster_ips,
 )
 from headgate.standalone.store.memory import MemoryStore
 
@@ -23,7 +23,7 @@ def addresses() -> AddressPool:
 
 @pytest.fixture
 def store(addresses: AddressPool) -> MemoryStore:
-    return MemoryStore(check=check, admit=admit_services(addresses), kept=follow_services(addresses))
+    return MemoryStore(check=check, admit=service_admission(addresses), kept=track_cluster_ips(addresses))
 
 
 def service(name: str = "web", **spec: Any) -> dict[str, Any]:
@@ -88,23 +88,23 @@ async def test_nonsense_is_refused_with_its_field(store, spec):
 async def test_a_restart_finds_the_addresses_again(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
     services = (await store.list("", "Service")).items
-    assert range_of(services) == 77
+    assert stored_range(services) == 77
     after = AddressPool(77)
-    await hold_services(store, after)
+    await reserve_cluster_ips(store, after)
     assert after.owner("127.77.0.9") == service_user(services[0])
 
 
 async def test_services_move_when_their_range_has_another_owner(store):
     old = await store.create(service("a"))
     addresses = AddressPool(78)
-    store._admit, store._kept = admit_services(addresses), follow_services(addresses)  # as the next start has it
-    await hold_services(store, addresses)
+    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)  # as the next start has it
+    await reserve_cluster_ips(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")
     assert old["spec"]["clusterIP"].startswith("127.77.")
 
 
 def test_pods_without_a_service_keep_their_range_too():
-    """Their processes are adopted only where they are."""
+    """Their processes are adopt only where they are."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}, "status": {"podIP": "127.83.9.1"}}
-    assert range_of([{**pod, "status": {}}, pod]) == 83
+    assert stored_range([{**pod, "status": {}}, pod]) == 83

@@ -25,10 +25,10 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.pods import ProcessIdentity
 from headgate.resources.workloads import Pod
-from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import Proxying
+from headgate.standalone.pods.sidecars import ProxyServices
 from headgate.standalone.proxies.envoy_process import MeshEnvoySettings, find_envoy
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import LocalTokens
@@ -42,7 +42,8 @@ class MeshedMachine(Machine):
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
         self.store = MemoryStore(
-            admit=chain(admit_services(self.addresses), inject_sidecars("all")), kept=follow_services(self.addresses)
+            admit=chain(service_admission(self.addresses), inject_sidecars("all")),
+            kept=track_cluster_ips(self.addresses),
         )
         self.fleet = Fleet()
         self.held_back: set[str] = set()  # proxies that get no configuration yet
@@ -68,18 +69,18 @@ class MeshedMachine(Machine):
         await self._server.stop()
 
     def start(self) -> None:
-        self.runtime = LocalRuntime(self.store, self.state, self.addresses, self.site())
+        self.runtime = LocalRuntime(self.store, self.state, self.addresses, self.proxy_services())
         self._task = asyncio.create_task(self.runtime.run())
 
-    def site(self) -> Proxying:
+    def proxy_services(self) -> ProxyServices:
         return alone(
             variables={"EXTRA": "given"},
-            unrouted=self.unrouted,
+            wait_unrouted=self.unrouted,
             mesh=MeshEnvoySettings(find_envoy(os.environ), self._sockets / "xds.sock", self.tokens),
             runtime_dir=self._sockets,
-            expected=self._expected,
-            settled=self._settled,
-            refused=self._refused,
+            wait_expected=self._expected,
+            wait_settled=self._settled,
+            rejections=self._refused,
         )
 
     async def _expected(self, node: str) -> None:
@@ -137,7 +138,7 @@ class MeshedMachine(Machine):
 def workload(pod: Pod) -> Workload:
     """Return a pod as its own sidecar sees it."""
     spoken = (PortProtocol(protocol=Protocol.HTTP),)
-    numbers = application_ports.read(pod.metadata)
+    numbers = application_ports.from_annotation(pod.metadata)
     return Workload(
         name=f"{pod.metadata.namespace}/{pod.metadata.name}",
         address=pod.status.pod_ip,

@@ -14,17 +14,17 @@ from headgate.resources.workloads import Container, Pod
 from headgate.standalone.address_pool import NoAddress
 from headgate.standalone.pods.application_ports import (
     ApplicationPorts,
-    advice,
-    behind,
     candidates,
-    captured,
     ephemeral_range,
+    from_annotation,
     is_free,
-    led_to,
-    read,
+    listen_advice,
+    port_variables,
+    service_ports,
+    sidecar_ports,
+    to_annotation,
     undeclared,
-    variables,
-    written,
+    with_process_ports,
 )
 
 
@@ -43,24 +43,24 @@ NUMBERS = {8080: 20417, 9090: 20418}
 
 def test_a_user_keeps_its_numbers_and_nobody_shares_one():
     ports = ApplicationPorts(range(100, 104), free=lambda _: True)
-    one, two = ports.take("one", [8080, 9090]), ports.take("two", [8080, 9090])
+    one, two = ports.assign("one", [8080, 9090]), ports.assign("two", [8080, 9090])
     assert len({*one.values(), *two.values()}) == 4
-    assert ports.take("one", [8080, 9090]) == one
+    assert ports.assign("one", [8080, 9090]) == one
     with pytest.raises(NoAddress, match="all 4 port numbers"):
-        ports.take("three", [8080])
+        ports.assign("three", [8080])
     ports.release("two")
-    assert set(ports.take("three", [8080]).values()) < set(two.values())
+    assert set(ports.assign("three", [8080]).values()) < set(two.values())
 
 
 def test_what_is_held_since_earlier_is_kept_even_while_its_process_listens():
     ports = ApplicationPorts(range(100, 200), free=lambda _: False)
-    ports.hold("one", {8080: 150})
-    assert ports.take("one", [8080]) == {8080: 150}
+    ports.restore("one", {8080: 150})
+    assert ports.assign("one", [8080]) == {8080: 150}
 
 
 def test_a_number_is_neither_one_of_the_pods_own_ports_nor_taken_on_the_machine():
     ports = ApplicationPorts(range(100, 103), free=lambda number: number != 101)
-    assert ports.take("one", [100]) == {100: 102}
+    assert ports.assign("one", [100]) == {100: 102}
 
 
 def test_no_number_is_the_kernels_to_give_away():
@@ -78,22 +78,22 @@ def test_a_number_that_anybody_listens_on_is_not_free():
 
 def test_the_sidecar_takes_the_declared_tcp_ports_that_are_not_excluded():
     dns = {"containerPort": 53, "protocol": "UDP"}
-    assert captured(pod(HTTP, ADMIN, dns)) == [8080, 9090]
-    assert captured(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
+    assert sidecar_ports(pod(HTTP, ADMIN, dns)) == [8080, 9090]
+    assert sidecar_ports(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
     with pytest.raises(DecodeError, match="must be port numbers"):
-        captured(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
+        sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
 
 
 def test_the_annotation_says_what_it_is_read_as():
-    assert written({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
-    assert read(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
-    assert read(pod().metadata) == {}
+    assert to_annotation({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
+    assert from_annotation(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
+    assert from_annotation(pod().metadata) == {}
     with pytest.raises(DecodeError, match="must be as in 8080=20417"):
-        read(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
+        from_annotation(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
 
 
 def test_probes_ask_the_process_itself():
-    found = behind(
+    found = with_process_ports(
         app(
             HTTP,
             ADMIN,
@@ -111,7 +111,7 @@ def test_probes_ask_the_process_itself():
 
 
 def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
-    found = behind(
+    found = with_process_ports(
         app(
             HTTP,
             ADMIN,
@@ -122,16 +122,20 @@ def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
     )
     assert found.readiness_probe.http_get.port == 8080
     assert found.liveness_probe.tcp_socket.port == 9090
-    assert behind(app(HTTP), {}) == app(HTTP)
+    assert with_process_ports(app(HTTP), {}) == app(HTTP)
 
 
 def test_the_advice_names_the_variable_and_the_way_out():
-    told = advice(pod(HTTP, ADMIN), behind(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS)
+    told = listen_advice(
+        pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
+    )
     assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), since its sidecar has 8080" in told
     assert "$PORT_WEB_UI (20418), since its sidecar has 9090" in told
     assert 'headgate.dev/inject: "false"' in told
-    assert "$PORT_9090 (20418)" in advice(pod(HTTP, ADMIN), behind(app(HTTP, ADMIN), NUMBERS), NUMBERS)
-    assert advice(pod(HTTP), app(HTTP), {}) == ""
+    assert "$PORT_9090 (20418)" in listen_advice(
+        pod(HTTP, ADMIN), with_process_ports(app(HTTP, ADMIN), NUMBERS), NUMBERS
+    )
+    assert listen_advice(pod(HTTP), app(HTTP), {}) == ""
 
 
 def services(*specs: dict[str, Any]) -> list[Service]:
@@ -154,26 +158,26 @@ def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
         {"selector": {"app": "web"}, "type": "ExternalName", "ports": [{"port": 11}]},
     )
     silent = labelled({"name": "app"})
-    assert led_to(silent, found) == [83, 3001, 8080]
-    assert led_to(silent, found, lowest=1024) == [3001, 8080]
-    assert captured(silent, [3001, 8080]) == [3001, 8080]
-    assert captured(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
+    assert service_ports(silent, found) == [83, 3001, 8080]
+    assert service_ports(silent, found, lowest=1024) == [3001, 8080]
+    assert sidecar_ports(silent, [3001, 8080]) == [3001, 8080]
+    assert sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
 
 
 def test_the_only_container_without_ports_gets_the_first_undeclared_one_as_its_port():
     numbers = {8080: 20417, 9090: 20418}
     silent, talking = {"name": "app"}, {"name": "talking", "ports": [HTTP]}
     alone = labelled(silent)
-    assert variables(alone, alone.spec.containers[0], numbers) == {
+    assert port_variables(alone, alone.spec.containers[0], numbers) == {
         "PORT": "20417",
         "PORT_8080": "20417",
         "PORT_9090": "20418",
     }
-    assert "$PORT (20417), since Services lead to port 8080" in advice(alone, alone.spec.containers[0], numbers)
+    assert "$PORT (20417), since Services lead to port 8080" in listen_advice(alone, alone.spec.containers[0], numbers)
     both = labelled(talking, silent)
     assert undeclared(both, numbers) == {9090: 20418}
-    assert variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
-    assert "PORT" not in variables(both, both.spec.containers[0], numbers)
+    assert port_variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
+    assert "PORT" not in port_variables(both, both.spec.containers[0], numbers)
     two = labelled(silent, {"name": "other"})
-    assert "PORT" not in variables(two, two.spec.containers[0], numbers)
-    assert "$PORT_8080 (20417), since Services lead" in advice(two, two.spec.containers[0], numbers)
+    assert "PORT" not in port_variables(two, two.spec.containers[0], numbers)
+    assert "$PORT_8080 (20417), since Services lead" in listen_advice(two, two.spec.containers[0], numbers)

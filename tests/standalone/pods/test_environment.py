@@ -9,10 +9,10 @@ from headgate.standalone.pods.environment import (
     Mount,
     content,
     expand,
-    given,
     named_sources,
     relocate,
-    written,
+    resolve_env,
+    runtime_variables,
 )
 
 
@@ -27,7 +27,7 @@ def pod(**container: Any) -> Pod:
 def env(variables: list[dict[str, Any]], sources: Any = None, **container: Any) -> dict[str, str]:
     made = pod(env=variables, **container)
     known = {"PORT": "8080"}
-    return written(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, known=known)
+    return resolve_env(made, made.spec.containers[0], address="127.77.128.1", sources=sources or {}, known=known)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_is_optional_may_be_missing():
 
 def test_ports_by_name_and_the_first_one():
     made = pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
-    variables = given(made, made.spec.containers[0], "127.77.128.1")
+    variables = runtime_variables(made, made.spec.containers[0], "127.77.128.1")
     assert {name: variables[name] for name in ("PORT", "PORT_WEB_UI", "PORT_ADMIN")} == {
         "PORT": "8080",
         "PORT_WEB_UI": "8080",

@@ -54,9 +54,9 @@ def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
             rotate_logs(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["gateway", "pods/default_web_1234/_sidecar"])
-def test_logs_of_proxies_are_bounded(tmp_path, place):
-    log = tmp_path / place / "envoy.log"
+@pytest.mark.parametrize("tail", ["gateway", "pods/default_web_1234/_sidecar"])
+def test_logs_of_proxies_are_bounded(tmp_path, tail):
+    log = tmp_path / tail / "envoy.log"
     log.parent.mkdir(parents=True)
     log.write_text("old\n" * 100)
     rotate_logs(tmp_path, largest=100)

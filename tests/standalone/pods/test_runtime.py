@@ -14,10 +14,10 @@ from tests.watching import until
 
 from headgate.resources.meta import Key, Object
 from headgate.standalone.address_pool import AddressPool, claim_range
-from headgate.standalone.controllers.services import admit_services, follow_services
+from headgate.standalone.controllers.services import service_admission, track_cluster_ips
 from headgate.standalone.pods.logs import LogOptions
 from headgate.standalone.pods.runtime import LocalRuntime
-from headgate.standalone.pods.sidecars import Proxying
+from headgate.standalone.pods.sidecars import ProxyServices
 from headgate.standalone.store.memory import MemoryStore
 
 SERVER = """
@@ -58,10 +58,10 @@ async def at_once(*_: object) -> None:
     """Stand for a wait that is over."""
 
 
-def alone(**more: Any) -> Proxying:
+def alone(**more: Any) -> ProxyServices:
     """Return what pods are given where no proxy is."""
-    given = {"variables": {}, "lowest_port": 0, "unrouted": at_once, "heard": at_once}
-    return Proxying(**dict.fromkeys(Proxying._fields) | given | more)
+    given = {"variables": {}, "lowest_port": 0, "wait_unrouted": at_once, "wait_for_report": at_once}
+    return ProxyServices(**dict.fromkeys(ProxyServices._fields) | given | more)
 
 
 class Machine:
@@ -70,13 +70,13 @@ class Machine:
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
         self.addresses = AddressPool(a)
-        self.store = MemoryStore(admit=admit_services(self.addresses), kept=follow_services(self.addresses))
+        self.store = MemoryStore(admit=service_admission(self.addresses), kept=track_cluster_ips(self.addresses))
         self.unrouted: Callable[[str], Any] = at_once
         self.runtime: LocalRuntime
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        proxying = alone(variables={"EXTRA": "given"}, unrouted=self.unrouted)
+        proxying = alone(variables={"EXTRA": "given"}, wait_unrouted=self.unrouted)
         self.runtime = LocalRuntime(self.store, self.state, self.addresses, proxying)
         self._task = asyncio.create_task(self.runtime.run())
 

@@ -181,7 +181,7 @@ async def test_a_clean_stop_ends_the_sidecars_too(machine):
     sidecar = machine.sidecar(found)
     assert await machine.runtime.stop() == []
     assert not runs(sidecar)
-    assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
+    assert [path.name for path in machine.proxy_services().runtime_dir.iterdir()] == ["xds.sock"]
     machine.start()
     again = await machine.ready()
     assert number(again) == number(found)
@@ -206,7 +206,7 @@ async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
     assert (tmp_path / "said").exists()
     assert not runs(sidecar)
     assert list((machine.state / "pods").iterdir()) == []
-    assert [path.name for path in machine.site().runtime_dir.iterdir()] == ["xds.sock"]
+    assert [path.name for path in machine.proxy_services().runtime_dir.iterdir()] == ["xds.sock"]
 
 
 async def test_the_sidecar_of_a_pod_that_is_done_ends(machine):
@@ -267,9 +267,9 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
             if count > 3:
                 written.set()
 
-    site = machine.site()
-    site = site._replace(mesh=site.mesh._replace(tokens=Counted()))
-    monkeypatch.setattr(machine, "site", lambda: site)
+    services = machine.proxy_services()
+    services = services._replace(mesh=services.mesh._replace(tokens=Counted()))
+    monkeypatch.setattr(machine, "proxy_services", lambda: services)
     await machine.abandon()
     machine.start()
     await machine.store.create(pod(ports=PORTS))

@@ -5,7 +5,7 @@ import pytest
 from headgate.resources.decode import read
 from headgate.resources.workloads import Pod
 from headgate.standalone.pods.environment import ConfigError, Mount
-from headgate.standalone.pods.volumes import materialise, mounts
+from headgate.standalone.pods.volumes import materialize, mounts
 
 SOURCES = {("ConfigMap", "m"): {"a.txt": b"one", "run.sh": b"#!/bin/sh\n"}, ("Secret", "s"): {"key": b"secret"}}
 
@@ -16,37 +16,37 @@ def pod(volume: dict[str, Any], **mount: Any) -> Pod:
 
 
 def test_config_maps_and_secrets_become_private_files(tmp_path):
-    made = materialise(pod({"configMap": {"name": "m", "defaultMode": 0o755}}), tmp_path / "a", SOURCES)["v"]
+    made = materialize(pod({"configMap": {"name": "m", "defaultMode": 0o755}}), tmp_path / "a", SOURCES)["v"]
     assert (made / "a.txt").read_text() == "one"
     assert (made / "run.sh").stat().st_mode & 0o777 == 0o700
-    secret = materialise(pod({"secret": {"secretName": "s"}}), tmp_path / "b", SOURCES)["v"]
+    secret = materialize(pod({"secret": {"secretName": "s"}}), tmp_path / "b", SOURCES)["v"]
     assert (secret / "key").stat().st_mode & 0o777 == 0o600
     assert secret.stat().st_mode & 0o777 == 0o700
 
 
 def test_keys_may_be_chosen_and_named(tmp_path):
     items = [{"key": "a.txt", "path": "deep/b.txt"}]
-    made = materialise(pod({"configMap": {"name": "m", "items": items}}), tmp_path, SOURCES)["v"]
+    made = materialize(pod({"configMap": {"name": "m", "items": items}}), tmp_path, SOURCES)["v"]
     assert [path.name for path in made.rglob("*") if path.is_file()] == ["b.txt"]
 
 
 def test_a_new_content_replaces_the_old_one_and_an_empty_dir_keeps_its_own(tmp_path):
     config = pod({"configMap": {"name": "m", "defaultMode": 0o400}})
-    materialise(config, tmp_path, SOURCES)
-    made = materialise(config, tmp_path, {("ConfigMap", "m"): {"a.txt": b"two"}})["v"]
+    materialize(config, tmp_path, SOURCES)
+    made = materialize(config, tmp_path, {("ConfigMap", "m"): {"a.txt": b"two"}})["v"]
     assert (made / "a.txt").read_text() == "two"
-    empty = materialise(pod({"emptyDir": {}}), tmp_path / "e", {})["v"]
+    empty = materialize(pod({"emptyDir": {}}), tmp_path / "e", {})["v"]
     (empty / "kept").touch()
-    assert (materialise(pod({"emptyDir": {}}), tmp_path / "e", {})["v"] / "kept").exists()
+    assert (materialize(pod({"emptyDir": {}}), tmp_path / "e", {})["v"] / "kept").exists()
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", ""])
 def test_no_file_leaves_its_volume(tmp_path, path):
     volume = {"configMap": {"name": "m", "items": [{"key": "a.txt", "path": path}]}}
     with pytest.raises(ConfigError, match="leads out of the volume"):
-        materialise(pod(volume), tmp_path, SOURCES)
+        materialize(pod(volume), tmp_path, SOURCES)
     with pytest.raises(ConfigError, match="leads out of the volume"):
-        materialise(pod({"configMap": {"name": "m"}}), tmp_path, {("ConfigMap", "m"): {"../x": b""}})
+        materialize(pod({"configMap": {"name": "m"}}), tmp_path, {("ConfigMap", "m"): {"../x": b""}})
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_no_file_leaves_its_volume(tmp_path, path):
 )
 def test_what_is_missing_is_named(tmp_path, volume, message):
     with pytest.raises(ConfigError, match=message):
-        materialise(pod(volume), tmp_path, SOURCES)
+        materialize(pod(volume), tmp_path, SOURCES)
 
 
 def test_optional_volumes_may_be_empty(tmp_path):
-    made = materialise(pod({"configMap": {"name": "none", "optional": True}}), tmp_path, SOURCES)["v"]
+    made = materialize(pod({"configMap": {"name": "none", "optional": True}}), tmp_path, SOURCES)["v"]
     assert list(made.iterdir()) == []
 
 
 def test_mounts_say_where_things_are(tmp_path):
     made = pod({"hostPath": {"path": "/srv"}}, subPath="x")
-    volumes = materialise(made, tmp_path, {})
+    volumes = materialize(made, tmp_path, {})
     assert mounts(made.spec.containers[0], volumes) == [Mount("/v", "/srv/x")]

@@ -14,10 +14,10 @@ from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Object
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet
+from headgate.standalone.controllers.actions import Action, TypedObject, apply_actions
 from headgate.standalone.controllers.deployment_status import settled
 from headgate.standalone.controllers.deployments import plan_deployment
 from headgate.standalone.controllers.endpoints import managed_slices, plan_slices
-from headgate.standalone.controllers.plans import Action, Known, carry_out
 from headgate.standalone.controllers.replicasets import plan_replicaset
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Controllers:
         """Decide and write for one object; its faults stop no other object. Return False when the store refused a write."""
         metadata = about["metadata"]
         try:
-            await carry_out(self._store, plan())
+            await apply_actions(self._store, plan())
             self._complaints.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
             await self._complain(about, str(error))
@@ -103,11 +103,11 @@ class Controllers:
         known, self._complaints[uid] = self._complaints.get(uid), complaint
         return known != complaint
 
-    async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[Known[T]]:
+    async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[TypedObject[T]]:
         found = []
         for obj in (await self._store.list(group, kind, namespace)).items:
             try:
-                found.append(Known(obj, self._typed(obj, shape)))
+                found.append(TypedObject(obj, self._typed(obj, shape)))
             except DecodeError as error:
                 await self._complain(obj, str(error))
         return found
@@ -162,9 +162,9 @@ class Controllers:
             self._wake.set()
 
 
-def _by_label(pods: Iterable[Known[Pod]]) -> dict[tuple[str, str], list[Known[Pod]]]:
+def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[TypedObject[Pod]]]:
     """Return the pods by each of their labels: what a selector may take is found by its first one."""
-    found: dict[tuple[str, str], list[Known[Pod]]] = {}
+    found: dict[tuple[str, str], list[TypedObject[Pod]]] = {}
     for pod in pods:
         for label in pod.typed.metadata.labels.items():
             found.setdefault(label, []).append(pod)

@@ -10,8 +10,17 @@ from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
+from headgate.standalone.controllers.actions import (
+    Action,
+    Create,
+    Delete,
+    TypedObject,
+    Update,
+    adopt,
+    reference,
+    with_status,
+)
 from headgate.standalone.controllers.deployment_status import deployment_status
-from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, adopted, reference, with_status
 from headgate.standalone.controllers.rollout import Sizes, recreate, resize, roll
 
 HASH_LABEL = "pod-template-hash"
@@ -21,11 +30,11 @@ _DESIRED = "deployment.kubernetes.io/desired-replicas"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-_Owned: TypeAlias = Known[ReplicaSet]
+_Owned: TypeAlias = TypedObject[ReplicaSet]
 
 
 def plan_deployment(
-    known: Known[Deployment], replicasets: Sequence[Known[ReplicaSet]], pods: Sequence[Pod], *, now: float
+    known: TypedObject[Deployment], replicasets: Sequence[TypedObject[ReplicaSet]], pods: Sequence[Pod], *, now: float
 ) -> list[Action]:
     """Decide which ReplicaSets to adopt, make, scale and delete, and the status.
 
@@ -37,7 +46,7 @@ def plan_deployment(
     check_selector(typed)
     orphans = [one for one in replicasets if _adoptable(typed, one.typed)]
     if orphans:
-        return [adopted(one.object, deployment) for one in orphans]
+        return [adopt(one.object, deployment) for one in orphans]
     owned = _owned(typed, replicasets)
     current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
     if current is None and not typed.spec.paused:
@@ -182,6 +191,8 @@ def _forget(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
     return [Delete(key_of(one.object), one.typed.metadata.uid) for one in empty[: max(surplus, 0)]]
 
 
-def _status(known: Known[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float) -> list[Action]:
+def _status(
+    known: TypedObject[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float
+) -> list[Action]:
     status = deployment_status(known.typed, [one.typed for one in owned], current.typed if current else None, now=now)
     return with_status(known.object, status)

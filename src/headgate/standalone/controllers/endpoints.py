@@ -12,7 +12,7 @@ from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod
-from headgate.standalone.controllers.plans import Action, Create, Delete, Known, Update, reference
+from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update, reference
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -32,7 +32,7 @@ def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
     return found
 
 
-def plan_slices(known: Known[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
+def plan_slices(known: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
     """Decide which slices of a Service to write.
 
     `pods` are those of its namespace, in any order, `slices` its own `managed_slices`.
@@ -88,7 +88,7 @@ def _spread(
 ) -> Iterator[tuple[str, list[Pod]]]:
     """Yield the slices of a group; a pod stays in the slice that it is in, a new one goes where there is room."""
     prefix = f"{service}-{hashlib.sha256(json.dumps(ports).encode()).hexdigest()[:5]}"
-    shelves: dict[int, list[Pod]] = {}
+    members_by_slice: dict[int, list[Pod]] = {}
     homes = {
         uid: index
         for index in range(len(pods) + len(existing))
@@ -96,12 +96,12 @@ def _spread(
     }
     for pod in pods:
         if pod.metadata.uid in homes:
-            shelves.setdefault(homes[pod.metadata.uid], []).append(pod)
+            members_by_slice.setdefault(homes[pod.metadata.uid], []).append(pod)
     for pod in pods:
         if pod.metadata.uid not in homes:
-            room = next(index for index in range(len(pods) + 1) if len(shelves.get(index, ())) < _LARGEST)
-            shelves.setdefault(room, []).append(pod)
-    for index, members in sorted(shelves.items()):
+            room = next(index for index in range(len(pods) + 1) if len(members_by_slice.get(index, ())) < _LARGEST)
+            members_by_slice.setdefault(room, []).append(pod)
+    for index, members in sorted(members_by_slice.items()):
         yield _numbered(prefix, index), sorted(members, key=lambda pod: pod.metadata.name)
 
 

@@ -7,12 +7,12 @@ from headgate.admission.workloads import check_selector
 from headgate.resources.meta import Object, epoch_seconds
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
-from headgate.standalone.controllers.plans import (
+from headgate.standalone.controllers.actions import (
     Action,
     Create,
     Delete,
-    Known,
-    adopted,
+    TypedObject,
+    adopt,
     reference,
     with_owners,
     with_status,
@@ -21,7 +21,7 @@ from headgate.standalone.controllers.plans import (
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def plan_replicaset(known: Known[ReplicaSet], pods: Sequence[Known[Pod]], *, now: float) -> list[Action]:
+def plan_replicaset(known: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
     """Decide which pods to make, delete, adopt and release, and the status.
 
     `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
@@ -79,23 +79,23 @@ def _finished(pod: Pod) -> bool:
     return not pod.active and not pod.metadata.deletion_timestamp
 
 
-def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[Known[Pod]]) -> list[Action]:
+def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Pod]]) -> list[Action]:
     """Adopt what the selector takes and nobody owns; release what it no longer takes."""
     actions: list[Action] = []
     for obj, pod in pods:
         owner, taken = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
         if not owner and taken and pod.active:
-            actions.append(adopted(obj, replicaset))
+            actions.append(adopt(obj, replicaset))
         elif owner == typed.metadata.uid and not taken:
             references = obj["metadata"]["ownerReferences"]
             actions.append(with_owners(obj, [item for item in references if item["uid"] != owner]))
     return actions
 
 
-def _first_to_go(pods: Sequence[Known[Pod]], now: float) -> list[Known[Pod]]:
+def _first_to_go(pods: Sequence[TypedObject[Pod]], now: float) -> list[TypedObject[Pod]]:
     """Order as Kubernetes does: not placed, not running, not ready, cheap, ready for a short time, restarted, new."""
 
-    def order(known: Known[Pod]) -> tuple[Any, ...]:
+    def order(known: TypedObject[Pod]) -> tuple[Any, ...]:
         pod = known.typed
         cost = pod.metadata.annotations.get(_DELETION_COST, "0")
         return (

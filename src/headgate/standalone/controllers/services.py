@@ -37,22 +37,22 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
     return {**new, "spec": spec}
 
 
-def admit_services(addresses: AddressPool) -> AdmissionStep:
+def service_admission(addresses: AddressPool) -> AdmissionStep:
     """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone.
 
-    It only picks addresses: `follow_services` holds them once the write is stored.
+    It only picks addresses: `track_cluster_ips` holds them once the write is stored.
     """
 
     def admit(new: Object, old: Object | None, _view: object = None) -> Object:
         if new["kind"] != "Service" or key_of(new).group:
             return new
-        kept = None if old is None or _homeless(old, addresses) else old
+        kept = None if old is None or _is_out_of_range(old, addresses) else old
         return complete_service(new, kept, choose=lambda wanted: _choose(addresses, service_user(new), wanted=wanted))
 
     return admit
 
 
-def follow_services(addresses: AddressPool) -> Mapping[tuple[str, str], ChangeListener]:
+def track_cluster_ips(addresses: AddressPool) -> Mapping[tuple[str, str], ChangeListener]:
     """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
 
     def follow(change: Change) -> None:
@@ -71,7 +71,7 @@ def service_user(service: Object) -> str:
     return str(key_of(service))
 
 
-def range_of(objects: Iterable[Object]) -> int | None:
+def stored_range(objects: Iterable[Object]) -> int | None:
     """Return the range that stored Services and pods live in, for the next start to claim again; None without any."""
     for obj in objects:
         address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
@@ -80,7 +80,7 @@ def range_of(objects: Iterable[Object]) -> int | None:
     return None
 
 
-async def hold_services(store: Store, addresses: AddressPool) -> None:
+async def reserve_cluster_ips(store: Store, addresses: AddressPool) -> None:
     """Note the clusterIPs that the store holds; a Service of another range moves into this one.
 
     Call it before anything else writes Services.
@@ -95,7 +95,7 @@ async def hold_services(store: Store, addresses: AddressPool) -> None:
             continue
 
 
-def _homeless(service: Object, addresses: AddressPool) -> bool:
+def _is_out_of_range(service: Object, addresses: AddressPool) -> bool:
     """Whether the clusterIP belongs to a range that this headgate no longer owns."""
     address = _address(service)
     return is_loopback(address) and not addresses.covers(address, "services")
@@ -105,7 +105,7 @@ def _held(service: Object, addresses: AddressPool) -> bool:
     address = _address(service)
     if not is_loopback(address):
         return bool(address) or (service.get("spec") or {}).get("type") == "ExternalName"
-    if _homeless(service, addresses):
+    if _is_out_of_range(service, addresses):
         return False
     addresses.reserve(service_user(service), address)
     return True

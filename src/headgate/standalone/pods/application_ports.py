@@ -29,7 +29,7 @@ _PREFERRED, _POSSIBLE = range(20_000, 32_768), range(10_000, 65_536)
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LARGEST = 65_535
 
-Numbers = Mapping[int, int]
+PortMap = Mapping[int, int]
 """Port of the pod -> where the process listens."""
 _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
@@ -61,20 +61,20 @@ class ApplicationPorts:
     """Who has which numbers. A user is any text, and keeps its numbers until released."""
 
     def __init__(self, numbers: Iterable[int] | None = None, *, free: Callable[[int], bool] = is_free) -> None:
-        self._numbers = list(candidates(ephemeral_range()) if numbers is None else numbers)
+        self._port_map = list(candidates(ephemeral_range()) if numbers is None else numbers)
         self._free = free
-        self._users: dict[str, Numbers] = {}
+        self._users: dict[str, PortMap] = {}
 
-    def take(self, user: str, ports: Sequence[int]) -> Numbers:
+    def assign(self, user: str, ports: Sequence[int]) -> PortMap:
         """Return the user's numbers for its ports, the same ones on every call. Raises NoAddress when none is left."""
         known = self._users.get(user, {})
         found: dict[int, int] = {}
         for port in ports:
             found[port] = known.get(port) or self._choose(f"{user} {port}", {*ports, *found.values(), *known.values()})
-        self.hold(user, found)
+        self.restore(user, found)
         return found
 
-    def hold(self, user: str, numbers: Numbers) -> None:
+    def restore(self, user: str, numbers: PortMap) -> None:
         """Note that a user has numbers since earlier."""
         self._users[user] = dict(numbers)
 
@@ -85,20 +85,20 @@ class ApplicationPorts:
     def _choose(self, seed: str, own: set[int]) -> int:
         taken = {number for numbers in self._users.values() for number in numbers.values()} | own
         # From another place for each: a second headgate, whose processes don't listen yet, would choose the same ones.
-        start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(self._numbers)
-        for number in (*self._numbers[start:], *self._numbers[:start]):
+        start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(self._port_map)
+        for number in (*self._port_map[start:], *self._port_map[:start]):
             if number not in taken and self._free(number):
                 return number
-        raise NoAddress(f"all {len(self._numbers)} port numbers for processes behind sidecars are used; end some")
+        raise NoAddress(f"all {len(self._port_map)} port numbers for processes behind sidecars are used; end some")
 
 
-def captured(pod: Pod, led: Iterable[int] = ()) -> list[int]:
+def sidecar_ports(pod: Pod, led: Iterable[int] = ()) -> list[int]:
     """Return the TCP ports that a pod's sidecar takes: those declared and `led`, without the excluded. Raises DecodeError."""
-    left_out = excluded(pod.metadata)
+    left_out = excluded_ports(pod.metadata)
     return [port for port in dict.fromkeys((*_declared(pod), *led)) if port not in left_out]
 
 
-def led_to(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[int]:
+def service_ports(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[int]:
     """Return the ports that the Services of a pod's namespace lead to by number, in order.
 
     Without those below `lowest`, which neither the sidecar nor the process may listen on.
@@ -117,20 +117,20 @@ def led_to(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[in
     )
 
 
-def readable(services: Iterable[Object]) -> Iterator[Service]:
+def decode_services(services: Iterable[Object]) -> Iterator[Service]:
     """Yield the Services that can be read; the compiler names the mistakes of the others."""
     for service in services:
         with contextlib.suppress(DecodeError):
             yield decode.read(service, Service)
 
 
-def undeclared(pod: Pod, numbers: Numbers) -> Numbers:
+def undeclared(pod: Pod, numbers: PortMap) -> PortMap:
     """Return the part of a pod's numbers that stands for ports which Services lead to and no container declares."""
     declared = set(_declared(pod))
     return {port: number for port, number in sorted(numbers.items()) if port not in declared}
 
 
-def excluded(metadata: Metadata) -> frozenset[int]:
+def excluded_ports(metadata: Metadata) -> frozenset[int]:
     """Return the ports that the sidecar leaves to the process. Raises DecodeError."""
     words = [word.strip() for word in metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if word.strip()]
     if not all(_is_port(word) for word in words):
@@ -138,12 +138,12 @@ def excluded(metadata: Metadata) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
-def written(numbers: Numbers) -> str:
+def to_annotation(numbers: PortMap) -> str:
     """Return the annotation's text: `8080=20417,9090=20418`."""
     return ",".join(f"{port}={number}" for port, number in sorted(numbers.items()))
 
 
-def read(metadata: Metadata) -> Numbers:
+def from_annotation(metadata: Metadata) -> PortMap:
     """Return the numbers that a pod has by its annotation. Raises DecodeError."""
     pairs = [pair.partition("=") for pair in metadata.annotations.get(APPLICATION_PORTS, "").split(",") if pair]
     if not all(_is_port(port) and _is_port(number) for port, _, number in pairs):
@@ -151,7 +151,7 @@ def read(metadata: Metadata) -> Numbers:
     return {int(port): int(number) for port, _, number in pairs}
 
 
-def behind(container: Container, numbers: Numbers) -> Container:
+def with_process_ports(container: Container, numbers: PortMap) -> Container:
     """Return a container as it runs: its ports are where its process listens, and its probes ask there."""
     if not numbers:
         return container
@@ -164,7 +164,7 @@ def behind(container: Container, numbers: Numbers) -> Container:
     )
 
 
-def advice(pod: Pod, container: Container, numbers: Numbers) -> str:
+def listen_advice(pod: Pod, container: Container, numbers: PortMap) -> str:
     """Say what a process must do for its sidecar; `container` is as it runs. Empty when it need not do anything."""
     declared = {number: port for port, number in numbers.items()}
     wanted = []
@@ -182,7 +182,7 @@ def advice(pod: Pod, container: Container, numbers: Numbers) -> str:
     )
 
 
-def variables(pod: Pod, container: Container, numbers: Numbers) -> dict[str, str]:
+def port_variables(pod: Pod, container: Container, numbers: PortMap) -> dict[str, str]:
     """Return what tells a process where to listen for ports without a name: PORT_9090 is the number behind 9090.
 
     PORT is among them where no port is declared that it could stand for.
@@ -191,7 +191,7 @@ def variables(pod: Pod, container: Container, numbers: Numbers) -> dict[str, str
     return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, numbers)}
 
 
-def _undeclared_variables(pod: Pod, container: Container, numbers: Numbers) -> Iterator[tuple[str, int, int]]:
+def _undeclared_variables(pod: Pod, container: Container, numbers: PortMap) -> Iterator[tuple[str, int, int]]:
     """Yield variable, port and number of the undeclared ports.
 
     The first is PORT for the only container that declares no port at all: no other container can be meant.
@@ -206,13 +206,13 @@ def _declared(pod: Pod) -> Iterator[int]:
         yield from (port.container_port for port in container.ports or () if port.protocol == "TCP")
 
 
-def _moved(port: ContainerPort, numbers: Numbers) -> ContainerPort:
+def _moved(port: ContainerPort, numbers: PortMap) -> ContainerPort:
     if port.protocol != "TCP":
         return port
     return replace(port, container_port=numbers.get(port.container_port, port.container_port))
 
 
-def _probe(probe: Probe | None, numbers: Numbers) -> Probe | None:
+def _probe(probe: Probe | None, numbers: PortMap) -> Probe | None:
     if probe is None:
         return None
     return replace(
@@ -222,7 +222,7 @@ def _probe(probe: Probe | None, numbers: Numbers) -> Probe | None:
     )
 
 
-def _asked(check: _Checked, numbers: Numbers) -> _Checked:
+def _asked(check: _Checked, numbers: PortMap) -> _Checked:
     """Ask the process itself; a check of another host stays what it is, and names are those of ports that moved."""
     number = int(check.port) if isinstance(check.port, int) or check.port.isdigit() else 0
     return check if check.host or number not in numbers else replace(check, port=numbers[number])

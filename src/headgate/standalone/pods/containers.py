@@ -16,9 +16,9 @@ from headgate.resources.meta import Value
 from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.pods.environment import ConfigError
 from headgate.standalone.pods.health import watch_health
-from headgate.standalone.pods.logs import begin_log, says
+from headgate.standalone.pods.logs import begin_log, last_output_matches
 from headgate.standalone.pods.probes import tcp_ports
-from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Plan, Run
+from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
@@ -55,8 +55,8 @@ def recorded(directory: Path) -> Record | None:
 class ContainerRun(Run):
     """Keeps one container as its pod wants it, from `run` to `end`. `state` tells how it goes."""
 
-    def __init__(self, plan: Plan, owner: Owner) -> None:
-        super().__init__(plan, owner)
+    def __init__(self, settings: RunSettings, owner: Owner) -> None:
+        super().__init__(settings, owner)
         self.process: Process | None = None
         self._failures = 0
 
@@ -70,12 +70,12 @@ class ContainerRun(Run):
 
         What its probes said last holds until they say otherwise: a restart of headgate takes nobody out of service.
         """
-        record = recorded(self.plan.directory)
+        record = recorded(self.settings.directory)
         if record is None:
             return
         process = adopt(record.identity)
-        if process and record.address != self.plan.address:
-            await process.end(self.plan.grace)
+        if process and record.address != self.settings.address:
+            await process.end(self.settings.grace)
             process = None
         if process:
             self.process, self.adopted = process, True
@@ -91,20 +91,20 @@ class ContainerRun(Run):
 
     async def run(self) -> int:
         """Start the process again and again, until the container needs no restart; return the last exit code."""
-        if self.state.ended and not restarts(self.plan.restart, self.state.ended.exit_code):
+        if self.state.ended and not restarts(self.settings.restart, self.state.ended.exit_code):
             self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
             return self.state.ended.exit_code
         while True:
             process = self.process or await self._start()
             if process:
                 code = await self._live(process)
-                if not restarts(self.plan.restart, code):
+                if not restarts(self.settings.restart, code):
                     return code
             await self._wait()
 
     async def end(self, grace: float) -> bool:
         """End the process if there is one, also one that was let go; whether it is gone."""
-        record = recorded(self.plan.directory)
+        record = recorded(self.settings.directory)
         process = self.process or (adopt(record.identity) if record else None)
         gone = not process or await process.end(grace)
         if gone:
@@ -126,10 +126,10 @@ class ContainerRun(Run):
 
     @property
     def _record_path(self) -> Path:
-        return self.plan.directory / "run.json"
+        return self.settings.directory / "run.json"
 
     async def _start(self) -> Process | None:
-        container, directory = self.plan.container, self.plan.directory
+        container, directory = self.settings.container, self.settings.directory
         if not container.command:
             await self._no_command()
         try:
@@ -150,22 +150,22 @@ class ContainerRun(Run):
             return None
         self.process, self.adopted = process, False
         self._running(record)
-        await self.owner.tell("Normal", "Started", f"Started container {container.name}")
+        await self.owner.record_event("Normal", "Started", f"Started container {container.name}")
         return process
 
     async def _no_command(self) -> None:
         message = (
-            f"container {self.plan.container.name} has no command: local pods ignore the image, "
+            f"container {self.settings.container.name} has no command: local pods ignore the image, "
             "write in spec.containers[].command what to run"
         )
         self._set(msgspec.structs.replace(self.state, reason="NoCommand", message=message))
-        await self.owner.tell("Warning", "NoCommand", message)
+        await self.owner.record_event("Warning", "NoCommand", message)
         await asyncio.Event().wait()  # a pod's command never changes: nothing to try again
 
     async def _refused(self, reason: str, message: str) -> None:
         self._failures += 1
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
-        await self.owner.tell("Warning", reason if reason == "FailedBind" else "Failed", message)
+        await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
 
     def _running(self, record: Record, *, started: bool = False, ready: bool = False) -> None:
         self._set(
@@ -203,36 +203,36 @@ class ContainerRun(Run):
 
     async def _wait(self) -> None:
         seconds = delay(self._failures)
-        name, before = self.plan.container.name, self.state
+        name, before = self.settings.container.name, self.state
         if before.phase == "terminated":
             message = f"back-off {seconds:g}s restarting container {name}"
             ended, count = before.ended, before.restarts + 1
             self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count, ended=ended))
             code, why = (ended.exit_code, ended.message) if ended else (0, "")
             said = f"Back-off restarting container {name}: it ended with exit code {code}"
-            await self.owner.tell("Warning", "BackOff", f"{said}: {why}" if why else said)
+            await self.owner.record_event("Warning", "BackOff", f"{said}: {why}" if why else said)
         await asyncio.sleep(seconds)
 
     def _explained(self, code: int) -> str:
         """Say why a process ended that took its sidecar's port for its own; empty for all else."""
-        if not (code and self.plan.advice and says(self.plan.directory, _IN_USE)):
+        if not (code and self.settings.advice and last_output_matches(self.settings.directory, _IN_USE)):
             return ""
-        return f"it says that an address is in use: {self.plan.advice}"
+        return f"it says that an address is in use: {self.settings.advice}"
 
     async def _check_ports(self) -> None:
         """Refuse to start beside a stranger that listens on every address: it would get the pod's requests."""
-        for port in tcp_ports(self.plan.container):
+        for port in tcp_ports(self.settings.container):
             try:
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((self.plan.address, port))
+                    probe.bind((self.settings.address, port))
             except PermissionError:
                 message = f"port {port} needs privilege to listen on: use a containerPort from 1024 on"
-                await self.owner.tell("Warning", "FailedBind", message)
+                await self.owner.record_event("Warning", "FailedBind", message)
             except OSError as error:
-                remedy = "delete the pod, whose next one gets another port" if self.plan.advice else _ANOTHER
+                remedy = "delete the pod, whose next one gets another port" if self.settings.advice else _ANOTHER
                 message = (
-                    f"port {port} of {self.plan.address} is taken, perhaps by a program that listens on 0.0.0.0:{port}: "
+                    f"port {port} of {self.settings.address} is taken, perhaps by a program that listens on 0.0.0.0:{port}: "
                     f"stop it, or {remedy}"
                 )
                 raise OSError(error.errno, message) from error
@@ -240,10 +240,10 @@ class ContainerRun(Run):
     async def restart(self) -> None:
         """Ask the process to end, and kill it after the grace period."""
         if self.process:
-            await self.process.end(self.plan.grace)
+            await self.process.end(self.settings.grace)
 
     async def _health(self) -> None:
-        container = self.plan.container
+        container = self.settings.container
         try:
             launch = await self.owner.prepare(container)
         except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
@@ -254,7 +254,7 @@ class ContainerRun(Run):
         """Write down which process runs; one that can't be written down is killed. Raises OSError."""
         record = Record(
             identity=process.identity,
-            address=self.plan.address,
+            address=self.settings.address,
             restarts=self.state.restarts,
             started_at=time.time(),
         )
@@ -272,18 +272,18 @@ class ExternalRun(Run):
     Its pod has an address and a sidecar here, and lives as long as that process, which an annotation identifies.
     """
 
-    def __init__(self, plan: Plan, owner: Owner, identity: ProcessIdentity) -> None:
-        super().__init__(plan, owner)
+    def __init__(self, settings: RunSettings, owner: Owner, identity: ProcessIdentity) -> None:
+        super().__init__(settings, owner)
         self._identity = identity
 
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Take what was said last for true until the process says otherwise."""
         if started:
-            self.report(started=True, ready=ready)
+            self.set_health(started=True, ready=ready)
 
     async def run(self) -> int:
         """Watch the process until it ends."""
-        self.report(started=self.state.started, ready=self.state.ready)
+        self.set_health(started=self.state.started, ready=self.state.ready)
         await self._probed(watch_health(self, Launch(command=(), env={})), until_gone(self._identity))
         self._set(ContainerState(reason="Stopped"))
         return 0
@@ -295,7 +295,7 @@ class ExternalRun(Run):
                 await until_gone(self._identity)
         return True
 
-    def report(self, *, started: bool, ready: bool) -> None:
+    def set_health(self, *, started: bool, ready: bool) -> None:
         """Take note of what its ports say."""
         since = self.state.started_at or time.time()
         pid = self._identity.pid

@@ -53,7 +53,7 @@ def named_sources(pod: Pod) -> set[tuple[str, str]]:
     return {*(("ConfigMap", name) for name in configs), *(("Secret", name) for name in secrets)}
 
 
-def given(pod: Pod, container: Container, address: str) -> dict[str, str]:
+def runtime_variables(pod: Pod, container: Container, address: str) -> dict[str, str]:
     """Return what the local runtime tells every container: its ports, its pod's name and address."""
     ports = container.ports or ()
     variables = {port_variable(port.name): str(port.container_port) for port in ports if port.name}
@@ -74,14 +74,14 @@ def port_variable(name: str) -> str:
     return "PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def written(
+def resolve_env(
     pod: Pod, container: Container, *, address: str, sources: Sources, known: Mapping[str, str]
 ) -> dict[str, str]:
     """Return `envFrom` and `env` of a container, resolved; `$(NAME)` may name what is `known` or stands before it.
 
     Raises ConfigError naming the missing object or key.
     """
-    result = dict(_whole(container, sources))
+    result = dict(_env_from(container, sources))
     for index, variable in enumerate(container.env or ()):
         where = f"container {container.name}, env[{index}] ({variable.name})"
         text = _value(pod, variable, address=address, sources=sources, where=where)
@@ -122,7 +122,7 @@ def _relocated(path: str, mounts: Sequence[Mount]) -> str:
     return path
 
 
-def _whole(container: Container, sources: Sources) -> Iterator[tuple[str, str]]:
+def _env_from(container: Container, sources: Sources) -> Iterator[tuple[str, str]]:
     for index, item in enumerate(container.env_from or ()):
         for kind, reference in (("ConfigMap", item.config_map_ref), ("Secret", item.secret_ref)):
             if reference is None:

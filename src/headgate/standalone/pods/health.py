@@ -19,19 +19,19 @@ _ADVICE = (
 
 async def watch_health(run: Run, launch: Launch) -> None:
     """Probe until cancelled: first startup, then liveness and readiness side by side."""
-    container, plan = run.plan.container, run.plan
-    target = Target(container, plan.address, launch)
+    container, settings = run.settings.container, run.settings
+    target = Target(container, settings.address, launch)
     if container.startup_probe and not run.state.started and not await _startup(container.startup_probe, target, run):
         return
-    run.report(started=True, ready=run.state.ready)
+    run.set_health(started=True, ready=run.state.ready)
     async with asyncio.TaskGroup() as tasks:
         if container.liveness_probe:
             tasks.create_task(_liveness(container.liveness_probe, target, run))
         if container.readiness_probe:
             tasks.create_task(_readiness(container.readiness_probe, target, run))
-        if not run.state.ready and (plan.advice or not container.readiness_probe):
+        if not run.state.ready and (settings.advice or not container.readiness_probe):
             tasks.create_task(_listening(run))
-        for port, number in plan.led.items() if not run.state.ready else ():
+        for port, number in settings.undeclared.items() if not run.state.ready else ():
             tasks.create_task(_led(port, number, run))
 
 
@@ -58,12 +58,12 @@ async def _liveness(probe: Probe, target: Target, run: Run) -> None:
 async def _readiness(probe: Probe, target: Target, run: Run) -> None:
     tally = Tally(probe, well=run.state.ready)
     async for fault in _faults("Readiness", probe, target=target, run=run):
-        run.report(started=True, ready=tally.add(well=not fault))
+        run.set_health(started=True, ready=tally.add(well=not fault))
 
 
 async def _restart(which: str, run: Run) -> None:
-    message = f"Container {run.plan.container.name} failed {which} probe, will be restarted"
-    await run.owner.tell("Normal", "Killing", message)
+    message = f"Container {run.settings.container.name} failed {which} probe, will be restarted"
+    await run.owner.record_event("Normal", "Killing", message)
     await run.restart()
 
 
@@ -78,7 +78,7 @@ async def _faults(which: str, probe: Probe, *, target: Target, run: Run) -> Asyn
         fault = await ask(probe, target)
         hurry = hurry and bool(fault)
         if fault and clock() >= told_from:
-            await run.owner.tell("Warning", "Unhealthy", f"{which} probe failed: {fault}")
+            await run.owner.record_event("Warning", "Unhealthy", f"{which} probe failed: {fault}")
         yield fault
         await asyncio.sleep(min(pause, period) if hurry else period)
         pause = min(pause * _SLOWER, _SLOWEST)
@@ -90,24 +90,24 @@ async def _listening(run: Run) -> None:
     Without ports that is at once. With a readiness probe it is only to say why the probe can't succeed.
     """
     told = False
-    async for port, seconds in _silences(run.plan.address, tcp_ports(run.plan.container)):
+    async for port, seconds in _silences(run.settings.address, tcp_ports(run.settings.container)):
         if not told and seconds > _PATIENCE:
             told = True
-            message = f"nothing listens on {run.plan.address}:{port}: {run.plan.advice or _ADVICE}"
-            await run.owner.tell("Warning", "Unhealthy", message)
-    if not run.plan.container.readiness_probe:
-        run.report(started=True, ready=True)
+            message = f"nothing listens on {run.settings.address}:{port}: {run.settings.advice or _ADVICE}"
+            await run.owner.record_event("Warning", "Unhealthy", message)
+    if not run.settings.container.readiness_probe:
+        run.set_health(started=True, ready=True)
 
 
 async def _led(port: int, number: int, run: Run) -> None:
     """Report once when nothing listens for an undeclared port that Services lead to. The container is ready all the same."""
-    async for _, seconds in _silences(run.plan.address, [number]):
+    async for _, seconds in _silences(run.settings.address, [number]):
         if seconds > _PATIENCE:
             message = (
-                f"nothing listens on {run.plan.address}:{number}, where the sidecar sends what Services lead to port {port} "
-                f"of this pod: callers get 503. Correct the Services' targetPort, or {run.plan.advice}"
+                f"nothing listens on {run.settings.address}:{number}, where the sidecar sends what Services lead to port {port} "
+                f"of this pod: callers get 503. Correct the Services' targetPort, or {run.settings.advice}"
             )
-            await run.owner.tell("Warning", "Unhealthy", message)
+            await run.owner.record_event("Warning", "Unhealthy", message)
             return
 
 

@@ -19,7 +19,7 @@ from headgate.errors import NotFound
 from headgate.resources.meta import Key, is_dns_label, is_dns_subdomain
 from headgate.standalone.proxies.envoy_process import LOG
 
-LARGEST = 10 << 20  # bytes
+MAX_LOG_BYTES = 10 << 20  # bytes
 _CHUNK = 1 << 16
 _LAST_WORDS = 1 << 14  # bytes: a long stack trace
 _POLL = 0.2  # seconds between looks at a log that is followed
@@ -41,7 +41,7 @@ def begin_log(directory: Path) -> Path:
     return current
 
 
-def says(directory: Path, pattern: re.Pattern[bytes]) -> bool:
+def last_output_matches(directory: Path, pattern: re.Pattern[bytes]) -> bool:
     """Whether the last words of a container's run match a pattern."""
     try:
         with (directory / _CURRENT).open("rb") as log:
@@ -51,7 +51,7 @@ def says(directory: Path, pattern: re.Pattern[bytes]) -> bool:
         return False
 
 
-def rotate_logs(state: Path, *, largest: int = LARGEST) -> None:
+def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
     """Move the content of each log beyond `largest` bytes to a file beside it: of containers, sidecars and the gateway.
 
     The process continues to write to the same file: it appends, so the file has no hole.
@@ -112,17 +112,17 @@ async def _read(directory: Path, asked: LogOptions) -> AsyncGenerator[bytes]:
         for piece in _last(_pieces(directory / _PREVIOUS), asked.tail_lines):
             yield piece
         return
-    place, follow = _Place(directory / _CURRENT), asked.follow
-    for piece in _last(_both(directory, place), asked.tail_lines):
+    tail, follow = _Tail(directory / _CURRENT), asked.follow
+    for piece in _last(_both(directory, tail), asked.tail_lines):
         yield piece
     while follow:
         follow = (directory / "run.json").exists()
-        for piece in place.news():
+        for piece in tail.read_new():
             yield piece
         await asyncio.sleep(_POLL if follow else 0)
 
 
-class _Place:
+class _Tail:
     """How far a growing file has been read; a file that was replaced or emptied is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class _Place:
         self._inode = 0
         self._offset = 0
 
-    def news(self) -> Iterator[bytes]:
+    def read_new(self) -> Iterator[bytes]:
         """Yield what was written since the last call."""
         try:
             file = self._path.open("rb")
@@ -146,9 +146,9 @@ class _Place:
                 yield piece
 
 
-def _both(directory: Path, place: _Place) -> Iterator[bytes]:
+def _both(directory: Path, tail: _Tail) -> Iterator[bytes]:
     yield from _pieces(directory / f"{_CURRENT}{_OLDER}")
-    yield from place.news()
+    yield from tail.read_new()
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -20,23 +20,23 @@ from headgate.resources.registry import key_of
 from headgate.resources.workloads import Container, Pod
 from headgate.standalone.machine_node import NODE_NAME
 from headgate.standalone.pods import application_ports
-from headgate.standalone.pods.application_ports import ApplicationPorts, Numbers, variables
+from headgate.standalone.pods.application_ports import ApplicationPorts, PortMap, port_variables
 from headgate.standalone.pods.containers import ContainerRun, ExternalRun
 from headgate.standalone.pods.environment import (
     Mount,
     Sources,
     command_line,
     content,
-    given,
     named_sources,
     relocate,
-    written,
+    resolve_env,
+    runtime_variables,
 )
 from headgate.standalone.pods.logs import pod_directory
-from headgate.standalone.pods.runs import ContainerState, Plan, Run, Severity
-from headgate.standalone.pods.sidecars import Proxying, Sidecar, proxy_variables
-from headgate.standalone.pods.status import SIDECAR_READY, Seen, pod_status
-from headgate.standalone.pods.volumes import materialise, mounts
+from headgate.standalone.pods.runs import ContainerState, Run, RunSettings, Severity
+from headgate.standalone.pods.sidecars import ProxyServices, Sidecar, proxy_variables
+from headgate.standalone.pods.status import SIDECAR_READY, Observed, pod_status
+from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
@@ -44,39 +44,39 @@ _VOLUMES = "_volumes"  # no container can have this name
 DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
 
 
-class Site(NamedTuple):
+class PodServices(NamedTuple):
     """What all pods of a machine share."""
 
     store: Store
     recorder: EventRecorder
     state: Path
     ports: ApplicationPorts
-    proxying: Proxying
+    proxying: ProxyServices
 
 
 class PodRun:
     """Runs one pod. `see` gives it each newer object; `run` ends when the object is gone."""
 
-    def __init__(self, site: Site, pod: Object, address: str) -> None:
+    def __init__(self, services: PodServices, pod: Object, address: str) -> None:
         self.key = key_of(pod)
         self.uid: str = pod["metadata"]["uid"]
         self.address = address
-        self._site = site
+        self._services = services
         self._pod = pod
         self._typed = read(pod, Pod)
-        self._directory = pod_directory(site.state, self.key, self.uid)
-        self._leaving = asyncio.Event()
+        self._directory = pod_directory(services.state, self.key, self.uid)
+        self._terminating = asyncio.Event()
         self._gone = asyncio.Event()
-        self._dirty = asyncio.Event()
-        self._numbers: Numbers = {}
+        self._status_changed = asyncio.Event()
+        self._port_map: PortMap = {}
         self.sidecar: Sidecar | None = None
         if self._annotation(SIDECAR) == EXPLICIT:
-            held = application_ports.read(self._typed.metadata)
-            self._numbers = site.ports.take(self.uid, application_ports.captured(self._typed, held))
-            self.sidecar = Sidecar(site.proxying, self.key, self._directory, self)
+            held = application_ports.from_annotation(self._typed.metadata)
+            self._port_map = services.ports.assign(self.uid, application_ports.sidecar_ports(self._typed, held))
+            self.sidecar = Sidecar(services.proxying, self.key, self._directory, self)
         self._external = self._annotation(PROCESS) == EXTERNAL
         self._plan_runs()
-        self.see(pod)
+        self.update(pod)
 
     def _plan_runs(self) -> None:
         self._inits = [self._container(container) for container in self._typed.spec.init_containers]
@@ -85,32 +85,32 @@ class PodRun:
     @property
     def adopted(self) -> bool:
         """Whether a process of an earlier headgate goes on in it."""
-        return any(one.adopted for one in self._everyone())
+        return any(one.adopted for one in self._all_runs())
 
-    def see(self, pod: Object) -> None:
+    def update(self, pod: Object) -> None:
         """Take note of a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):
-            self._leaving.set()
+            self._terminating.set()
         self._pod = pod
         with contextlib.suppress(DecodeError):  # an edit that makes no sense changes nothing that runs
             self._typed = read(pod, Pod)
 
-    def lose(self) -> None:
+    def mark_deleted(self) -> None:
         """Take note that the object is gone, without having asked first: what runs ends at once."""
         self._gone.set()
-        self._leaving.set()
+        self._terminating.set()
 
     async def begin(self) -> None:
         """Place the pod here, take over what still runs of it, and say so in its status."""
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):  # else its processes know their ports
-            await self._take_led_ports()
+            await self._assign_service_ports()
         await self._edit(self._bound)
         before = {status.name: status for status in self._typed.status.container_statuses}
         if self.sidecar:
             said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
             await self.sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
-        for one in self._everyone():
-            said = before.get(one.plan.container.name)
+        for one in self._all_runs():
+            said = before.get(one.settings.container.name)
             await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
         await self._write_status()
 
@@ -119,16 +119,16 @@ class PodRun:
         async with asyncio.TaskGroup() as tasks:
             if self._typed.status.phase in {"Succeeded", "Failed"}:
                 await self._end_sidecar()
-                await self._leaving.wait()
+                await self._terminating.wait()
             else:
                 if self.sidecar:
                     self.sidecar.begin(tasks)
                 await self._work()
-            await self._leave()
+            await self._terminate()
 
     def detach(self) -> None:
         """Stop watching the processes; they live on."""
-        for one in self._everyone():
+        for one in self._all_runs():
             one.detach()
         if self.sidecar:
             self.sidecar.detach()
@@ -136,57 +136,57 @@ class PodRun:
     async def end(self) -> list[str]:
         """End all processes and keep the object; return what would not die, in words."""
         grace = 0.0 if self._external else self._grace()  # that process is not ours to wait for
-        everyone = self._everyone()
-        results = await asyncio.gather(*(one.end(grace) for one in everyone))
+        runs = self._all_runs()
+        results = await asyncio.gather(*(one.end(grace) for one in runs))
         await self._end_sidecar()
         await self._write_status()
         return [
-            f"pod {self.key.namespace}/{self.key.name}, container {one.plan.container.name}: "
+            f"pod {self.key.namespace}/{self.key.name}, container {one.settings.container.name}: "
             f"process {one.state.pid} does not end even when killed"
-            for one, gone in zip(everyone, results, strict=True)
+            for one, gone in zip(runs, results, strict=True)
             if not gone
         ]
 
     def running(self) -> list[str]:
         """Name the processes of this pod that `end` still waits for."""
         return [
-            f"pod {self.key.namespace}/{self.key.name} (container {one.plan.container.name}, process {one.state.pid})"
-            for one in self._everyone()
+            f"pod {self.key.namespace}/{self.key.name} (container {one.settings.container.name}, process {one.state.pid})"
+            for one in self._all_runs()
             if one.live and not self._external
         ]
 
     def kill(self) -> None:
         """End all processes at once, also while `end` waits for them."""
-        for one in self._everyone():
+        for one in self._all_runs():
             one.kill()
 
     async def prepare(self, container: Container) -> Launch:
         """Return what a container runs now, its volumes written. Raises ConfigError."""
         sources = await self._sources()
-        volumes = materialise(self._typed, self._directory / _VOLUMES, sources)
+        volumes = materialize(self._typed, self._directory / _VOLUMES, sources)
         found: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._site.proxying.variables, **self._told(container)}
-        own = written(self._typed, container, address=self.address, sources=sources, known=base)
+        base = {**inherited(os.environ), **self._services.proxying.variables, **self._told(container)}
+        own = resolve_env(self._typed, container, address=self.address, sources=sources, known=base)
         env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
         cwd = relocate(container.working_dir, found)
         return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
 
     def _told(self, container: Container) -> dict[str, str]:
         """Return what the runtime tells a container; what its sidecar changes comes in between."""
-        own = variables(self._typed, container, self._numbers)
+        own = port_variables(self._typed, container, self._port_map)
         beside = own | proxy_variables(self.address) if self.sidecar else {}
-        return {**beside, **given(self._typed, container, self.address)}
+        return {**beside, **runtime_variables(self._typed, container, self.address)}
 
     def changed(self) -> None:
         """Take note that a container's state is another one."""
-        self._dirty.set()
+        self._status_changed.set()
 
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
+    async def record_event(self, type: Severity, reason: str, message: str) -> None:
         """Write an Event about the pod, after the status that it explains."""
-        if self._dirty.is_set():
-            self._dirty.clear()
+        if self._status_changed.is_set():
+            self._status_changed.clear()
             await self._write_status()
-        await self._site.recorder.record(self._pod, type=type, reason=reason, message=message)
+        await self._services.recorder.record(self._pod, type=type, reason=reason, message=message)
 
     def _run(self, container: Container) -> Run:
         identity = parse_process_identity(self._typed.metadata) if self._external else None
@@ -195,14 +195,14 @@ class PodRun:
     def _container(self, container: Container) -> ContainerRun:
         return ContainerRun(self._plan(container), self)
 
-    def _plan(self, container: Container) -> Plan:
+    def _plan(self, container: Container) -> RunSettings:
         policy = self._typed.spec.restart_policy
         init = container in self._typed.spec.init_containers
         restart = "OnFailure" if init and policy == "Always" else policy
-        runs = application_ports.behind(container, self._numbers)
-        advice = application_ports.advice(self._typed, runs, self._numbers)
-        led = application_ports.undeclared(self._typed, self._numbers) if container is self._listener() else {}
-        return Plan(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
+        runs = application_ports.with_process_ports(container, self._port_map)
+        advice = application_ports.listen_advice(self._typed, runs, self._port_map)
+        led = application_ports.undeclared(self._typed, self._port_map) if container is self._listener() else {}
+        return RunSettings(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
 
     def _listener(self) -> Container | None:
         """Return the container that is to listen for undeclared ports: the first that declares none, else the first."""
@@ -212,7 +212,7 @@ class PodRun:
     def _annotation(self, name: str) -> str:
         return self._typed.metadata.annotations.get(name, "")
 
-    def _everyone(self) -> list[Run]:
+    def _all_runs(self) -> list[Run]:
         return [*self._inits, *self._containers]
 
     def _grace(self) -> float:
@@ -223,7 +223,7 @@ class PodRun:
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(self._report())
             containers = tasks.create_task(self._run_containers())
-            await self._leaving.wait()
+            await self._terminating.wait()
             containers.cancel()
             reporting.cancel()
 
@@ -231,7 +231,7 @@ class PodRun:
         await self._run_to_the_end()
         if self._external:
             with contextlib.suppress(Conflict, NotFound):
-                await self._site.store.delete(self.key, uid=self.uid)
+                await self._services.store.delete(self.key, uid=self.uid)
         else:
             await self._end_sidecar(patience=self._grace())
 
@@ -239,7 +239,7 @@ class PodRun:
         if not any(one.live for one in self._containers):
             if self.sidecar:
                 await self.sidecar.up()
-                if not self._external and await self._take_led_ports():  # of Services that came meanwhile
+                if not self._external and await self._assign_service_ports():  # of Services that came meanwhile
                     await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
@@ -257,22 +257,22 @@ class PodRun:
 
     async def _report(self) -> None:
         while True:
-            await self._dirty.wait()
-            self._dirty.clear()
+            await self._status_changed.wait()
+            self._status_changed.clear()
             await self._write_status()
 
-    async def _leave(self) -> None:
+    async def _terminate(self) -> None:
         """End in the order that loses no request: out of the endpoints, out of the proxies, then the process."""
         began = time.monotonic()
-        if not self._gone.is_set() and any(one.live for one in self._everyone()):
+        if not self._gone.is_set() and any(one.live for one in self._all_runs()):
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
-        await asyncio.gather(*(one.end(left) for one in self._everyone()))
+        await asyncio.gather(*(one.end(left) for one in self._all_runs()))
         # What the processes still had to say went through it, and is counted.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
-        await self._edit(_released)
+        await self._edit(_without_finalizer)
 
     async def _until_unrouted(self, grace: float) -> None:
         gone = asyncio.create_task(self._gone.wait())
@@ -284,14 +284,14 @@ class PodRun:
             task.result()
 
     async def _drained(self) -> None:
-        await self._site.proxying.unrouted(self.address)
+        await self._services.proxying.wait_unrouted(self.address)
         await asyncio.sleep(DRAIN)
 
     async def _sources(self) -> Sources:
         found: dict[tuple[str, str], Mapping[str, bytes]] = {}
         for kind, name in named_sources(self._typed):
             try:
-                found[kind, name] = content(await self._site.store.get(Key("", kind, self.key.namespace, name)))
+                found[kind, name] = content(await self._services.store.get(Key("", kind, self.key.namespace, name)))
             except NotFound:
                 continue
         return found
@@ -299,27 +299,27 @@ class PodRun:
     async def _edit(self, edit: Callable[[Object], Object]) -> None:
         """Write an edit of the object, on top of what others write meanwhile; an edit that changes nothing is not written."""
         for _ in range(5):
-            pod = await self._fresh()
+            pod = await self._read()
             if pod is None or (edited := edit(pod)) == pod:
                 return
             with contextlib.suppress(Conflict, NotFound):
-                self.see(await self._site.store.update(edited))
+                self.update(await self._services.store.update(edited))
 
-    async def _take_led_ports(self) -> bool:
+    async def _assign_service_ports(self) -> bool:
         """Let the sidecar take the ports that Services lead to now (D26); say whether there are more than before.
 
         Call it while nothing of the pod runs: processes learn their ports when they start.
         """
         if not self.sidecar:
             return False
-        found = (await self._site.store.list("", "Service", self.key.namespace)).items
-        led = application_ports.led_to(
-            self._typed, application_ports.readable(found), lowest=self._site.proxying.lowest_port
+        found = (await self._services.store.list("", "Service", self.key.namespace)).items
+        led = application_ports.service_ports(
+            self._typed, application_ports.decode_services(found), lowest=self._services.proxying.lowest_port
         )
-        ports = application_ports.captured(self._typed, (*self._numbers, *led))
-        if not set(ports) - set(self._numbers):
+        ports = application_ports.sidecar_ports(self._typed, (*self._port_map, *led))
+        if not set(ports) - set(self._port_map):
             return False
-        self._numbers = self._site.ports.take(self.uid, ports)
+        self._port_map = self._services.ports.assign(self.uid, ports)
         self._plan_runs()
         return True
 
@@ -330,36 +330,36 @@ class PodRun:
             return pod
         finalizers = dict.fromkeys([*(metadata.get("finalizers") or []), FINALIZER])
         metadata = {**metadata, "finalizers": list(finalizers)}
-        if self._numbers:
-            text = application_ports.written(self._numbers)
+        if self._port_map:
+            text = application_ports.to_annotation(self._port_map)
             metadata["annotations"] = {**(metadata.get("annotations") or {}), APPLICATION_PORTS: text}
         return {**pod, "metadata": metadata, "spec": {**(pod.get("spec") or {}), "nodeName": NODE_NAME}}
 
     async def _write_status(self) -> None:
-        pod = await self._fresh()
+        pod = await self._read()
         if pod is None:
             return
-        self.see(pod)
-        states: dict[str, ContainerState] = {one.plan.container.name: one.state for one in self._everyone()}
+        self.update(pod)
+        states: dict[str, ContainerState] = {one.settings.container.name: one.state for one in self._all_runs()}
         fault = self.sidecar.fault.get() if self.sidecar else None
-        status = pod_status(pod, self._typed, states, Seen(self.address, time.time(), fault))
+        status = pod_status(pod, self._typed, states, Observed(self.address, time.time(), fault))
         try:
-            await self._site.store.update({**pod, "status": status}, subresource="status")
+            await self._services.store.update({**pod, "status": status}, subresource="status")
         except Conflict:
-            self._dirty.set()
+            self._status_changed.set()
         except NotFound:
             return
 
-    async def _fresh(self) -> Object | None:
+    async def _read(self) -> Object | None:
         """Read the object; None when it is gone, or another one has its name."""
         try:
-            pod = await self._site.store.get(self.key)
+            pod = await self._services.store.get(self.key)
         except NotFound:
             return None
         return pod if pod["metadata"]["uid"] == self.uid else None
 
 
-def _released(pod: Object) -> Object:
+def _without_finalizer(pod: Object) -> Object:
     """Return the object without what keeps it."""
     finalizers = pod["metadata"].get("finalizers") or []
     kept = [name for name in finalizers if name != FINALIZER]

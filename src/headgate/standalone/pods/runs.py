@@ -41,7 +41,7 @@ class ContainerState(Value, frozen=True, kw_only=True):
     ready: bool = False
 
 
-class Plan(NamedTuple):
+class RunSettings(NamedTuple):
     """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything.
 
     `led` are ports of the pod that Services lead to and no container declares, and where a process is to listen for them.
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     restart: str  # Always, OnFailure or Never
     grace: float
     advice: str = ""
-    led: Mapping[int, int] = MappingProxyType({})
+    undeclared: Mapping[int, int] = MappingProxyType({})
 
 
 class Owner(Protocol):
@@ -65,17 +65,17 @@ class Owner(Protocol):
     def changed(self) -> None:
         """Take note that the state of a container, or of the sidecar, is another one."""
 
-    async def tell(self, type: Severity, reason: str, message: str) -> None:
+    async def record_event(self, type: Severity, reason: str, message: str) -> None:
         """Write an Event about the pod."""
 
 
 class Run:
     """A container from `run` to `end`. `state` tells how it goes; it changes with what `watch_health` reports."""
 
-    def __init__(self, plan: Plan, owner: Owner) -> None:
+    def __init__(self, settings: RunSettings, owner: Owner) -> None:
         self.state = ContainerState()
         self.adopted = False
-        self.plan = plan
+        self.settings = settings
         self.owner = owner
 
     @property
@@ -83,7 +83,7 @@ class Run:
         """Whether its process runs."""
         return self.state.phase == "running"
 
-    def report(self, *, started: bool, ready: bool) -> None:
+    def set_health(self, *, started: bool, ready: bool) -> None:
         """Take note of what the probes say: whether it has passed its startup probe, and whether it is ready."""
         self._set(replace(self.state, started=started, ready=ready))
 

@@ -25,8 +25,8 @@ from headgate.standalone.machine_node import NODE_NAME, MachineNode, is_bound
 from headgate.standalone.pods import application_ports, leftovers
 from headgate.standalone.pods.application_ports import ApplicationPorts
 from headgate.standalone.pods.logs import Logs, rotate_logs
-from headgate.standalone.pods.pod import PodRun, Site
-from headgate.standalone.pods.sidecars import Proxying, node_id
+from headgate.standalone.pods.pod import PodRun, PodServices
+from headgate.standalone.pods.sidecars import ProxyServices, node_id
 from headgate.standalone.proxies.admin import Admin
 from headgate.standalone.proxies.envoy_process import EnvoyState
 
@@ -39,14 +39,14 @@ _AGAIN = 5.0  # seconds before a pod that met a bug is tried again
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
 
-    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxying: Proxying) -> None:
+    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxying: ProxyServices) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
         self._state = state_dir
         self._addresses = addresses
         self._ports = ApplicationPorts()
-        self._site = Site(store, recorder, state_dir, self._ports, proxying)
+        self._services = PodServices(store, recorder, state_dir, self._ports, proxying)
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
@@ -125,7 +125,7 @@ class LocalRuntime:
         """Give pods the addresses and ports that they had; an address outside the range, or taken, gets another."""
         for pod in pods:
             with contextlib.suppress(DecodeError):  # told when the pod is tried
-                self._ports.hold(pod["metadata"]["uid"], application_ports.read(read(pod, Pod).metadata))
+                self._ports.restore(pod["metadata"]["uid"], application_ports.from_annotation(read(pod, Pod).metadata))
             address = (pod.get("status") or {}).get("podIP", "")
             if self._addresses.covers(address, "pods"):
                 with contextlib.suppress(NoAddress):
@@ -163,14 +163,14 @@ class LocalRuntime:
                 return True
             if causes := tuple(workload_causes(current)):
                 raise DecodeError(*causes)  # noqa: TRY301 - told below as every other mistake of the user
-            run = self._runs[uid] = PodRun(self._site, current, address)
+            run = self._runs[uid] = PodRun(self._services, current, address)
             await run.begin()
             settled.set()
             await run.run()
         except NotFound:
             return True
         except (DecodeError, NoAddress) as error:
-            await self._site.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
+            await self._services.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
         except Exception as error:  # a bug in one pod must not stop the others
             if (reason := expected_failure(error)) is None:
@@ -196,15 +196,15 @@ class LocalRuntime:
         present = {pod["metadata"]["uid"] for pod in pods}
         for uid, run in self._runs.items():
             if uid not in present:
-                run.lose()
+                run.mark_deleted()
 
     def _see(self, type: str, pod: Object, tasks: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
         run = self._runs.get(uid)
         if run and type == "DELETED":
-            run.lose()
+            run.mark_deleted()
         elif run:
-            run.see(pod)
+            run.update(pod)
         elif type != "DELETED" and uid not in self._pods and _mine(pod):
             self._place(pod, tasks)
 

@@ -28,7 +28,7 @@ _LAST_REPORT = 5.0  # seconds for a sidecar to say what its pod did last: it rep
 _SETTLE = 0.1  # seconds after which Envoy has counted what ended
 
 
-class Proxying(NamedTuple):
+class ProxyServices(NamedTuple):
     """What the proxies of a machine give to its pods, and what their sidecars share. Proxies are named by node id.
 
     `variables` are for every container. `runtime_dir` is private and has a short path: the admin sockets are there.
@@ -42,11 +42,11 @@ class Proxying(NamedTuple):
     runtime_dir: Path
     variables: Mapping[str, str]
     lowest_port: int
-    unrouted: Callable[[str], Awaitable[None]]
-    expected: Callable[[str], Awaitable[None]]
-    settled: Callable[[str], Awaitable[None]]
-    refused: Callable[[str], Sequence[str]]
-    heard: Callable[[str, float], Awaitable[None]]
+    wait_unrouted: Callable[[str], Awaitable[None]]
+    wait_expected: Callable[[str], Awaitable[None]]
+    wait_settled: Callable[[str], Awaitable[None]]
+    rejections: Callable[[str], Sequence[str]]
+    wait_for_report: Callable[[str, float], Awaitable[None]]
 
 
 def node_id(pod: Key) -> str:
@@ -72,14 +72,14 @@ def proxy_variables(address: str) -> dict[str, str]:
 class Sidecar:
     """The sidecar of one pod, from `begin` to `stop`; `fault` says why it does not serve, and is empty while it does."""
 
-    def __init__(self, site: Proxying, pod: Key, pod_directory: Path, owner: Owner) -> None:
+    def __init__(self, services: ProxyServices, pod: Key, pod_directory: Path, owner: Owner) -> None:
         self.fault: Latest[str] = Latest(STARTING)
-        self._site = site
+        self._services = services
         self._node = node_id(pod)
         self._directory = pod_directory / DIRECTORY
-        self._admin = admin_socket(site.runtime_dir, pod_directory)
+        self._admin = admin_socket(services.runtime_dir, pod_directory)
         self._owner = owner
-        self._envoy = MeshEnvoy(site.mesh, self._node, self._directory, self._admin)
+        self._envoy = MeshEnvoy(services.mesh, self._node, self._directory, self._admin)
         self.admin = self._envoy.admin
         self.process = self._envoy.state
         self._work: asyncio.Task[None] | None = None
@@ -110,7 +110,7 @@ class Sidecar:
         if self._envoy.state.get().pid:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(patience, _LAST_REPORT)):
-                    await self._site.heard(self._node, time.time() + _SETTLE)
+                    await self._services.wait_for_report(self._node, time.time() + _SETTLE)
 
     async def stop(self) -> None:
         """End it."""
@@ -120,11 +120,11 @@ class Sidecar:
             self._work = None
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
-        probe_socket(self._site.runtime_dir, self._node).unlink(missing_ok=True)
+        probe_socket(self._services.runtime_dir, self._node).unlink(missing_ok=True)
         self._set("it has ended with its pod")
 
     async def _keep(self) -> None:
-        await self._site.expected(self._node)  # one that nobody expects is turned away, and comes back late
+        await self._services.wait_expected(self._node)  # one that nobody expects is turned away, and comes back late
         while True:
             try:
                 await self._envoy.start()
@@ -163,18 +163,18 @@ class Sidecar:
         try:
             await self._envoy.ready()
             async with asyncio.timeout(_PATIENCE):
-                await self._site.settled(self._node)
+                await self._services.wait_settled(self._node)
         except ProxyError as error:
             return str(error)
         except TimeoutError:
             return f"it does not have its configuration after {_PATIENCE:g} s"
-        return "; ".join(self._site.refused(self._node))
+        return "; ".join(self._services.rejections(self._node))
 
     async def _say(self, fault: str) -> None:
         self._set(fault)
         if fault != self._told:
             self._told = fault
-            await self._owner.tell("Warning", "SidecarNotReady", f"The pod's sidecar does not serve: {fault}")
+            await self._owner.record_event("Warning", "SidecarNotReady", f"The pod's sidecar does not serve: {fault}")
 
     def _set(self, fault: str) -> None:
         if fault != self.fault.get():
@@ -185,4 +185,4 @@ class Sidecar:
         async for error, _ in self._envoy.renewals():
             if not isinstance(error, FileNotFoundError):  # the pod's files are being removed
                 message = f"the token of the pod's sidecar can't be renewed, and is tried again: {error}"
-                await self._owner.tell("Warning", "SidecarToken", message)
+                await self._owner.record_event("Warning", "SidecarToken", message)

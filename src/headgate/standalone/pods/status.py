@@ -14,7 +14,7 @@ SIDECAR_READY = "headgate.dev/SidecarReady"
 """The condition of pods with a sidecar that says whether it serves."""
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """What is known of a pod besides its containers.
 
     `now` is in seconds; `sidecar` says why its sidecar does not serve, empty while it does, None without one.
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     sidecar: str | None = None
 
 
-def pod_status(pod: Object, typed: Pod, states: States, seen: Seen) -> dict[str, Any]:
+def pod_status(pod: Object, typed: Pod, states: States, seen: Observed) -> dict[str, Any]:
     """Return `status` of a pod. `states` holds its containers and init containers by name."""
     before = pod.get("status") or {}
     phase = pod_phase(typed, states)
@@ -63,7 +63,7 @@ def _failed(state: ContainerState, pod: Pod) -> bool:
     return ended and pod.spec.restart_policy == "Never"
 
 
-def _conditions(pod: Pod, states: States, *, phase: str, seen: Seen) -> list[dict[str, str]]:
+def _conditions(pod: Pod, states: States, *, phase: str, seen: Observed) -> list[dict[str, str]]:
     since = {condition.type: condition for condition in pod.status.conditions}
     result = []
     for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):

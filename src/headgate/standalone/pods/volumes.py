@@ -14,13 +14,13 @@ from headgate.standalone.pods.environment import ConfigError, Mount, Sources
 _PRIVATE = 0o700
 
 
-def materialise(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
+def materialize(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
     """Write the pod's volumes below `directory` and return where each is. Raises ConfigError.
 
     ConfigMaps and Secrets are written anew; an emptyDir keeps its content until the pod is gone.
     """
     return {
-        volume.name: _materialise(volume, directory / str(index), sources)
+        volume.name: _materialize(volume, directory / str(index), sources)
         for index, volume in enumerate(pod.spec.volumes)
     }
 
@@ -37,7 +37,7 @@ def mounts(container: Container, volumes: Mapping[str, Path]) -> list[Mount]:
     return found
 
 
-def _materialise(volume: Volume, directory: Path, sources: Sources) -> Path:
+def _materialize(volume: Volume, directory: Path, sources: Sources) -> Path:
     if volume.host_path:
         return Path(volume.host_path.path)
     directory.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)

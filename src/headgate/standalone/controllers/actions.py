@@ -1,4 +1,4 @@
-"""What a controller decides: a list of writes. Deciding is pure; `carry_out` writes."""
+"""What a controller decides: a list of writes. Deciding is pure; `apply_actions` writes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -10,7 +10,7 @@ from headgate.resources.meta import Key, Object
 T = TypeVar("T")
 
 
-class Known(NamedTuple, Generic[T]):
+class TypedObject(NamedTuple, Generic[T]):
     """An object whole, to be written back, and the fields that decisions need."""
 
     object: Object
@@ -40,7 +40,7 @@ class Delete(NamedTuple):
 Action: TypeAlias = Create | Update | Delete
 
 
-async def carry_out(store: Store, actions: Iterable[Action]) -> None:
+async def apply_actions(store: Store, actions: Iterable[Action]) -> None:
     """Write. What changed meanwhile is left alone: that change wakes the controller, which decides anew.
 
     Raises Invalid when the store refuses an object.
@@ -62,7 +62,7 @@ async def _write(store: Store, action: Action) -> None:
             await store.delete(key, uid=uid)
 
 
-def adopted(obj: Object, owner: Object) -> Update:
+def adopt(obj: Object, owner: Object) -> Update:
     """Return the write that gives an object an owner."""
     return with_owners(obj, [*(obj["metadata"].get("ownerReferences") or ()), reference(owner)])
 
