@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.manifests import external, split
 from tests.e2e.world import HEADGATE, World
 
-NOBODY_UID = 65534
+UNPRIVILEGED_UID = 65534
 LOWEST = int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
 
 
@@ -20,10 +20,12 @@ def unprivileged(new_world: Callable[..., World]) -> World:
         return new_world()
     if not shutil.which("setpriv"):
         pytest.skip("needs setpriv, to run headgate as another user than root")
-    tried = subprocess.run(["setpriv", f"--reuid={NOBODY_UID}", "--clear-groups", HEADGATE, "version"], check=False)
+    tried = subprocess.run(
+        ["setpriv", f"--reuid={UNPRIVILEGED_UID}", "--clear-groups", HEADGATE, "version"], check=False
+    )
     if tried.returncode:
         pytest.skip("users other than root can't read this checkout")
-    return new_world(user=NOBODY_UID)
+    return new_world(user=UNPRIVILEGED_UID)
 
 
 @pytest.mark.skipif(LOWEST <= 80, reason="every user of this machine may listen on port 80")

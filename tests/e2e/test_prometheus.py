@@ -141,8 +141,8 @@ def test_every_query_of_the_rules_and_the_dashboard_returns_data(
     assert not [alert for alert in collector.get("/api/v1/alerts")["data"]["alerts"] if alert["state"] == "firing"]
 
 
-def test_the_metrics_api_can_answer_from_prometheus(shop: Shop, collector: Prometheus) -> None:
-    """R80: the same counts, although headgate itself was started again and asks."""
+def test_the_metrics_api_reads_its_counts_from_prometheus(shop: Shop, collector: Prometheus) -> None:
+    """R80: the counts include those of an earlier headgate."""
     send(shop, collector)
     shop.world.stop()
     shop.world.options = (*shop.world.options, "--metrics-source", f"prometheus={collector.url}")
@@ -151,7 +151,8 @@ def test_the_metrics_api_can_answer_from_prometheus(shop: Shop, collector: Prome
     shop.wait_for_agreement()
 
 
-def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_path: Path) -> None:
+def test_the_metrics_api_fails_when_prometheus_is_unreachable(tmp_path: Path) -> None:
+    """It does not answer with zero counts."""
     url = f"http://127.0.0.1:{free_port()}"
     with world_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as world:
         refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
@@ -159,8 +160,8 @@ def test_a_prometheus_that_is_not_there_is_told_and_nobody_hears_of_zero(tmp_pat
         assert f"the Prometheus {url} can't be reached" in refused.stderr
 
 
-def test_the_page_is_sound_and_without_secrets_and_for_this_machine(shop: Shop) -> None:
-    """Foreign names that lead here are refused: a web page could read it otherwise."""
+def test_the_metrics_page_is_valid_local_and_without_secrets(shop: Shop) -> None:
+    """Requests with a foreign Host are rejected: a web page could use DNS rebinding to read the metrics."""
     address = urlsplit(shop.world.ready["metrics"])
     assert (address.hostname, address.path) == ("127.0.0.1", "/metrics")
     with urllib.request.urlopen(address.geturl(), timeout=10) as answer:
@@ -178,7 +179,7 @@ def test_the_page_is_sound_and_without_secrets_and_for_this_machine(shop: Shop) 
     refused.value.close()
 
 
-def test_metrics_for_the_network_are_refused(tmp_path: Path) -> None:
+def test_up_rejects_a_metrics_address_that_is_not_loopback(tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match="is not a loopback address"),
         world_in_a_new_directory("--metrics-address", "0.0.0.0:0"),

@@ -1,4 +1,4 @@
-"""What is spoken on a Service port decides what the proxy does with it (requirements 1.4; D7, D15, D16)."""
+"""The protocol of a Service port decides how the proxy handles it (requirements 1.4; D7, D15, D16)."""
 
 import json
 import socket
@@ -25,8 +25,8 @@ from headgate.envoy.names import outbound
 from headgate.model.routing import PortRef
 
 
-class Nowhere:
-    """An endpoint that refuses every connection: its port is bound and nobody listens."""
+class ClosedPort:
+    """An endpoint that refuses every connection: its port is bound, but no socket listens."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
@@ -34,11 +34,11 @@ class Nowhere:
         self.address = Address(*self._socket.getsockname())
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._socket.close()
 
 
-def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) -> None:
+def test_a_tcp_split_is_exact_by_connection(world: World, namespace: str) -> None:
     """R34, R7, R8 for TCP: 90/10 of 100 connections is 90 and 10; a backend with weight 0 gets none."""
     v1, v2, idle = (greeting_server(world.network, name) for name in ("v1", "v2", "idle"))
     world.apply(
@@ -57,8 +57,8 @@ def test_a_tcp_split_shares_connections_exactly(world: World, namespace: str) ->
     assert idle.connections == 0
 
 
-def test_a_backend_that_refuses_connections_costs_no_connection(world: World, namespace: str) -> None:
-    v1, dead = greeting_server(world.network, "v1"), Nowhere()
+def test_no_connection_fails_when_a_backend_refuses_connections(world: World, namespace: str) -> None:
+    v1, dead = greeting_server(world.network, "v1"), ClosedPort()
     world.apply(
         protocol_service("db", app="tcp"),
         protocol_service("db-v1", v1),
@@ -70,19 +70,19 @@ def test_a_backend_that_refuses_connections_costs_no_connection(world: World, na
     dead.close()
 
 
-def test_a_server_that_speaks_first_is_heard_at_once(world: World, namespace: str) -> None:
-    """D16: the client says nothing, and the greeting is there; nothing in the proxy waits for the client's first bytes."""
+def test_a_client_gets_the_greeting_of_a_server_before_it_sends(world: World, namespace: str) -> None:
+    """D16: no listener filter of the proxy waits for the client's first bytes."""
     world.apply(protocol_service("db", greeting_server(world.network, "hello"), app="mysql"), namespace=namespace)
     address = world.address("db", 9000, namespace)
-    heard = [world.network.run(talk(address, "ping")) for _ in range(5)]
-    assert {(item.greeting, item.echo) for item in heard} == {("hello", "ping")}
+    exchanges = [world.network.run(talk(address, "ping")) for _ in range(5)]
+    assert {(item.greeting, item.echo) for item in exchanges} == {("hello", "ping")}
     listeners = json.loads(world.envoy("/config_dump?resource=dynamic_listeners"))["configs"]
     (own,) = [item["active_state"] for item in listeners if item["name"] == outbound(PortRef(f"{namespace}/db", 9000))]
     assert own["listener"]["filter_chains"]
     assert "listener_filters" not in own["listener"]
 
 
-def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> None:
+def test_the_proxy_passes_the_tls_of_a_backend_through(world: World, namespace: str, tmp_path: Path) -> None:
     """D16: the client sees the backend's own certificate."""
     file = certificate(tmp_path)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -91,12 +91,12 @@ def test_tls_is_passed_through(world: World, namespace: str, tmp_path: Path) -> 
     world.apply(
         protocol_service("db", greeting_server(world.network, "private", serving), app="https"), namespace=namespace
     )
-    heard = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
-    assert (heard.greeting, heard.echo) == ("private", "ping")
+    exchange = world.network.run(talk(world.address("db", 9000, namespace), "ping", tls=trusting))
+    assert (exchange.greeting, exchange.echo) == ("private", "ping")
 
 
-def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str) -> None:
-    """D9, D10 for TCP: nothing hangs."""
+def test_the_proxy_closes_a_connection_to_a_service_without_endpoints(world: World, namespace: str) -> None:
+    """D9, D10 for TCP: at once."""
     world.apply(
         protocol_service("db", greeting_server(world.network, "root"), app="tcp"),
         protocol_service("db-v1", app="tcp"),
@@ -107,8 +107,8 @@ def test_without_an_endpoint_a_connection_is_closed(world: World, namespace: str
     world.conditions("db", namespace, BackendsReady="NoReadyEndpoints")
 
 
-def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> None:
-    """R35, R39 for protocols: a condition and an Event say so."""
+def test_a_split_excludes_a_backend_of_another_protocol(world: World, namespace: str) -> None:
+    """R35, R39 for protocols: a condition and an Event report it."""
     web = world.backend("web")
     world.apply(
         external("web"),
@@ -124,8 +124,8 @@ def test_a_backend_of_another_kind_is_left_out(world: World, namespace: str) -> 
     world.event("ProtocolMismatch", "web", namespace)
 
 
-def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> None:
-    """R71: http to tcp and back, on the same address."""
+def test_a_service_can_change_its_protocol(world: World, namespace: str) -> None:
+    """R71: from http to tcp and back, on the same address."""
     raw, web = greeting_server(world.network, "raw"), world.backend("web")
     world.apply(protocol_service("app", web, app="http"), namespace=namespace)
     address = world.address("app", 9000, namespace)
@@ -137,7 +137,7 @@ def test_a_live_service_changes_its_protocol(world: World, namespace: str) -> No
     assert world.send(5, request) == {"web": 5}
 
 
-def test_a_change_of_protocol_disturbs_no_other_service(world: World, namespace: str) -> None:
+def test_a_change_of_protocol_fails_no_request_to_another_service(world: World, namespace: str) -> None:
     """R71."""
     web = world.backend("web")
     world.apply(external("calm", web), protocol_service("app", web, app="http"), namespace=namespace)
@@ -147,7 +147,7 @@ def test_a_change_of_protocol_disturbs_no_other_service(world: World, namespace:
     assert set(load.counts) == {"web"}
 
 
-def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
+def test_clients_of_the_http_proxy_reach_tcp_services_by_connect(world: World, namespace: str) -> None:
     v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
     world.apply(
         protocol_service("db", app="tcp"),
@@ -158,14 +158,14 @@ def test_proxy_clients_reach_tcp_services_by_connect(world: World, namespace: st
     )
     host = f"db.{namespace}:9000"
     assert world.network.run(connect_often(world.proxy, 20, tunnel=host)) == {"v1": 18, "v2": 2}
-    assert world.network.run(connect_often(world.proxy, 1, tunnel=f"nobody.{namespace}:9000")) == {"404": 1}
+    assert world.network.run(connect_often(world.proxy, 1, tunnel=f"unknown.{namespace}:9000")) == {"404": 1}
     answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
     assert answer.status == 400
     assert "CONNECT" in answer.body
 
 
-def test_http2_backends_are_called_with_http2(world: World, namespace: str) -> None:
-    """R65, D16: whatever the client speaks."""
+def test_the_proxy_calls_http2_backends_with_http2(world: World, namespace: str) -> None:
+    """R65, D16: for clients of HTTP/1.1 and HTTP/2."""
     world.apply(
         protocol_service("api", http2_server(world.network, "h2"), app="kubernetes.io/h2c", port=8080),
         protocol_service("any", http2_server(world.network, "h2"), port_name="grpc", port=8080),
@@ -173,15 +173,15 @@ def test_http2_backends_are_called_with_http2(world: World, namespace: str) -> N
         protocol_service("named", world.backend("h1"), port_name="grpc", port=8080),
         namespace=namespace,
     )
-    for service, who in (("api", "h2"), ("any", "h2"), ("web", "h1")):
+    for service, server in (("api", "h2"), ("any", "h2"), ("web", "h1")):
         address = world.address(service, 8080, namespace)
-        assert world.send_h2(3, address, f"{service}.{namespace}") == {who: 3}
-    for service, who in (("api", "h2"), ("web", "h1"), ("named", "h1")):
-        assert world.send(3, world.request(service, 8080, namespace=namespace)) == {who: 3}
+        assert world.send_h2(3, address, f"{service}.{namespace}") == {server: 3}
+    for service, server in (("api", "h2"), ("web", "h1"), ("named", "h1")):
+        assert world.send(3, world.request(service, 8080, namespace=namespace)) == {server: 3}
 
 
-def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespace: str) -> None:
-    """R65: the proxy draws between them."""
+def test_a_split_calls_each_backend_with_its_own_protocol(world: World, namespace: str) -> None:
+    """R65: the proxy selects the backend of each request at random."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("h1")),
@@ -194,28 +194,30 @@ def test_backends_of_one_split_are_each_called_as_they_say(world: World, namespa
     assert fits(counts["h1"], 0.5, of=400)
 
 
-def test_websockets_pass(world: World, namespace: str) -> None:
-    """D16: `kubernetes.io/ws`, and an upgrade on a port that is http."""
+def test_websockets_pass_the_proxy(world: World, namespace: str) -> None:
+    """D16: with the appProtocol `kubernetes.io/ws`, and on an http port."""
     for name, app in (("chat", "kubernetes.io/ws"), ("web", "")):
         world.apply(protocol_service(name, websocket_server(world.network, name), app=app), namespace=namespace)
         address = world.address(name, 9000, namespace)
         assert world.network.run(upgrade(address, "ping")) == ["101", name, "ping"]
 
 
-def test_services_on_the_same_pods_may_differ(world: World, namespace: str) -> None:
-    """R67, D15: the clients of each get what it says, and the younger one gets a Warning."""
+def test_services_with_the_same_pods_may_have_different_protocols(world: World, namespace: str) -> None:
+    """R67, D15: each client gets the protocol of its Service; the younger Service has a Warning."""
     pod = world.backend("pod")
     world.apply(protocol_service("one", pod, app="http"), protocol_service("two", pod, app="tcp"), namespace=namespace)
     assert world.send(3, world.request("one", 9000, namespace=namespace)) == {"pod": 3}
-    assert world.send(3, world.request("two", 9000, namespace=namespace)) == {"pod": 3}  # HTTP is bytes too
+    assert world.send(3, world.request("two", 9000, namespace=namespace)) == {
+        "pod": 3
+    }  # the TCP proxy forwards HTTP as bytes
     severity, _, message = world.event("ProtocolConflict", "two", namespace)
     assert severity == "Warning"
     assert f"Service {namespace}/one" in message
     assert [item for item in world.events("one", namespace) if item[1] == "ProtocolConflict"] == []
 
 
-def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
-    """A person gets URLs for HTTP only; a script gets the protocols."""
+def test_up_prints_urls_for_http_services_and_the_protocol_for_tcp_services(tmp_path: Path) -> None:
+    """The JSON output has the protocol of each port."""
     assert service_address("127.77.0.9:8080", "http") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:8080", "http2") == "http://127.77.0.9:8080"
     assert service_address("127.77.0.9:3306", "tcp-server-first") == "127.77.0.9:3306 (tcp-server-first)"
@@ -223,7 +225,7 @@ def test_up_tells_addresses_as_their_clients_need_them(tmp_path: Path) -> None:
         assert world.ready["protocols"] == {"default/db": {"9000": "tcp"}}
 
 
-def test_an_unknown_protocol_is_http_and_an_event(world: World, namespace: str) -> None:
+def test_a_port_with_an_unknown_protocol_is_http_and_has_a_warning(world: World, namespace: str) -> None:
     """D16."""
     world.apply(protocol_service("app", world.backend("web"), app="example.com/own"), namespace=namespace)
     assert world.send(3, world.request("app", 9000, namespace=namespace)) == {"web": 3}

@@ -1,4 +1,4 @@
-"""What Envoy refuses comes back on the object that caused it, and nothing else suffers."""
+"""A resource that Envoy rejects is reported on the object that caused it; other objects are not affected."""
 
 import socket
 
@@ -8,9 +8,9 @@ from tests.e2e.world import World, until
 
 
 def occupied(world: World, namespace: str) -> socket.socket:
-    """Listen on an address that a Service may choose; `127.A` is the world's own part of the loopback network.
+    """Listen on an address in the world's range of the loopback network (`127.A`), which a Service may then request.
 
-    Each test has an address of its own: that of an earlier one is Envoy's now.
+    The address is unique for each namespace: Envoy now listens on those of earlier tests.
     """
     part = world.address("taken-range", 8080, namespace).host.rsplit(".", 2)[0]
     last = int(namespace.removeprefix("ns")) % 250 + 1
@@ -21,7 +21,7 @@ def occupied(world: World, namespace: str) -> socket.socket:
     return listener
 
 
-def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) -> None:
+def test_a_service_on_an_occupied_address_reports_envoys_rejection(world: World, namespace: str) -> None:
     world.apply(external("taken-range", world.backend("fine")), namespace=namespace)
     mark = len(world.lines)
     with occupied(world, namespace) as listener:
@@ -38,10 +38,10 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
         assert [item[:2] for item in events] == [("Warning", "EnvoyRejected")]
         assert f"{host}:{port}" in events[0][2]
         assert "Address already in use" in events[0][2]
-        said = world.line(
+        line = world.line(
             lambda line: any(item["reason"] == "EnvoyRejected" for item in line.get("findings", ())), mark
         )
-        about = next(item["about"] for item in said["findings"] if item["reason"] == "EnvoyRejected")
+        about = next(item["about"] for item in line["findings"] if item["reason"] == "EnvoyRejected")
         assert about == {"kind": "Service", "namespace": namespace, "name": "taken"}
         world.event("Programmed", "web", namespace)
         assert world.send(10, world.request("web", 8080, namespace=namespace)) == {"v1": 10}
@@ -55,7 +55,7 @@ def test_an_address_that_somebody_else_listens_on(world: World, namespace: str) 
     assert Address(host, port) == world.address("taken", 8080, namespace)
 
 
-def test_an_address_that_a_service_has_is_refused_at_once(world: World, namespace: str) -> None:
+def test_the_api_rejects_a_service_with_the_address_of_another_service(world: World, namespace: str) -> None:
     world.apply(external("one", world.backend("1")), namespace=namespace)
     host = world.address("one", 8080, namespace).host
     refused = world.try_kubectl(

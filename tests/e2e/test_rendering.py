@@ -1,4 +1,4 @@
-"""Everything that the model can say, as the real Envoy does it: requests counted, and looked at, where they arrive."""
+"""Every feature of the model in a real Envoy: tests count and inspect the requests at the backends."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ def copied(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:
 
 
 def rule(number: int = 0) -> dict[str, object]:
-    """What makes a route one of an HTTPRoute's rules."""
+    """Return the fields that make a route a rule of an HTTPRoute."""
     return {"origin": Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop"), "name": str(number)}
 
 
@@ -41,7 +41,7 @@ def prefix(value: str) -> Match:
 
 
 @pytest.mark.parametrize(
-    ("match", "fitting", "others"),
+    ("match", "fitting", "unfitting"),
     [
         (Match(path=PathMatch(kind="exact", value="/a")), ["/a", "/a?x=1"], ["/a/", "/ab", "/A"]),
         (prefix("/a"), ["/a", "/a/", "/a/b", "/a?x"], ["/ab", "/b/a"]),
@@ -56,10 +56,10 @@ def prefix(value: str) -> Match:
         (Match(query=(Query(name="x", text=Text(value="[0-9]+", regex=True)),)), ["/?x=12"], ["/?x=1a", "/?x"]),
     ],
 )
-def test_a_path_and_a_query_match(rig, match, fitting, others):
+def test_a_route_matches_requests_by_path_and_query(rig, match, fitting, unfitting):
     rig.apply(rig.route("one", match=match, **rule()), rig.route("other"))
     assert {path: rig.ask(path).answered_by for path in fitting} == dict.fromkeys(fitting, "one")
-    assert {path: rig.ask(path).answered_by for path in others} == dict.fromkeys(others, "other")
+    assert {path: rig.ask(path).answered_by for path in unfitting} == dict.fromkeys(unfitting, "other")
 
 
 def regex(value: str) -> PathMatch:
@@ -76,8 +76,8 @@ def regex(value: str) -> PathMatch:
         ((regex("/.*a.*"), regex("/.*b.*"), regex("/.*c.*")), ["/abc", "/cab?x"], ["/ab", "/ac?b"], ["/bc?a"]),
     ],
 )
-def test_a_path_fits_several_conditions_whatever_the_query(rig, paths, fitting, beside, outside):
-    """A rule of a route for one path, in which a split's matches for another one decide (D13)."""
+def test_a_route_matches_several_conditions_on_the_path_without_the_query(rig, paths, fitting, beside, outside):
+    """D13: a route for a rule and for a split's match combines the path conditions of both."""
     step = SplitMatch(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
     rig.apply(
         rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), split_matches=(step,), **rule()),
@@ -89,7 +89,7 @@ def test_a_path_fits_several_conditions_whatever_the_query(rig, paths, fitting, 
     assert asked == wanted
 
 
-def test_headers_and_methods_match_and_what_matches_nothing_is_not_found(rig):
+def test_a_route_matches_headers_and_methods_and_other_requests_get_404(rig):
     tester = Header(name="x-user", text=Text(value="tester"))
     agent = Header(name="user-agent", text=Text(value=".*Firefox.*", regex=True))
     rig.apply(
@@ -105,7 +105,7 @@ def test_headers_and_methods_match_and_what_matches_nothing_is_not_found(rig):
 # --- header changes
 
 
-def test_headers_are_set_added_and_removed_on_both_ways(rig):
+def test_filters_set_add_and_remove_headers_of_requests_and_responses(rig):
     edit = HeaderEdit(
         set=(("x-set", "100%REQ(x)% of {it}"), ("x-empty", "")), add=(("x-add", "more"),), remove=("x-gone",)
     )
@@ -118,13 +118,13 @@ def test_headers_are_set_added_and_removed_on_both_ways(rig):
     assert (answer.headers["x-server"], answer.headers["x-new"]) == ("hidden", "yes")
 
 
-def test_a_share_changes_headers_of_its_own_after_the_route(rig):
-    def named(name: str) -> Filters:
+def test_the_filters_of_a_backend_apply_after_those_of_the_route(rig):
+    def filters_of(name: str) -> Filters:
         return Filters(request=HeaderEdit(set=(("x-share", name),)), response=HeaderEdit(add=(("x-side", name),)))
 
-    targets = tuple(rig.target(name, filters=named(name)) for name in ("one", "two"))
-    whole = Filters(request=HeaderEdit(set=(("x-share", "route"), ("x-route", "yes"))))
-    rig.apply(Route(split=Split(targets=targets), filters=whole, **rule()))
+    targets = tuple(rig.target(name, filters=filters_of(name)) for name in ("one", "two"))
+    route_filters = Filters(request=HeaderEdit(set=(("x-share", "route"), ("x-route", "yes"))))
+    rig.apply(Route(split=Split(targets=targets), filters=route_filters, **rule()))
     answers = [rig.ask() for _ in range(30)]
     assert {answer.answered_by for answer in answers} == {"one", "two"}
     assert all(answer.headers["x-side"] == answer.answered_by for answer in answers)
@@ -134,7 +134,7 @@ def test_a_share_changes_headers_of_its_own_after_the_route(rig):
         }
 
 
-def test_the_host_can_be_set_like_a_header(rig):
+def test_a_header_filter_can_set_the_host(rig):
     rig.apply(rig.route("one", filters=Filters(request=HeaderEdit(set=(("Host", "new.example"),))), **rule()))
     rig.ask()
     assert rig.last_headers("one")["host"] == "new.example"
@@ -142,7 +142,7 @@ def test_the_host_can_be_set_like_a_header(rig):
 
 # --- redirects and rewrites
 
-PREFIXES = [  # request, prefix, replacement, result: the table of the Gateway API
+PREFIXES = [  # request, matched prefix, replacement, result: the table of the Gateway API, and some edge cases
     ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
     ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
     ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
@@ -162,7 +162,7 @@ PREFIXES = [  # request, prefix, replacement, result: the table of the Gateway A
 
 
 @pytest.mark.parametrize(("path", "matched", "replacement", "result"), PREFIXES)
-def test_a_prefix_is_replaced(rig, path, matched, replacement, result):
+def test_rewrites_and_redirects_replace_a_path_prefix(rig, path, matched, replacement, result):
     edit = PathEdit(kind="prefix", value=replacement)
     rig.apply(
         rig.route("one", match=prefix(matched), filters=Filters(rewrite=Rewrite(path=edit)), **rule()),
@@ -175,7 +175,7 @@ def test_a_prefix_is_replaced(rig, path, matched, replacement, result):
 
 
 @pytest.mark.parametrize("value", ["/new", r"/a\1b", "/"])
-def test_a_whole_path_is_replaced_and_the_query_stays(rig, value):
+def test_rewrites_and_redirects_replace_the_path_and_keep_the_query(rig, value):
     edit = PathEdit(kind="full", value=value)
     rewrite = Rewrite(hostname="inner.example", path=edit)
     rig.apply(rig.route("one", match=prefix("/foo"), filters=Filters(rewrite=rewrite), **rule()))
@@ -185,7 +185,7 @@ def test_a_whole_path_is_replaced_and_the_query_stays(rig, value):
     assert rig.ask("/foo/bar?x=1").headers["location"] == f"http://out.example{value}?x=1"
 
 
-def test_one_share_can_have_a_rewrite_of_its_own(rig):
+def test_a_backend_can_have_its_own_rewrite(rig):
     rewrite = Rewrite(hostname="inner.example", path=PathEdit(kind="full", value="/new"))
     target = rig.target("one", filters=Filters(rewrite=rewrite))
     rig.apply(Route(split=Split(targets=(target,)), **rule()))
@@ -205,7 +205,7 @@ def test_one_share_can_have_a_rewrite_of_its_own(rig):
         (Redirect(status=301), "http://web.example:{port}/p"),
     ],
 )
-def test_a_redirect_says_where(rig, redirect, location):
+def test_a_redirect_sets_the_location(rig, redirect, location):
     rig.apply(Route(split=Split(targets=()), redirect=redirect, **rule()))
     for host in ("web.example", f"web.example:{rig.address.port}"):
         answer = rig.ask("/p", host=host)
@@ -218,16 +218,16 @@ def test_a_redirect_says_where(rig, redirect, location):
 @pytest.mark.parametrize(
     "timeouts", [Timeouts(request=150), Timeouts(backend=150), Timeouts(request=5000, backend=150)]
 )
-def test_a_backend_that_is_too_slow_is_given_up(rig, timeouts):
+def test_a_request_to_a_slow_backend_times_out_with_504(rig, timeouts):
     rig.echo("one").hangs = True
     rig.apply(rig.route("one", timeouts=timeouts, **rule()))
     assert rig.ask().status == 504
 
 
-# --- shares that are errors
+# --- failing shares
 
 
-def test_a_broken_share_is_answered_with_its_status(rig):
+def test_a_failing_share_of_a_split_is_answered_with_its_status(rig):
     broken = (Broken(weight=2, reason="BackendNotFound", status=500), Broken(weight=1, reason="NoReadyEndpoints"))
     rig.apply(Route(split=Split(targets=(rig.target("one", 1),), broken=broken), **rule()))
     counts = rig.load(4800)
@@ -237,57 +237,57 @@ def test_a_broken_share_is_answered_with_its_status(rig):
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_route_with_nothing_but_broken_shares_is_that_error(rig, status):
+def test_a_route_with_only_a_failing_share_always_answers_its_status(rig, status):
     rig.apply(Route(split=Split(targets=(), broken=(Broken(weight=1, reason="x", status=status),)), **rule()))
     assert rig.load(20) == {str(status): 20}
 
 
-# --- mirrors (002)
+# --- mirrors (specification 002)
 
 
 @pytest.mark.parametrize("percent", [0, 42, 100])
-def test_a_percentage_of_the_requests_is_copied(rig, percent):
-    """R45, R47, R50, R59: exact for 0 and 100 %, else a draw; Host unchanged."""
+def test_a_mirror_gets_its_percentage_of_the_requests(rig, percent):
+    """R45, R47, R50, R59: exact for 0 and 100 %, random otherwise; the Host is unchanged."""
     copies = rig.echo("two")
     mirror = copied(rig.ref("two"), numerator=percent, denominator=100)
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     sent = "mirror/default/two/80.upstream_rq_total"
     before = rig.count(sent)
     assert rig.load(8000) == {"one": 8000}
-    until(lambda: len(copies.seen) == rig.count(sent) - before, "the copies arrive")
+    until(lambda: len(copies.seen) == rig.count(sent) - before, "the copies have arrived")
     assert fits(len(copies.seen), percent / 100, of=8000)
     assert {item.headers["host"] for item in copies.seen} <= {"web.example"}
 
 
-def test_half_a_percent_is_programmed_exactly(rig):
+def test_a_fraction_of_a_mirror_is_exact_in_envoys_configuration(rig):
     """R46: 5/1000 is 50 of 10000 in Envoy."""
     rig.apply(rig.route("one", mirrors=(copied(rig.ref("two"), numerator=5, denominator=1000),), **rule()))
     assert '{"numerator": 50, "denominator": "TEN_THOUSAND"}' in rig.configured("RoutesConfigDump")
 
 
-def test_one_endpoint_gets_the_copy_of_a_request(rig):
-    """R53, R60: one copy for each request, whatever the number of endpoints and of backends."""
+def test_a_mirror_sends_each_copy_to_one_endpoint(rig):
+    """R53, R60: one copy of each request, for any number of endpoints and backends."""
     copies = [rig.echo(f"copy{number}") for number in range(3)]
     mirror = copied(rig.ref("copies"))
     rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), services={"copies": copies})
     assert rig.load(300) == {"one": 150, "other": 150}
-    until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies arrive")
+    until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies have arrived")
     assert all(len(echo.seen) > 50 for echo in copies)
 
 
-def test_a_route_has_several_mirrors_and_its_neighbour_none(rig):
+def test_a_route_with_several_mirrors_copies_to_each_and_another_route_to_none(rig):
     """R58."""
     mirrors = tuple(copied(rig.ref(name)) for name in ("two", "other"))
     rig.apply(rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule(0)), rig.route("one", **rule(1)))
     two, other = rig.echo("two"), rig.echo("other")
     assert rig.load(40, path="/b") == {"one": 40}
     assert rig.load(50, path="/a") == {"one": 50}
-    until(lambda: (len(two.seen), len(other.seen)) == (50, 50), "the copies arrive")
+    until(lambda: (len(two.seen), len(other.seen)) == (50, 50), "the copies have arrived")
 
 
 @pytest.mark.parametrize("fault", ["fails", "hangs", "dead"])
-def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
-    """R44. Each fault has a backend of its own: copies that hang fill up what the proxy allows for a mirror."""
+def test_a_failing_mirror_fails_no_request(rig, fault):
+    """R44. Each fault has its own backend: hanging copies use up the proxy's limit for a mirror."""
     copies = rig.echo(fault)
     copies.hangs = fault == "hangs"
     copies.status = "500 Internal Server Error"
@@ -297,17 +297,17 @@ def test_a_mirror_changes_nothing_for_the_caller(rig, fault):
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     assert rig.load(600) == {"one": 600}
     if fault != "dead":
-        until(lambda: len(copies.seen) > 50, "some copies arrive")
+        until(lambda: len(copies.seen) > 50, "some copies have arrived")
 
 
-def test_a_mirror_without_endpoints_changes_nothing_for_the_caller(rig):
+def test_a_mirror_without_endpoints_fails_no_request(rig):
     """D14."""
-    mirror = copied(rig.ref("nobody"))
-    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), services={"nobody": ()})
+    mirror = copied(rig.ref("empty"))
+    rig.apply(rig.route("one", mirrors=(mirror,), **rule()), services={"empty": ()})
     assert rig.load(200) == {"one": 200}
 
 
-def test_a_mirror_that_is_taken_away_gets_nothing_more(rig):
+def test_a_removed_mirror_gets_no_more_copies(rig):
     """R55."""
     rig.apply(rig.route("one", mirrors=(copied(rig.ref("two")),), **rule()))
     two = rig.echo("two")

@@ -1,4 +1,4 @@
-"""Gateways as the real Envoy serves them: hosts, certificates, connections."""
+"""Gateways in a real Envoy: hosts, certificates, TCP connections."""
 
 import ssl
 from collections import Counter
@@ -20,7 +20,7 @@ SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
 
 
 def port(address: Address, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
-    """A port of the Gateway `default/edge`; each host with its route."""
+    """Return a port of the Gateway `default/edge` with a route for each host."""
     listeners = dict(more.get("tls", ()))
     found = tuple(
         HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts
@@ -37,7 +37,7 @@ def certificate(name: str) -> Certificate:
     return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
 
 
-def test_the_most_specific_host_decides_whatever_its_port(rig):
+def test_the_most_specific_host_without_its_port_selects_the_route(rig):
     address = rig.free()
     hosts = [
         ("*", routed(rig, "other", number=0)),
@@ -46,7 +46,7 @@ def test_the_most_specific_host_decides_whatever_its_port(rig):
     ]
     rig.apply(gateways=(port(address, *hosts),))
     rig.ask_when_listening(address=address)
-    asked = {
+    expected = {
         "shop.example/in": "one",
         f"shop.example:{address.port}/in": "one",
         "shop.example:1/in": "one",
@@ -58,13 +58,13 @@ def test_the_most_specific_host_decides_whatever_its_port(rig):
         "127.0.0.1/": "other",
     }
     answers = {}
-    for url in asked:
+    for url in expected:
         host, _, path = url.partition("/")
         answers[url] = rig.ask(f"/{path}", host=host, address=address).answered_by
-    assert answers == asked
+    assert answers == expected
 
 
-def test_a_host_without_routes_is_not_found_and_ports_are_apart(rig):
+def test_a_host_without_routes_on_its_port_gets_404(rig):
     first, second = rig.free(), rig.free()
     rig.apply(
         gateways=(
@@ -77,7 +77,7 @@ def test_a_host_without_routes_is_not_found_and_ports_are_apart(rig):
     assert rig.ask(address=first, host="b.example").answered_by == "404"
 
 
-def test_a_gateway_itself_tells_backends_how_requests_came(rig):
+def test_a_gateway_overwrites_forwarded_proto_and_appends_to_forwarded_for(rig):
     address = rig.free()
     rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
     rig.ask_when_listening(address=address, x_forwarded_proto="https", x_forwarded_for="10.9.9.9")
@@ -97,29 +97,29 @@ def test_a_gateway_itself_tells_backends_how_requests_came(rig):
         (True, Redirect(scheme="http"), "http://shop.example/p"),
     ],
 )
-def test_a_redirect_knows_its_listener(rig, tls, redirect, location):
+def test_a_redirect_defaults_to_scheme_and_port_of_its_listener(rig, tls, redirect, location):
     address = rig.free()
     route = Route(split=Split(targets=()), redirect=redirect, origin=SHOP, name="0")
-    shown = (("*", certificate("all")),) if tls else ()
-    rig.apply(gateways=(port(address, ("shop.example", route), tls=shown),))
+    certificates = (("*", certificate("all")),) if tls else ()
+    rig.apply(gateways=(port(address, ("shop.example", route), tls=certificates),))
     host = f"shop.example:{address.port}"
     answer = rig.ask_when_listening("/p", address=address, host=host, tls="shop.example" if tls else "")
     assert answer.headers["location"] == location.format(port=address.port)
 
 
-def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_flow(rig):
+def test_a_listener_selects_its_certificate_by_server_name_and_can_replace_it(rig):
     address = rig.free()
-    shop, others = certificate("shop"), certificate("others")
+    shop, wildcard = certificate("shop"), certificate("wildcard")
 
     def serve(first: Certificate) -> None:
-        tls = (("shop.example", first), ("*.example", others))
+        tls = (("shop.example", first), ("*.example", wildcard))
         hosts = [("shop.example", routed(rig, "one")), ("*.example", routed(rig, "one"))]
         rig.apply(gateways=(port(address, *hosts, tls=tls),))
 
     serve(shop)
     assert rig.ask_when_listening(address=address, tls="shop.example", host="shop.example").answered_by == "one"
     assert rig.handshake(address, "shop.example", alpn=["h2", "http/1.1"]) == (shop.chain, "h2", "TLSv1.3")
-    assert rig.handshake(address, "a.example", alpn=["http/1.1"])[:2] == (others.chain, "http/1.1")
+    assert rig.handshake(address, "a.example", alpn=["http/1.1"])[:2] == (wildcard.chain, "http/1.1")
     with pytest.raises(OSError, match=r".*"):
         rig.handshake(address, "unknown.net")
     newer = certificate("shop")
@@ -129,7 +129,7 @@ def test_the_certificate_is_chosen_by_name_and_can_be_replaced_while_requests_fl
 
 
 LISTENERS = {"*": "one", "second.example": "two", "*.wildcard.example": "other", "fourth.wildcard.example": "one"}
-MISDIRECTED = [  # the name of the TLS connection, the host of the request, and who answers
+MISDIRECTED = [  # server name of the TLS connection, host of the request, answering backend or status
     ("first.example", "first.example", "one"),
     ("first.example", "second.example", "421"),
     ("first.example", "SECOND.example.:443", "421"),
@@ -147,37 +147,37 @@ MISDIRECTED = [  # the name of the TLS connection, the host of the request, and 
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["one certificate", "a certificate each"])
-def test_a_tls_connection_reaches_no_other_listener(rig, same):
-    """RFC 9110, 421: a request for a host of another listener gets no route; the model says the same."""
+def test_a_request_for_a_host_of_another_tls_listener_gets_421(rig, same):
+    """RFC 9110 (421 Misdirected Request). The model's decision is compared too."""
     address, one = rig.free(), certificate("all")
-    hosts = [(host, routed(rig, who, number=index)) for index, (host, who) in enumerate(LISTENERS.items())]
+    hosts = [(host, routed(rig, backend, number=index)) for index, (host, backend) in enumerate(LISTENERS.items())]
     tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))
     served = port(address, *hosts, tls=tls)
     mesh = rig.apply(gateways=(served,))
     rig.ask_when_listening(address=address, tls="first.example")
-    for server_name, host, who in MISDIRECTED:
-        assert rig.ask(address=address, tls=server_name, host=host).answered_by == who, (server_name, host)
+    for server_name, host, expected in MISDIRECTED:
+        assert rig.ask(address=address, tls=server_name, host=host).answered_by == expected, (server_name, host)
         decision = decide(mesh, served, Request(authority=host, server_name=server_name))
         (portion,) = decision.shares
-        assert (str(portion.status) if portion.status else portion.ref.service.partition("/")[2]) == who
+        assert (str(portion.status) if portion.status else portion.ref.service.partition("/")[2]) == expected
 
 
-def test_a_host_of_no_listener_is_not_found(rig):
+def test_a_request_for_a_host_of_no_listener_gets_404(rig):
     address = rig.free()
     served = port(address, ("a.example", routed(rig, "one")), tls=(("a.example", certificate("a")),))
     rig.apply(gateways=(served,))
     assert rig.ask_when_listening(address=address, tls="a.example", host="b.example").answered_by == "404"
 
 
-def test_tls_1_2_is_accepted_still(rig):
+def test_a_gateway_accepts_tls_1_2(rig):
     address = rig.free()
     rig.apply(gateways=(port(address, ("*", routed(rig, "one")), tls=(("*", certificate("all")),)),))
     assert rig.ask_when_listening(address=address, tls="shop.example").answered_by == "one"
     assert rig.handshake(address, "shop.example", newest=ssl.TLSVersion.TLSv1_2)[2] == "TLSv1.2"
 
 
-def test_connections_are_split_exactly(rig):
-    """R43 for a Gateway's TCP listener: by connection."""
+def test_a_tcp_listener_splits_connections_exactly(rig):
+    """R43."""
     address = rig.free()
     split = Split(targets=(rig.target("one", 9), rig.target("two", 1)))
     route = Route(split=split, origin=Key(SHOP.group, "TCPRoute", "default", "db"), name="0")
@@ -187,7 +187,7 @@ def test_connections_are_split_exactly(rig):
     assert counts == {"one": 90, "two": 10}
 
 
-def test_a_gateway_that_is_gone_listens_no_more(rig):
+def test_a_removed_gateway_does_not_listen_any_more(rig):
     address = rig.free()
     rig.apply(gateways=(port(address, ("*", routed(rig, "one"))),))
     rig.ask_when_listening(address=address)

@@ -1,4 +1,4 @@
-"""What the table of `headgate up --watch` counts, read from a real Envoy."""
+"""The request counts in the table of `headgate up --watch`, read from a real Envoy."""
 
 import tempfile
 from pathlib import Path
@@ -10,11 +10,11 @@ from headgate.standalone.request_counters import BackendRequests, RequestCounter
 
 
 def observed(rig: Rig) -> list[BackendRequests]:
-    """Read the proxy once."""
+    """Read the counters of the proxy."""
     return list(rig.network.run(RequestCounters(lambda: {"gateway": rig.envoy.admin}).read()))
 
 
-def test_requests_and_failed_answers_are_counted_for_each_backend() -> None:
+def test_the_counters_have_requests_and_failures_of_each_backend() -> None:
     with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
         for name in ("one", "two", "gone"):
             rig.echo(name)
@@ -26,7 +26,7 @@ def test_requests_and_failed_answers_are_counted_for_each_backend() -> None:
         first = {item.backend: item.requests for item in before}
         wanted = {"default/one": (first["default/one"] + 10, 0), "default/two": (first["default/two"] + 10, 10)}
 
-        def counted() -> bool:  # failures are in histograms, which Envoy sums up from time to time
+        def counted() -> bool:  # failures are in histograms, which Envoy merges periodically
             counts = {item.backend: (item.requests, item.failures) for item in observed(rig)}
             assert counts == wanted
             return True

@@ -1,4 +1,4 @@
-"""001's workflow `foobar-rollout` as a user does it with kubectl, with requests counted at the pods after each step."""
+"""The workflow `foobar-rollout` of specification 001 with kubectl; the pods count the requests after each step."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +13,7 @@ ROLLOUT = Path(__file__).parents[2] / "examples" / "foobar-rollout"
 
 
 class Rollout:
-    """The example in a namespace, and what its pods have counted."""
+    """The example in a namespace, with the requests that its pods logged."""
 
     def __init__(self, world: World, namespace: str) -> None:
         self.world = world
@@ -21,22 +21,22 @@ class Rollout:
         self.sent = 0
 
     def kubectl(self, *words: str) -> str:
-        """Run kubectl in the namespace and wait until what it did is in force."""
-        said = self.world.kubectl(*words, "-n", self.namespace)
+        """Run kubectl in the namespace and wait until its changes are in force; return its output."""
+        output = self.world.kubectl(*words, "-n", self.namespace)
         self.world.settle()
-        return said
+        return output
 
     def step(self, name: str) -> None:
         """Apply a file of the example."""
         self.kubectl("apply", "-f", str(ROLLOUT / name))
 
     def request(self, service: str = "foobar") -> Request:
-        """Describe a request; a unique path makes the pods' count of it exact."""
+        """Return a request with a unique path, by which the pods' logs are counted."""
         self.sent += 1
         return self.world.request(service, 8080, namespace=self.namespace)._replace(target=f"/{self.sent}")
 
     def send(self, count: int, service: str = "foobar") -> Counter[str]:
-        """Send requests and compare what the answers say with what the pods counted."""
+        """Send requests, assert that answers and the pods' logs agree, and return the number of answers by version."""
         request = self.request(service)
         answers = self.world.send(count, request)
         assert answers == until(lambda: self._counted(request.target, sum(answers.values())))
@@ -61,24 +61,24 @@ def rollout(world: World, namespace: str) -> Rollout:
     return found
 
 
-def test_the_workflow(rollout: Rollout) -> None:
+def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollout: Rollout) -> None:
     world, namespace = rollout.world, rollout.namespace
     assert rollout.send(20) == {"v1": 20}
 
-    rollout.step("steps/1-split.yaml")  # R22: before v2 exists
+    rollout.step("steps/1-split.yaml")  # R22: v2 does not exist yet
     assert rollout.send(20) == {"v1": 20}
-    told = world.conditions("foobar-rollout", namespace, ResolvedRefs="BackendNotFound")
-    status, _, message = told["ResolvedRefs"]
+    conditions = world.conditions("foobar-rollout", namespace, ResolvedRefs="BackendNotFound")
+    status, _, message = conditions["ResolvedRefs"]
     assert status == "False"
     assert "foobar-v2" in message
 
-    with world.load(rollout.request()) as load:  # R23: before, while and after v2 comes up
+    with world.load(rollout.request()) as load:  # R23: before, during and after the start of v2
         rollout.step("steps/2-foobar-v2.yaml")
         rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
         until(lambda: world.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
-    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: the spot check
+    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: a check of v2 alone
 
     with world.load(rollout.request()) as load:  # R25
         rollout.step("steps/3-one-third.yaml")
@@ -104,19 +104,19 @@ def test_the_workflow(rollout: Rollout) -> None:
     assert load.counts == {"v2": load.sent}
 
 
-def test_a_split_takes_v2_out_of_the_traffic_at_once(rollout: Rollout) -> None:
-    """R24, and R27: without the split, the root is all that its selector covers."""
+def test_a_new_split_removes_v2_from_the_roots_traffic_at_once(rollout: Rollout) -> None:
+    """R24, R27: without the split, the root's traffic goes to all pods that it selects."""
     rollout.step("steps/2-foobar-v2.yaml")
     rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
     until(lambda: set(rollout.world.send(30, rollout.request())) == {"v1", "v2"})
     rollout.step("steps/1-split.yaml")
     assert rollout.send(50) == {"v1": 50}
     rollout.kubectl("delete", "trafficsplit", "foobar-rollout")
-    assert rollout.send(30) == {"v1": 20, "v2": 10}  # three pods, in turn
+    assert rollout.send(30) == {"v1": 20, "v2": 10}  # round robin over three pods
 
 
-def test_each_client_gets_the_ratio(rollout: Rollout) -> None:
-    """R20: weights count for each client, and what others send to a backend directly changes nothing."""
+def test_weights_apply_to_each_client_separately(rollout: Rollout) -> None:
+    """R20: requests that a client sends to a backend directly don't change the shares of the split."""
     world, namespace = rollout.world, rollout.namespace
     rollout.step("steps/2-foobar-v2.yaml")
     rollout.step("steps/3-one-third.yaml")
@@ -138,12 +138,12 @@ def test_each_client_gets_the_ratio(rollout: Rollout) -> None:
         ({"v1": "10m", "v2": "100m", "v3": "1500m"}, {"v1": 10, "v2": 100, "v3": 1500}),
     ],
 )
-def test_quantities(
+def test_weights_written_as_quantities_are_exact_shares(
     new_world: Callable[..., World], world: World, namespace: str, weights: dict[str, str], shares: dict[str, int]
 ) -> None:
-    """R9, R10, D2, D24: early quantities are exact shares, written as 004 has it, with the bare version.
+    """R9, R10, D2, D24: in the form of specification 004, with the apiVersion `v1beta1`.
 
-    Among three backends whose turns coincide, those at the edge of the counted requests may be on either side of it.
+    With three backends, Envoy's rounding may move one request of the sample from one backend to another.
     """
     services = [external(name, world.backend(name)) for name in weights]
     world.apply(external("web"), *services, split("web", "web", weights, version="v1beta1"), namespace=namespace)

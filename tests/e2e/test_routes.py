@@ -1,4 +1,4 @@
-"""Routes and mirrors from their manifests to the backends that count (002: R44 to R60; D3, D11, D13, D14)."""
+"""Routes and mirrors, from manifests to counted requests (specification 002: R44 to R60; D3, D11, D13, D14)."""
 
 import asyncio
 import base64
@@ -51,7 +51,7 @@ def written(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") 
 
 
 def to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
-    """A rule; backends are `name` or `name:weight`."""
+    """Return a rule; backends are `name` or `name:weight`."""
     refs = [{"name": name, "port": 8080, "weight": int(weight or 1)} for name, _, weight in _parts(backends)]
     return {"matches": [{"path": {"value": path}}], "backendRefs": refs, **more}
 
@@ -66,7 +66,7 @@ def mirror(name: str, **more: Any) -> Mapping[str, Any]:
 
 
 def entry(world: World, namespace: str) -> Address:
-    """Return where the Gateway listens, when it does."""
+    """Wait for the Gateway's address; return it with the port."""
 
     def address() -> Any:
         return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
@@ -77,17 +77,17 @@ def entry(world: World, namespace: str) -> Address:
 
 
 def counter(world: World, name: str) -> int:
-    """Return the value of a counter of the gateway's."""
+    """Return a counter of the gateway's Envoy."""
     return int(json.loads(world.envoy(f"/stats?format=json&filter=^{name}$"))["stats"][0]["value"])
 
 
-def counted(backend: Backend, count: int) -> bool:
-    """Copies arrive a moment after the answer."""
+def gets_copies(backend: Backend, count: int) -> bool:
+    """Wait until a backend has received exactly `count` copies: they arrive after the client's answer."""
     return bool(until(lambda: backend.requests == count, f"{count} copies, not {backend.requests}"))
 
 
-def test_a_mirror_sees_every_request_and_changes_nothing(world: World, namespace: str) -> None:
-    """R44, R50, R53, R58, R59: one copy for each request among three endpoints; its failures are nobody's business."""
+def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(world: World, namespace: str) -> None:
+    """R44, R50, R53, R58, R59: one copy of each request, to one of three endpoints."""
     v1, copies = world.backend("v1"), [world.backend(f"copy{number}") for number in range(3)]
     world.apply(
         external("foo-v1", v1),
@@ -116,7 +116,7 @@ def test_a_mirror_sees_every_request_and_changes_nothing(world: World, namespace
         ({"percent": 100, "fraction": {"numerator": 1, "denominator": 10}}, 0.1),  # R49
     ],
 )
-def test_a_mirror_sees_the_part_that_is_written(
+def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
     world: World, namespace: str, proportion: Mapping[str, Any], share: float
 ) -> None:
     v1, copy = world.backend("v1"), world.backend("copy")
@@ -124,12 +124,12 @@ def test_a_mirror_sees_the_part_that_is_written(
     world.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
     assert world.send(MANY, Request(entry(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
     sent = f"cluster.{names.mirror(PortRef(f'{namespace}/foo-v2', 8080))}.upstream_rq_total"
-    until(lambda: copy.requests == counter(world, sent), "the copies arrive")
+    until(lambda: copy.requests == counter(world, sent), "the copies have arrived")
     assert fits(copy.requests, share, of=MANY)
 
 
-def test_nothing_and_everything_are_exact(world: World, namespace: str) -> None:
-    """R47, and several mirrors in one rule."""
+def test_mirrors_of_0_and_100_percent_are_exact(world: World, namespace: str) -> None:
+    """R47. One rule has both mirrors."""
     v1, none, each = world.backend("v1"), world.backend("none"), world.backend("each")
     filters = [mirror("none", percent=0), mirror("each", percent=100)]
     world.apply(
@@ -141,12 +141,12 @@ def test_nothing_and_everything_are_exact(world: World, namespace: str) -> None:
         namespace=namespace,
     )
     assert world.send(200, Request(entry(world, namespace), "/", HOST)) == {"v1": 200}
-    assert counted(each, 200)
+    assert gets_copies(each, 200)
     assert none.requests == 0
 
 
-def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace: str) -> None:
-    """R55, D14: without consent the mirror alone is missing, and the status says what to do."""
+def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, namespace: str) -> None:
+    """R55, D14: without a grant only the mirror is missing, and the status reports RefNotPermitted."""
     other = f"{namespace}-other"
     world.create_namespace(other)
     v1, copy = world.backend("v1"), world.backend("copy")
@@ -163,15 +163,15 @@ def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace:
     def copies(wanted: int) -> None:
         copy.reset_count()
         assert world.send(20, Request(place, "/", HOST)) == {"v1": 20}
-        assert counted(copy, wanted)
+        assert gets_copies(copy, wanted)
 
     copies(0)
     until(lambda: resolved() == "RefNotPermitted")
-    consent = {
+    grant = {
         "from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": namespace}],
         "to": [{"group": "", "kind": "Service"}],
     }
-    world.apply(written("ReferenceGrant", "copies", consent), namespace=other)
+    world.apply(written("ReferenceGrant", "copies", grant), namespace=other)
     copies(20)
     until(lambda: resolved() == "ResolvedRefs")
     world.delete("referencegrant/copies", other)
@@ -179,10 +179,8 @@ def test_a_mirror_follows_its_grant_while_requests_flow(world: World, namespace:
     copies(0)
 
 
-def test_shares_that_can_not_be_served_are_errors_and_a_split_is_what_its_backends_are(
-    world: World, namespace: str
-) -> None:
-    """D11, D13 and R60: 500 for what does not exist, 503 for what has no endpoint, a split's own shares within a share."""
+def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_root(world: World, namespace: str) -> None:
+    """D11, D13, R60: 500 for a missing backend, 503 for one without endpoints, and a split within its share."""
     v1, v2, copy = world.backend("v1"), world.backend("v2"), world.backend("copy")
     world.apply(
         external("web"),
@@ -203,7 +201,7 @@ def test_shares_that_can_not_be_served_are_errors_and_a_split_is_what_its_backen
     counts = world.send(MANY, Request(place, "/", HOST), connections=4)
     shares = {"v1": 3 / 8, "v2": 1 / 8, "500": 1 / 4, "503": 1 / 4}
     assert counts.keys() == shares.keys()
-    assert all(fits(counts[who], share, of=MANY) for who, share in shares.items()), counts
+    assert all(fits(counts[backend], share, of=MANY) for backend, share in shares.items()), counts
     assert world.send(20, Request(place, "/zero", HOST)) == {"500": 20}
     assert world.send(40, Request(place, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
 
@@ -226,8 +224,8 @@ def matched_split(root: str, group: str, weights: Mapping[str, int]) -> str:
     return json.dumps(obj)
 
 
-def test_clients_of_a_gateway_take_part_in_an_ab_test(world: World, namespace: str) -> None:
-    """R30, D13: a backendRef to a root is its whole route table; so is a mirror to it, and weights of 0 get nothing."""
+def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world: World, namespace: str) -> None:
+    """R30, D13: a backendRef or mirror to a root uses all splits of the root."""
     v1, v2, root = world.backend("v1"), world.backend("v2"), world.backend("root")
     world.apply(
         external("web", root),
@@ -261,16 +259,16 @@ def test_clients_of_a_gateway_take_part_in_an_ab_test(world: World, namespace: s
     for backend in (v1, v2, root):
         backend.reset_count()
     assert send("/copied") == {"shop": 40}
-    assert counted(v1, 40)
+    assert gets_copies(v1, 40)
     assert send("/copied/a.png", firefox) == {"shop": 40}
-    assert counted(v2, 40)
+    assert gets_copies(v2, 40)
     assert (v1.requests, root.requests) == (40, 0)
 
 
-def test_copies_for_the_root_of_a_split_go_by_the_weights(world: World, namespace: str) -> None:
-    """D13 for mirrors: exactly, and none for a backend with weight 0 or for the root's own endpoints."""
-    who = ("web", "web-v1", "web-v2", "web-v3", "main")
-    backends = {name: world.backend(name) for name in who}
+def test_a_mirror_to_the_root_of_a_split_follows_the_weights(world: World, namespace: str) -> None:
+    """D13: exactly; a backend of weight 0 and the root's own endpoints get no copy."""
+    names = ("web", "web-v1", "web-v2", "web-v3", "main")
+    backends = {name: world.backend(name) for name in names}
     world.apply(
         *(external(name, backend) for name, backend in backends.items()),
         split("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
@@ -279,12 +277,12 @@ def test_copies_for_the_root_of_a_split_go_by_the_weights(world: World, namespac
         namespace=namespace,
     )
     assert world.send(80, Request(entry(world, namespace), "/", HOST)) == {"main": 80}
-    assert counted(backends["web-v1"], 60)
-    assert counted(backends["web-v2"], 20)
+    assert gets_copies(backends["web-v1"], 60)
+    assert gets_copies(backends["web-v2"], 20)
     assert (backends["web"].requests, backends["web-v3"].requests) == (0, 0)
 
 
-def test_copies_beyond_a_mirrors_limits_are_counted_and_named_while_it_happens(world: World, namespace: str) -> None:
+def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(world: World, namespace: str) -> None:
     main, slow, ref = world.backend("main"), world.backend("slow"), PortRef(f"{namespace}/slow", 8080)
     slow.hangs = True
     world.apply(
@@ -307,14 +305,14 @@ def test_copies_beyond_a_mirrors_limits_are_counted_and_named_while_it_happens(w
     kind, _, message = world.event("CopiesDropped", "route", namespace)
     assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
     until(lambda: f"spec.rules[0].filters: proxies drop copies for {ref}, 100 or more so far" in dropping()[0])
-    metrics, said = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"a mirror: {dropped}\n"
-    until(lambda: said in world.try_kubectl(*metrics).stderr)  # the last copies come with the proxy's next report
+    metrics, expected = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"a mirror: {dropped}\n"
+    until(lambda: expected in world.try_kubectl(*metrics).stderr)  # the last copies are in the proxy's next report
     assert world.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
     until(lambda: not dropping())
 
 
-def test_the_most_specific_listener_and_the_best_match_decide(world: World, namespace: str) -> None:
-    """Listener isolation and precedence, whatever the order in which rules are written."""
+def test_the_most_specific_listener_and_match_select_the_route(world: World, namespace: str) -> None:
+    """Listener isolation and match precedence, independent of the order of rules."""
     names = ("any", "prefix", "exact", "header", "wild", "shop")
     exact = {"matches": [{"path": {"type": "Exact", "value": "/cart"}}], "backendRefs": to("exact")["backendRefs"]}
     header = {"matches": [{"headers": [{"name": "X-Kind", "value": "1"}]}], "backendRefs": to("header")["backendRefs"]}
@@ -329,24 +327,24 @@ def test_the_most_specific_listener_and_the_best_match_decide(world: World, name
     )
     place = entry(world, namespace)
 
-    def who(host: str, target: str = "/", **headers: str) -> str:
+    def answer(host: str, target: str = "/", **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return world.ask(Request(place, target, host, named)).answered_by
 
-    assert who("other.org") == "any"
-    assert who("other.org", "/cart") == "exact"
-    assert who("other.org", "/cart?full=yes", x_kind="1") == "exact"
-    assert who("other.org", "/cart/items", x_kind="1") == "prefix"
-    assert who("other.org", "/carts") == "any"
-    assert who("other.org", "/carts", x_kind="1") == "header"
-    assert who("a.example", "/cart") == "wild"
-    assert who("a.b.example:18080") == "wild"
-    assert who("shop.example", "/shop/1") == "shop"
-    assert who("shop.example", "/cart") == "404"
+    assert answer("other.org") == "any"
+    assert answer("other.org", "/cart") == "exact"
+    assert answer("other.org", "/cart?full=yes", x_kind="1") == "exact"
+    assert answer("other.org", "/cart/items", x_kind="1") == "prefix"
+    assert answer("other.org", "/carts") == "any"
+    assert answer("other.org", "/carts", x_kind="1") == "header"
+    assert answer("a.example", "/cart") == "wild"
+    assert answer("a.b.example:18080") == "wild"
+    assert answer("shop.example", "/shop/1") == "shop"
+    assert answer("shop.example", "/cart") == "404"
 
 
-def test_a_route_decides_for_its_service_and_gives_it_back(world: World, namespace: str) -> None:
-    """GAMMA: at the Service's address and through the proxy; what no rule is for gets 404. R27 when it is gone."""
+def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: World, namespace: str) -> None:
+    """GAMMA: requests without a matching rule get 404. R27 after the deletion."""
     world.apply(
         external("web", world.backend("root")),
         external("web-v1", world.backend("v1")),
@@ -370,8 +368,8 @@ def test_a_route_decides_for_its_service_and_gives_it_back(world: World, namespa
     assert send("/other") == {"v1": 5, "v2": 5}
 
 
-def test_an_https_listener_shows_the_certificate_of_its_secret(world: World, namespace: str, tmp_path: Path) -> None:
-    """The key is on no page of the proxy, even if it stands beside the certificate in tls.crt, as it does here."""
+def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, namespace: str, tmp_path: Path) -> None:
+    """Envoy's config dump never has the private key, even if tls.crt holds it too, as here."""
     pem = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(pem))
     text = base64.b64encode(pem.read_bytes()).decode()
@@ -405,8 +403,8 @@ def test_an_https_listener_shows_the_certificate_of_its_secret(world: World, nam
     assert b"PRIVATE KEY" not in world.envoy("/config_dump?include_eds")
 
 
-def test_a_tcp_listener_shares_connections(world: World, namespace: str) -> None:
-    """TCPRoute: by weight, for servers that speak first too."""
+def test_a_tcp_listener_splits_connections_by_weight(world: World, namespace: str) -> None:
+    """A TCPRoute, with servers that speak first."""
     v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
     refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
     spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}

@@ -1,4 +1,4 @@
-"""`headgate up --watch` on a terminal of 24 rows and 80 columns, as tmux shows it."""
+"""`headgate up --watch` on a terminal of 24 rows and 80 columns (tmux)."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")
 
 
 class Terminal:
-    """A tmux server of its own with one pane in which a command runs."""
+    """A new tmux server with one pane that runs a command."""
 
     def __init__(self, root: Path, command: str) -> None:
         self._socket = root / "tmux"
@@ -40,20 +40,20 @@ class Terminal:
         self._tmux("send-keys", key)
 
     def close(self) -> None:
-        self._tmux("kill-server", check=False)  # it ends by itself when the last command has ended
+        self._tmux("kill-server", check=False)  # it has ended already if the command has
 
 
 @pytest.fixture
 def show(tmp_path: Path) -> Iterator[Callable[[Path], Terminal]]:
-    """Run `up --watch` on a directory; it has ended when the test ends."""
+    """Return a function that runs `up --watch` on a directory until the test ends."""
     state, opened = tmp_path / "state", []
 
-    def begin(directory: Path) -> Terminal:
+    def run(directory: Path) -> Terminal:
         command = shlex.join([HEADGATE, "up", str(directory), "--state", str(state), "--watch"])
         opened.append(Terminal(tmp_path, command))
         return opened[0]
 
-    yield begin
+    yield run
     for terminal in opened:
         terminal.press("C-c")
         until(lambda: not _is_locked(state))
@@ -65,7 +65,9 @@ def _is_locked(state: Path) -> bool:
     return done.returncode != 0
 
 
-def test_the_table_fits_keeps_mistakes_and_drops_what_is_gone(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+def test_the_table_fits_the_terminal_and_follows_mistakes_and_deletions(
+    show: Callable[[Path], Terminal], tmp_path: Path
+) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
     names = [f"website-{number}" for number in range(14)]
@@ -85,15 +87,19 @@ def test_the_table_fits_keeps_mistakes_and_drops_what_is_gone(show: Callable[[Pa
     wrong = "broken.yaml:1:"
     until(lambda: terminal.shows("must be 0 or more, not -1"))
     assert terminal.shows(wrong)
-    (directory / "website-13.yaml").unlink()  # another edit, and the mistake is still there
-    until(lambda: not any(row.startswith("default/website-13") for row in terminal.rows()))  # the news still names it
+    (directory / "website-13.yaml").unlink()  # the mistake stays after another edit
+    until(
+        lambda: not any(row.startswith("default/website-13") for row in terminal.rows())
+    )  # a message below the table still names it
     assert terminal.shows("must be 0 or more, not -1")
     (directory / "broken.yaml").unlink()
     until(lambda: not terminal.shows("must be 0 or more") and terminal.shows("All files are valid again."))
     assert terminal.headers() == 1
 
 
-def test_the_end_leaves_the_last_table_on_the_terminal(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+def test_a_stopped_headgate_leaves_the_last_table_on_the_terminal(
+    show: Callable[[Path], Terminal], tmp_path: Path
+) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
     parts = (external("web"), external("web-v1"), split("web", "web", {"web-v1": 1}))
@@ -105,7 +111,7 @@ def test_the_end_leaves_the_last_table_on_the_terminal(show: Callable[[Path], Te
     assert terminal.headers() == 1
 
 
-def test_a_split_that_is_deleted_has_not_been_mended(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
+def test_a_deleted_split_is_not_reported_as_resolved(show: Callable[[Path], Terminal], tmp_path: Path) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
     services = "\n---\n".join(map(external, ("website", "blog", "blog-v1")))

@@ -1,4 +1,4 @@
-"""A sidecar for each pod, as a user of `headgate up` and `headgate run` meets it (R70, R74, R76, D21)."""
+"""Sidecars of pods with `headgate up` and `headgate run` (R70, R74, R76, D21)."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from tests.e2e.test_lifecycle import alive, site, workload
 from tests.e2e.wire import Address
 from tests.e2e.world import HEADGATE, World, until
 
-ASKS = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
-"""A program of the user's own that knows of proxies what the environment tells it."""
+REQUEST_PROGRAM = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode().strip())"
+"""A program that sends one request through the proxy that its environment names."""
 STRICT = {
     "apiVersion": "headgate.dev/v1beta1",
     "kind": "TLSConfig",
@@ -29,7 +29,7 @@ STRICT = {
 
 
 def run(world: World, *words: str, **more: Any) -> "subprocess.Popen[str]":
-    """Start `headgate run` with the world's instance; the user's own environment says nothing of proxies."""
+    """Start `headgate run` in the world, with an environment that names no proxy."""
     environment = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
     return subprocess.Popen(
         [HEADGATE, "run", "--state", str(world.state), *words],
@@ -42,14 +42,14 @@ def run(world: World, *words: str, **more: Any) -> "subprocess.Popen[str]":
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    """Wait for the end; return exit code, stdout and stderr."""
+    """Wait for the end of a process; return exit code, stdout and stderr."""
     out, errors = process.communicate(timeout=60)
     return process.returncode, out, errors
 
 
 def ask(world: World, url: str, *words: str) -> tuple[int, str, str]:
-    """Let a program ask once, as whoever the options say."""
-    return ended(run(world, *words, "--", sys.executable, "-c", ASKS, url))
+    """Run a program that sends one request, by `headgate run` with options; return exit code, stdout and stderr."""
+    return ended(run(world, *words, "--", sys.executable, "-c", REQUEST_PROGRAM, url))
 
 
 def pods(world: World, label: str, namespace: str = "default") -> Sequence[Any]:
@@ -57,8 +57,8 @@ def pods(world: World, label: str, namespace: str = "default") -> Sequence[Any]:
     return [pod for pod in found if pod["metadata"].get("labels", {}).get("app") == label]
 
 
-def shown(address: Address) -> x509.SubjectAlternativeName:
-    """Shake hands without a certificate, and be refused; return the names that the server showed."""
+def names_on_certificate(address: Address) -> x509.SubjectAlternativeName:
+    """Assert that a server rejects a client without certificate; return the names on the server's certificate."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(address) as plain, trust.wrap_socket(plain) as secure:
@@ -75,11 +75,11 @@ def shown(address: Address) -> x509.SubjectAlternativeName:
 
 @pytest.fixture
 def meshed(new_world: Callable[..., World], tmp_path: Path) -> World:
-    """Two Deployments of one pod each, and a Service that is split between them."""
+    """Run two Deployments of one pod each, and a Service that is split between them."""
     return new_world(manifests=site(tmp_path))
 
 
-def test_every_pod_has_a_sidecar_and_serves_through_it(meshed: World) -> None:
+def test_every_pod_gets_a_sidecar_and_serves_through_it(meshed: World) -> None:
     assert len(meshed.sidecars()) == 2
     for pod in meshed.get("pods")["items"]:
         assert pod["metadata"]["annotations"]["headgate.dev/sidecar"] == "explicit"
@@ -89,8 +89,8 @@ def test_every_pod_has_a_sidecar_and_serves_through_it(meshed: World) -> None:
     assert meshed.stderr == ""
 
 
-def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshed: World) -> None:
-    """R74, R76: plaintext is refused, and so is TLS without a certificate; the gateway and other pods have theirs."""
+def test_a_strict_pod_accepts_mutual_tls_only_and_no_request_fails(meshed: World) -> None:
+    """R74, R76: the pod rejects plaintext and TLS without a client certificate."""
     (pod,) = pods(meshed, "v1")
     address = Address(pod["status"]["podIP"], 8080)
     with meshed.load(meshed.request("web", 8080)) as load:
@@ -108,7 +108,7 @@ def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshe
         seen = load.sent
         until(lambda: load.sent > seen + 100)
     assert set(load.counts) == {"v1", "v2"}
-    names = shown(address)
+    names = names_on_certificate(address)
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["spiffe://cluster.local/ns/default/sa/default"]
     assert "v1.example" in names.get_values_for_type(x509.DNSName)  # R75
     code, out, errors = ask(meshed, "http://v1:8080/")
@@ -118,7 +118,7 @@ def test_a_strict_pod_takes_mutual_tls_only_and_its_callers_notice_nothing(meshe
     assert after["status"]["containerStatuses"][0]["ready"]
 
 
-def test_kill_and_restart_under_load_adopts_the_sidecars(meshed: World) -> None:
+def test_a_restarted_headgate_adopts_the_sidecars_under_load(meshed: World) -> None:
     before = (meshed.processes(), meshed.sidecars())
     with meshed.load(meshed.request("web", 8080)) as load:
         meshed.kill()
@@ -143,7 +143,7 @@ def test_a_rollout_behind_sidecars_loses_no_request(meshed: World, tmp_path: Pat
     assert set(load.counts) == {"v1", "v1-new"}
 
 
-def test_the_end_leaves_no_sidecar(meshed: World) -> None:
+def test_a_stopped_headgate_leaves_no_sidecar(meshed: World) -> None:
     pids = meshed.sidecars().values()
     sockets = Path(meshed.instance["admin"]).parent
     assert meshed.stop() == 0
@@ -151,7 +151,9 @@ def test_the_end_leaves_no_sidecar(meshed: World) -> None:
     assert not sockets.exists()
 
 
-def test_an_option_and_labels_decide_who_gets_one(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     world = new_world("--sidecars", "labelled", manifests=site(tmp_path))
     assert world.sidecars() == {}
     assert world.send(4, world.request("web", 8080)) == {"v1": 3, "v2": 1}
@@ -163,10 +165,10 @@ def test_an_option_and_labels_decide_who_gets_one(new_world: Callable[..., World
     until(lambda: world.send(1, world.request("v3", 8080)) == {"v3": 1})
 
 
-def test_a_tls_config_gives_new_pods_a_sidecar_and_names_the_old_ones(
+def test_a_tls_config_injects_sidecars_into_new_pods_and_names_the_old_pods(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """R73, R77: with --sidecars labelled too, and unless the pod says no."""
+    """R73, R77: with `--sidecars labelled` too, but not into a pod with the label `inject: false`."""
     world = new_world("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
     assert world.sidecars() == {}
     world.apply(json.dumps(STRICT))
@@ -190,7 +192,9 @@ def test_a_tls_config_gives_new_pods_a_sidecar_and_names_the_old_ones(
     until(lambda: world.sidecars() == {})
 
 
-def test_none_is_as_without_sidecars(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_with_sidecars_none_no_pod_gets_a_sidecar_and_run_fails(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     world = new_world("--sidecars", "none", manifests=site(tmp_path))
     assert world.sidecars() == {}
     assert world.send(40, world.request("web", 8080)) == {"v1": 30, "v2": 10}
@@ -199,7 +203,7 @@ def test_none_is_as_without_sidecars(new_world: Callable[..., World], tmp_path: 
     assert "this headgate runs with --sidecars none" in errors
 
 
-def test_an_envoy_of_a_pod_that_dies_is_started_again(meshed: World) -> None:
+def test_headgate_restarts_a_sidecar_that_was_killed(meshed: World) -> None:
     ((name, pid), *_) = sorted(meshed.sidecars().items())
     os.kill(pid, signal.SIGKILL)
     until(lambda: meshed.sidecars().get(name, pid) != pid)
@@ -211,14 +215,14 @@ def test_an_envoy_of_a_pod_that_dies_is_started_again(meshed: World) -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # a world of this module's own
+    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # the module's own world
 
     with world_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as world:
         yield world
 
 
-def test_a_program_run_with_an_identity_is_allowed_what_its_account_is(shared: World) -> None:
-    """R70: the account decides, whoever's terminal it is."""
+def test_a_program_run_with_a_service_account_has_the_rights_of_that_account(shared: World) -> None:
+    """R70: the ServiceAccount decides, not the user of the terminal."""
     target = {
         "apiVersion": "access.smi-spec.io/v1alpha3",
         "kind": "TrafficTarget",
@@ -248,7 +252,7 @@ def test_a_program_run_with_an_identity_is_allowed_what_its_account_is(shared: W
     shared.delete("traffictarget/buyers")
 
 
-def test_a_program_serves_behind_a_service_while_it_runs(shared: World, tmp_path: Path) -> None:
+def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: World, tmp_path: Path) -> None:
     shared.apply(service("mine", {"http": 8080}, selector={"app": "mine"}))
     script = tmp_path / "pod.py"
     script.write_text((Path(__file__).parent / "pod.py").read_text())
@@ -257,33 +261,33 @@ def test_a_program_serves_behind_a_service_while_it_runs(shared: World, tmp_path
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
     (pod,) = pods(shared, "mine")
     assert "command" in pod["spec"]["containers"][0]
-    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments may be secret
+    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments are left out: they may be secret
     process.send_signal(signal.SIGTERM)
-    assert ended(process)[0] == 0  # the program ends well when asked to
+    assert ended(process)[0] == 0  # the program exits with 0 after SIGTERM
     until(lambda: not pods(shared, "mine"))
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"503": 1})
 
 
-def test_the_exit_code_directory_and_environment_are_the_commands_own(shared: World, tmp_path: Path) -> None:
+def test_run_passes_directory_environment_and_exit_code_of_the_program(shared: World, tmp_path: Path) -> None:
     script = 'pwd; echo "$MINE $HOST:$PORT_ADMIN $http_proxy $HTTP_PROXY"; exit 7'
     environment = {**os.environ, "MINE": "yes", "HTTP_PROXY": "http://elsewhere:3128"}
     process = run(shared, "-p", "admin=9000", "--", "sh", "-c", script, cwd=tmp_path, env=environment)
     code, out, errors = ended(process)
     assert code == 7, errors
     directory, line = out.splitlines()
-    mine, place, lower, upper = line.split()
-    host, _, port = place.partition(":")
+    mine, address, lower, upper = line.split()
+    host, _, port = address.partition(":")
     assert (directory, mine, lower, upper) == (str(tmp_path), "yes", f"http://{host}:15001", f"http://{host}:15001")
     assert int(port) != 9000
     assert f"{host}:9000 is forwarded to port {port} ($PORT_9000)" in errors
 
 
-def test_a_program_killed_by_a_signal_ends_the_command_as_in_a_shell(shared: World) -> None:
+def test_run_exits_with_137_when_the_program_is_killed(shared: World) -> None:
     assert ended(run(shared, "--", "sh", "-c", "kill -KILL $$"))[0] == 137
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_signals_reach_the_program(shared: World, number: signal.Signals) -> None:
+def test_run_forwards_signals_to_the_program(shared: World, number: signal.Signals) -> None:
     script = f"trap 'exit {number}' {number.name[3:]}; echo ready; while :; do sleep 0.02; done"
     process = run(shared, "--", "sh", "-c", script, start_new_session=True)
     assert process.stdout
@@ -292,7 +296,7 @@ def test_signals_reach_the_program(shared: World, number: signal.Signals) -> Non
     assert ended(process)[0] == number
 
 
-def test_a_command_that_is_killed_takes_its_pod_with_it(shared: World) -> None:
+def test_the_pod_of_a_killed_run_command_is_deleted(shared: World) -> None:
     process = run(shared, "-l", "app=killed", "--", "sleep", "600", start_new_session=True)
     (pod,) = until(lambda: pods(shared, "killed"))
     name = pod["metadata"]["name"]
@@ -303,19 +307,19 @@ def test_a_command_that_is_killed_takes_its_pod_with_it(shared: World) -> None:
     until(lambda: not [uid for uid in shared.sidecars() if name in uid])
 
 
-def test_a_pod_that_is_deleted_asks_its_program_to_end(shared: World) -> None:
-    script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
+def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: World) -> None:
+    script = "trap 'echo terminated; exit 0' TERM; echo ready; while :; do sleep 0.02; done"
     process = run(shared, "-l", "app=deleted", "--", "sh", "-c", script)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     (pod,) = pods(shared, "deleted")
     shared.kubectl("delete", "pod", pod["metadata"]["name"])
     code, out, errors = ended(process)
-    assert (code, out) == (0, "asked\n")
+    assert (code, out) == (0, "terminated\n")
     assert "was deleted; terminating the program" in errors
 
 
-def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> None:
+def test_run_reports_mistakes_and_leaves_no_pod(shared: World, tmp_path: Path) -> None:
     code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
     assert code == 127
     assert "there is no program 'no-such-program'" in errors
@@ -328,10 +332,11 @@ def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> N
     assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
     assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]
     assert (
-        "ServiceAccount default/nobody not found" in ended(run(shared, "--service-account", "nobody", "--", "true"))[2]
+        "ServiceAccount default/missing not found"
+        in ended(run(shared, "--service-account", "missing", "--", "true"))[2]
     )
     for options, mistake in (
-        (("--service-account", "No/Body"), "'No/Body' is not the name of a ServiceAccount"),
+        (("--service-account", "No/Account"), "'No/Account' is not the name of a ServiceAccount"),
         (("-n", "nowhere"), 'namespaces "nowhere" not found'),
     ):
         code, _, errors = ended(run(shared, *options, "--", "true"))
@@ -341,8 +346,8 @@ def test_mistakes_are_told_and_leave_nothing(shared: World, tmp_path: Path) -> N
     until(lambda: not pods(shared, "wrong"))
 
 
-def test_the_gateways_account_is_refused(shared: World) -> None:
-    """R70: whoever had it would be let in wherever the clients of the gateway are."""
+def test_run_rejects_the_gateways_service_account(shared: World) -> None:
+    """R70: a program with it would be allowed wherever the gateway's clients are."""
     code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
     assert code == 1
     assert "spec.serviceAccountName: is who the node's gateway is; give the pod another ServiceAccount" in errors

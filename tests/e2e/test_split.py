@@ -1,4 +1,4 @@
-"""Where requests go, by weights and by what exists (requirements 1.1 and 1.8)."""
+"""Shares of TrafficSplits, by weights and by the backends that exist (requirements 1.1 and 1.8)."""
 
 import pytest
 from tests.draws import fits
@@ -6,8 +6,8 @@ from tests.e2e.manifests import annotated, endpoints, external, grant, service, 
 from tests.e2e.world import World
 
 
-def test_shares_are_exact(world: World, namespace: str) -> None:
-    """R7: 1000/500 is one third, to the request."""
+def test_the_shares_of_a_split_are_exact(world: World, namespace: str) -> None:
+    """R7: with 1000/500 the second backend gets exactly one third."""
     v1, v2 = world.backend("v1"), world.backend("v2")
     world.apply(
         external("web"),
@@ -22,7 +22,7 @@ def test_shares_are_exact(world: World, namespace: str) -> None:
     assert world.send(300, world.request("web", 8080, namespace=namespace, via="proxy")) == {"v1": 200, "v2": 100}
 
 
-def test_a_backend_without_endpoints_is_left_out_until_it_has_one(world: World, namespace: str) -> None:
+def test_a_backend_without_endpoints_gets_no_requests_until_it_has_one(world: World, namespace: str) -> None:
     """R28, D9."""
     v1, v2, late = world.backend("v1"), world.backend("v2"), world.backend("late")
     world.apply(
@@ -42,8 +42,8 @@ def test_a_backend_without_endpoints_is_left_out_until_it_has_one(world: World, 
     world.conditions("web", namespace, BackendsReady="True")
 
 
-def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, namespace: str) -> None:
-    """D9: `no-endpoints: fail`. The proxy draws here, so the share is a random one."""
+def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_503(world: World, namespace: str) -> None:
+    """D9: such a share is random, not exact."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),
@@ -54,19 +54,19 @@ def test_an_annotation_lets_the_share_without_endpoints_fail(world: World, names
     counts = world.send(4000, world.request("web", 8080, namespace=namespace), connections=4)
     assert set(counts) == {"v1", "503"}
     assert fits(counts["503"], 0.25, of=4000)
-    told = world.event("Programmed", "web", namespace)
-    assert told[2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
+    event = world.event("Programmed", "web", namespace)
+    assert event[2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
 
-def test_no_backend_with_endpoints_is_503(world: World, namespace: str) -> None:
-    """D9: the user's weights say that nobody else may have this traffic, the root's own endpoints neither."""
+def test_a_split_without_ready_backends_answers_503(world: World, namespace: str) -> None:
+    """D9: the root's own endpoints don't get this traffic, as the weights don't name them."""
     root = world.backend("root")
     world.apply(external("web", root), external("web-v1"), split("web", "web", {"web-v1": 1}), namespace=namespace)
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert root.requests == 0
 
 
-def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> None:
+def test_a_split_whose_weights_are_all_zero_answers_503_and_has_a_warning(world: World, namespace: str) -> None:
     """D10."""
     world.apply(
         external("web", world.backend("root")),
@@ -77,14 +77,16 @@ def test_all_weights_zero_is_503_and_an_event(world: World, namespace: str) -> N
     )
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
-    told = world.event("Programmed", "web", namespace)
-    assert told[2] == "every proxy holds port 8080: web-v1 0%, web-v2 0%, 503 100%"
-    world.conditions("web", namespace, Programmed="True")  # Envoy was given nothing that it refuses
+    event = world.event("Programmed", "web", namespace)
+    assert event[2] == "every proxy holds port 8080: web-v1 0%, web-v2 0%, 503 100%"
+    world.conditions("web", namespace, Programmed="True")  # Envoy accepts the configuration
     assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
 
-def test_all_weights_zero_is_503_where_no_backend_offers_the_port(world: World, namespace: str) -> None:
-    """D10 comes before D9: the root's own endpoints get nothing."""
+def test_a_split_whose_weights_are_all_zero_answers_503_on_a_port_that_no_backend_offers(
+    world: World, namespace: str
+) -> None:
+    """D10 takes precedence over D9: the root's own endpoints get no requests."""
     root = world.backend("root")
     world.apply(
         external("web", root),
@@ -101,7 +103,7 @@ def test_all_weights_zero_is_503_where_no_backend_offers_the_port(world: World, 
     assert world.send(20, request) == {"root": 20}
 
 
-def test_a_weight_of_zero_gets_nothing_whatever_is_left(world: World, namespace: str) -> None:
+def test_a_backend_of_weight_zero_gets_no_requests_when_no_other_backend_is_ready(world: World, namespace: str) -> None:
     """R8, D9."""
     idle = world.backend("idle")
     world.apply(
@@ -115,7 +117,7 @@ def test_a_weight_of_zero_gets_nothing_whatever_is_left(world: World, namespace:
     assert idle.requests == 0
 
 
-def test_a_split_may_not_name_its_own_root(world: World, namespace: str) -> None:
+def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(world: World, namespace: str) -> None:
     """R18, D1."""
     world.apply(external("web", world.backend("root")), external("web-v1", world.backend("v1")), namespace=namespace)
     written = split("web", "web", {"web-v1": 1, "web": 9})
@@ -129,8 +131,8 @@ def test_a_split_may_not_name_its_own_root(world: World, namespace: str) -> None
     assert world.send(50, request) == {"root": 45, "v1": 5}
 
 
-def test_the_older_of_two_splits_wins(world: World, namespace: str) -> None:
-    """D8. Both have their age in whole seconds, so the first by name is the older one here."""
+def test_the_older_of_two_splits_applies_and_the_younger_is_conflicted(world: World, namespace: str) -> None:
+    """D8. Both have the same creation time (in seconds), so the first by name takes precedence."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),
@@ -151,8 +153,8 @@ def test_the_older_of_two_splits_wins(world: World, namespace: str) -> None:
     world.conditions("second", namespace, Conflicted="False")
 
 
-def test_a_backend_in_another_namespace_needs_a_grant(world: World, namespace: str) -> None:
-    """D12: without one, with one, and after it is taken away."""
+def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(world: World, namespace: str) -> None:
+    """D12: without a grant, with one, and after its deletion."""
     other = f"{namespace}-other"
     world.create_namespace(other)
     world.apply(external("web-v2", world.backend("v2")), namespace=other)
@@ -175,8 +177,8 @@ def test_a_backend_in_another_namespace_needs_a_grant(world: World, namespace: s
     assert world.send(20, request) == {"v1": 20}
 
 
-def test_a_backend_that_is_a_root_is_a_plain_service(world: World, namespace: str) -> None:
-    """R17, R19: splits don't follow each other, in a circle neither."""
+def test_a_split_does_not_follow_the_split_of_its_backend(world: World, namespace: str) -> None:
+    """R17, R19: here two splits refer to each other."""
     world.apply(
         external("one", world.backend("1")),
         external("two", world.backend("2")),
@@ -188,8 +190,8 @@ def test_a_backend_that_is_a_root_is_a_plain_service(world: World, namespace: st
     assert world.send(10, world.request("two", 8080, namespace=namespace)) == {"1": 10}
 
 
-def test_a_headless_backend_has_its_share(world: World, namespace: str) -> None:
-    """R5: a backend may be of any type that has endpoints."""
+def test_headless_and_nodeport_backends_get_their_shares(world: World, namespace: str) -> None:
+    """R5: a backend may be a Service of any type with endpoints."""
     headless, port = world.backend("headless"), world.backend("nodeport")
     world.apply(
         external("web"),
@@ -206,7 +208,7 @@ def test_a_headless_backend_has_its_share(world: World, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["web", "web.{}", "web.{}.svc", "web.{}.svc.cluster.local"])
-def test_the_root_may_be_written_in_every_form(world: World, namespace: str, form: str) -> None:
+def test_a_split_may_name_its_root_in_every_form(world: World, namespace: str, form: str) -> None:
     """R2."""
     world.apply(
         external("web", world.backend("root")),
@@ -217,8 +219,8 @@ def test_the_root_may_be_written_in_every_form(world: World, namespace: str, for
     assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespace: str) -> None:
-    """Two Services may select the same pods. Then the proxy draws between them."""
+def test_backends_with_a_common_endpoint_get_their_shares(world: World, namespace: str) -> None:
+    """When two Services select the same pods, the proxy selects the backend of each request at random."""
     both, one = world.backend("both"), world.backend("one")
     world.apply(
         external("web"),
@@ -232,8 +234,8 @@ def test_backends_that_share_an_endpoint_have_their_shares(world: World, namespa
     assert fits(counts["one"], 0.25, of=4000)
 
 
-def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
-    """R22: every order of creation and deletion is fine."""
+def test_a_split_works_in_every_order_of_creation_and_deletion(world: World, namespace: str) -> None:
+    """R22."""
     parts = {
         "v1": external("web-v1", world.backend("v1")),
         "root": external("web", world.backend("root")),
@@ -253,8 +255,8 @@ def test_a_split_waits_for_its_root(world: World, namespace: str) -> None:
     assert world.send(5, world.request("web", 8080, namespace=namespace)) == {"v1": 5}
 
 
-def test_many_changes_in_one_second_all_count(world: World, namespace: str) -> None:
-    """R25: the last one written is the one in force, and nothing fails on the way."""
+def test_the_last_of_many_quick_changes_is_in_force_and_no_request_fails(world: World, namespace: str) -> None:
+    """R25."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),

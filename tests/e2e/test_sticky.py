@@ -1,4 +1,4 @@
-"""Users stay on their side of a split, whatever happens to the weights (requirements 2.8; docs/sticky.md)."""
+"""Sticky splits: users keep their backend while weights change (requirements 2.8; docs/sticky.md)."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ Sides = Mapping[str, str]
 
 @pytest.fixture
 def backends(world: World, namespace: str) -> Sequence[str]:
-    """A root and three versions."""
+    """Create a root Service and three versions; return the names of the versions."""
     names = ("v1", "v2", "v3")
     world.apply(
         external("web", world.backend("root")),
@@ -33,13 +33,13 @@ def backends(world: World, namespace: str) -> Sequence[str]:
     return names
 
 
-def put(world: World, namespace: str, weights: Mapping[str, int], **annotations: str) -> None:
+def apply_split(world: World, namespace: str, weights: Mapping[str, int], **annotations: str) -> None:
     named = {f"web-{name}": weight for name, weight in weights.items()}
     world.apply(annotated(split("web", "web", named), **annotations), namespace=namespace)
 
 
 def ask_all(world: World, requests: Mapping[str, Request]) -> Sides:
-    """Send each user's request over a connection of its own; return who answered whom."""
+    """Send each user's request over a new connection; return the answering backend by user."""
 
     async def ask() -> Sides:
         found = {}
@@ -58,33 +58,33 @@ def by_header(world: World, namespace: str) -> Callable[[], Sides]:
 
 
 def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
-    """Count the users that moved, by where from and where to."""
+    """Return the number of users that moved, by old and new backend."""
     return Counter((before[user], after[user]) for user in USERS if before[user] != after[user])
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Say whether so many of the users fit a share (3 sigma). They and their hash never change, so it holds or it doesn't."""
+    """Return whether a count of users fits a share within 3 sigma. Users and hash are constant, so the result is too."""
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 
 @pytest.mark.usefixtures("backends")
-def test_a_ramp_moves_as_many_users_as_it_says_and_the_way_back_exactly_those(world: World, namespace: str) -> None:
+def test_a_ramp_moves_its_share_of_users_and_its_reversal_the_same_users_back(world: World, namespace: str) -> None:
     sides = by_header(world, namespace)
     history = []
     for percent in (0, 5, 20, 50, 100):
-        put(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
+        apply_split(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
         history.append(sides())
         assert is_spread(Counter(history[-1].values())["v2"], percent / 100)
     for before, after in itertools.pairwise(history):
         assert set(shifted(before, after)) == {("v1", "v2")}
     for percent, before in zip((50, 20, 5, 0), reversed(history[:-1]), strict=True):
-        put(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
+        apply_split(world, namespace, {"v1": 100 - percent, "v2": percent}, sticky="header:x-user")
         assert sides() == before
 
 
 @pytest.mark.usefixtures("backends")
-def test_a_user_has_one_side_for_every_request_and_after_other_changes(world: World, namespace: str) -> None:
-    put(world, namespace, {"v1": 70, "v2": 20, "v3": 10}, sticky="header:x-user")
+def test_a_user_keeps_its_backend_for_all_requests_and_after_unrelated_changes(world: World, namespace: str) -> None:
+    apply_split(world, namespace, {"v1": 70, "v2": 20, "v3": 10}, sticky="header:x-user")
     sides = by_header(world, namespace)
     first = sides()
     assert set(first.values()) == {"v1", "v2", "v3"}
@@ -95,15 +95,15 @@ def test_a_user_has_one_side_for_every_request_and_after_other_changes(world: Wo
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.usefixtures("backends")
-def test_in_random_ramps_each_user_changes_side_at_most_once(world: World, namespace: str, seed: int) -> None:
-    """Out of v1, into v2 and v3 at different paces; users of v2 and v3 never move."""
+def test_in_random_ramps_each_user_changes_its_backend_at_most_once(world: World, namespace: str, seed: int) -> None:
+    """From v1 into v2 and v3 at different paces; users of v2 and v3 never move."""
     drawn = random.Random(seed)
     end = drawn.randint(1, 50), drawn.randint(1, 50)
     paces = [[*sorted(drawn.randint(0, most) for _ in range(4)), most] for most in end]
     sides = by_header(world, namespace)
     history = []
     for v2, v3 in zip(*paces, strict=True):
-        put(world, namespace, {"v1": 100 - v2 - v3, "v2": v2, "v3": v3}, sticky="header:x-user")
+        apply_split(world, namespace, {"v1": 100 - v2 - v3, "v2": v2, "v3": v3}, sticky="header:x-user")
         history.append(sides())
     for user in USERS:
         path = [key for key, _ in itertools.groupby(step[user] for step in history)]
@@ -113,9 +113,9 @@ def test_in_random_ramps_each_user_changes_side_at_most_once(world: World, names
 
 @pytest.mark.usefixtures("backends")
 @pytest.mark.parametrize("name", ["", "web", "Web"])
-def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str, name: str) -> None:
-    """At the Service's address, and through the proxy by its name in any case."""
-    put(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
+def test_a_client_without_a_cookie_gets_one_and_keeps_its_backend(world: World, namespace: str, name: str) -> None:
+    """At the Service's address, and through the HTTP proxy by the Service's name in any case."""
+    apply_split(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
     request = world.request(name or "web", 8080, namespace=namespace, via="proxy" if name else "address")
     seen = Counter[str]()
     for _ in range(TIMES):
@@ -133,28 +133,28 @@ def test_who_has_no_cookie_gets_one_and_stays(world: World, namespace: str, name
 
 
 @pytest.mark.usefixtures("backends")
-def test_the_cookie_is_issued_before_the_ramp_begins(world: World, namespace: str) -> None:
-    put(world, namespace, {"v1": 1, "v2": 0}, sticky="cookie:side")
+def test_a_split_sets_the_cookie_before_the_second_backend_gets_requests(world: World, namespace: str) -> None:
+    apply_split(world, namespace, {"v1": 1, "v2": 0}, sticky="cookie:side")
     assert "side=" in world.ask(world.request("web", 8080, namespace=namespace)).headers["set-cookie"]
 
 
 @pytest.mark.usefixtures("backends")
-def test_one_address_has_one_side(world: World, namespace: str) -> None:
-    put(world, namespace, {"v1": 50, "v2": 50}, sticky="source")
+def test_requests_from_one_address_go_to_one_backend(world: World, namespace: str) -> None:
+    apply_split(world, namespace, {"v1": 50, "v2": 50}, sticky="source")
     request = world.request("web", 8080, namespace=namespace)
     assert len(ask_all(world, dict.fromkeys(USERS[:50], request)).values()) == 50
     assert len(set(ask_all(world, dict.fromkeys(USERS[:50], request)).values())) == 1
 
 
 @pytest.mark.usefixtures("backends")
-def test_without_a_key_a_request_is_drawn(world: World, namespace: str) -> None:
-    put(world, namespace, {"v1": 50, "v2": 50}, sticky="header:x-user")
+def test_a_request_without_the_sticky_header_goes_to_a_random_backend(world: World, namespace: str) -> None:
+    apply_split(world, namespace, {"v1": 50, "v2": 50}, sticky="header:x-user")
     counts = world.send(800, world.request("web", 8080, namespace=namespace))
     assert fits(counts["v1"], 0.5, of=800)
 
 
-def test_a_backend_that_comes_back_gets_its_users_back(world: World, namespace: str) -> None:
-    """D9: its users are with the others meanwhile; with `fail` they get 503 and nobody else notices."""
+def test_users_of_a_backend_without_endpoints_get_503_and_return_to_it(world: World, namespace: str) -> None:
+    """D9, with `no-endpoints: fail`: other users are not affected."""
     late = world.backend("v2")
     world.apply(
         external("web"),
@@ -164,20 +164,20 @@ def test_a_backend_that_comes_back_gets_its_users_back(world: World, namespace: 
         namespace=namespace,
     )
     weights = {"v1": 60, "v2": 20, "v3": 20}
-    put(world, namespace, weights, sticky="header:x-user", no_endpoints="fail")
+    apply_split(world, namespace, weights, sticky="header:x-user", no_endpoints="fail")
     sides = by_header(world, namespace)
     before = sides()
     world.delete("endpointslice/web-v2-http-0", namespace)
     world.settle()
-    assert sides() == {user: "503" if who == "v2" else who for user, who in before.items()}
+    assert sides() == {user: "503" if backend == "v2" else backend for user, backend in before.items()}
     world.apply(external("web-v2", late), namespace=namespace)
     assert sides() == before
 
 
 @pytest.mark.usefixtures("backends")
-def test_a_gateways_users_stay_behind_a_route_to_the_root(world: World, namespace: str) -> None:
-    """R30, D13: the cookie is the split's, whoever comes in."""
-    put(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
+def test_clients_of_a_gateway_and_of_the_service_share_the_cookie_of_a_split(world: World, namespace: str) -> None:
+    """R30, D13."""
+    apply_split(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
     listener = {"name": "http", "port": 8080, "protocol": "HTTP"}
     gateway = {"spec": {"gatewayClassName": "headgate", "listeners": [listener]}}
     rule = {"backendRefs": [{"name": "web", "port": 8080}]}
@@ -205,18 +205,18 @@ def test_a_gateways_users_stay_behind_a_route_to_the_root(world: World, namespac
 
 @pytest.mark.parametrize("kind", ["header", "cookie"])
 @pytest.mark.usefixtures("backends")
-def test_the_proxy_finds_each_user_where_explain_says(world: World, namespace: str, kind: str) -> None:
-    put(world, namespace, {"v1": 60, "v2": 30, "v3": 10}, sticky=f"{kind}:user")
+def test_the_proxy_selects_the_same_backend_for_each_user_as_the_model(world: World, namespace: str, kind: str) -> None:
+    apply_split(world, namespace, {"v1": 60, "v2": 30, "v3": 10}, sticky=f"{kind}:user")
     request = world.request("web", 8080, namespace=namespace)
     headers = {user: {"cookie": f"a=b; user={user}"} if kind == "cookie" else {"user": user} for user in USERS}
     found = ask_all(world, {user: request._replace(headers=headers[user]) for user in USERS})
     split = world.get("trafficsplit/web", namespace)
-    seats = [StickyBackend(PortRef(f"{namespace}/{item['service']}", 8080)) for item in split["spec"]["backends"]]
-    weights = zip(seats, (60, 30, 10), strict=True)
-    targets = tuple(Target(ref=seat.ref, weight=weight) for seat, weight in weights)
-    sticky = with_slots(Split(targets=targets), Sticky(kind="source"), seats).sticky
+    backends = [StickyBackend(PortRef(f"{namespace}/{item['service']}", 8080)) for item in split["spec"]["backends"]]
+    weights = zip(backends, (60, 30, 10), strict=True)
+    targets = tuple(Target(ref=backend.ref, weight=weight) for backend, weight in weights)
+    sticky = with_slots(Split(targets=targets), Sticky(kind="source"), backends).sticky
     assert sticky is not None
-    told = {user: slot_range_at(sticky, slot_of(user)).ref for user in USERS}
-    assert {user: f"{namespace}/web-{who}" for user, who in found.items()} == {
-        user: ref.service if ref else "" for user, ref in told.items()
+    expected = {user: slot_range_at(sticky, slot_of(user)).ref for user in USERS}
+    assert {user: f"{namespace}/web-{backend}" for user, backend in found.items()} == {
+        user: ref.service if ref else "" for user, ref in expected.items()
     }

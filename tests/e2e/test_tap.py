@@ -1,4 +1,4 @@
-"""`kubectl traffic tap` on a mesh with real Envoys: live requests, with the route and the access rule that decided (D29)."""
+"""`kubectl traffic tap` on a mesh with real Envoys: live requests with the route and the access rule applied (D29)."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def environment(world: World) -> Mapping[str, str]:
 
 @contextmanager
 def tapping(world: World, *words: str) -> Iterator[Iterator[Event]]:
-    """Give the events of a tap, without end."""
+    """Run a tap while the body runs; yield its events."""
     environment = {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
     command = [str(BIN / "kubectl-traffic"), "tap", *words, "-o", "json"]
     with subprocess.Popen(
@@ -49,14 +49,14 @@ def first(events: Iterator[Event], fits: Callable[[Event], bool]) -> Event:
 
 
 def recorded_share(world: World) -> float:
-    """Return the share of requests that the gateway records, in millionths, as its Envoy says."""
+    """Return the share of requests that the gateway's Envoy records, in millionths."""
     runtime = json.loads(
         asyncio.run(ask_unix(json.loads((world.state / "instance.json").read_text())["admin"], "/runtime"))
     )
     return float(runtime["entries"].get("headgate.tap", {}).get("final_value", "0"))
 
 
-def test_a_tap_names_the_route_and_the_rule_that_decided(bookstore: World) -> None:
+def test_a_tap_shows_the_route_and_the_access_rule_of_each_request(bookstore: World) -> None:
     with tapping(bookstore, "deployment/bookstore-v1") as events:
         allowed = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 200)
         denied = first(events, lambda event: event["side"] == "server" and event["response"]["status"] == 403)
@@ -69,15 +69,15 @@ def test_a_tap_names_the_route_and_the_rule_that_decided(bookstore: World) -> No
     assert sent["destination"]["pod"].startswith("default/bookstore-v1-")
 
 
-def test_proxies_record_only_while_a_user_looks(bookstore: World) -> None:
-    until(lambda: recorded_share(bookstore) == 0, "the proxies forget the taps of other tests")
+def test_proxies_record_requests_only_during_a_tap(bookstore: World) -> None:
+    until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     with tapping(bookstore, "trafficsplit/bookstore") as events:
         assert first(events, lambda _: True)["route"]["object"] == "TrafficSplit default/bookstore"
         until(lambda: recorded_share(bookstore) == 1_000_000, "the gateway records too")
     until(lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 
 
-def test_values_stay_in_the_proxy_unless_they_are_asked_for(bookstore: World) -> None:
+def test_a_tap_redacts_header_and_query_values_without_the_option_values(bookstore: World) -> None:
     proxy = json.loads((bookstore.state / "instance.json").read_text())["proxy"]
 
     def call() -> None:
@@ -94,13 +94,13 @@ def test_values_stay_in_the_proxy_unless_they_are_asked_for(bookstore: World) ->
             assert (request["path"], request["headers"]["cookie"]) == (f"/books?token={path}", cookie)
 
 
-def test_what_can_not_be_tapped_is_said(bookstore: World) -> None:
-    for words, code, said in (
-        (("deployment/nobody",), 1, "Deployment default/nobody not found"),
+def test_tap_rejects_invalid_targets_and_options(bookstore: World) -> None:
+    for words, code, message in (
+        (("deployment/missing",), 1, "Deployment default/missing not found"),
         (("configmap/x",), 2, "can't be tapped; write KIND/NAME"),
         (("deployment/bookstore-v1", "--max-rps", "0"), 2, "--max-rps"),
     ):
         done = subprocess.run(
             [PLUGIN, "tap", *words], capture_output=True, text=True, timeout=60, check=False, env=environment(bookstore)
         )
-        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr

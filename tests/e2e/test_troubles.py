@@ -1,4 +1,4 @@
-"""What `headgate up` says when something does not run: pods, the gateway's Envoy, an end that takes long."""
+"""Messages of `headgate up` about failures: pods, the gateway's Envoy, a full disk, a slow end."""
 
 import json
 import os
@@ -17,7 +17,7 @@ New = Callable[..., World]
 
 
 def deployed(name: str, command: Sequence[str], **container: Any) -> str:
-    """A Deployment of one pod without a sidecar."""
+    """Return a Deployment of one pod without a sidecar."""
     labels = {"app": name}
     pod = {
         "metadata": {"labels": {**labels, "headgate.dev/inject": "false"}},
@@ -43,22 +43,22 @@ STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.
     ],
     ids=["crash", "no command", "no program"],
 )
-def test_a_pod_that_can_not_run_is_named_while_the_start_waits_for_it(
+def test_up_reports_a_pod_that_can_not_start_while_it_waits_for_it(
     unstarted: World, manifest: str, expected: tuple[str, int | None, list[str]], words: str
 ) -> None:
     world = unstarted
     (world.directory / "pod.json").write_text(manifest)
     mark = world.launch()
-    said = world.line(lambda line: "pod" in line, mark)["pod"]
+    pod = world.line(lambda line: "pod" in line, mark)["pod"]
     assert not [line for line in world.lines[mark:] if "ready" in line]
-    assert (said["reason"], said["exitCode"], said["output"]) == expected
-    assert words in said["message"]
-    assert said["name"].startswith(json.loads(manifest)["metadata"]["name"])
+    assert (pod["reason"], pod["exitCode"], pod["output"]) == expected
+    assert words in pod["message"]
+    assert pod["name"].startswith(json.loads(manifest)["metadata"]["name"])
     waits = world.line(lambda line: "waiting" in line, mark)["waiting"]
     assert waits == [f"Deployment default/{json.loads(manifest)['metadata']['name']} (0 of 1 replicas available)"]
 
 
-def test_a_pod_that_crashes_later_is_named_once(new_world: New) -> None:
+def test_up_reports_a_crashing_pod_once(new_world: New) -> None:
     world = new_world()
     mark = len(world.lines)
     world.write("crashes.json", CRASHES)
@@ -69,7 +69,7 @@ def test_a_pod_that_crashes_later_is_named_once(new_world: New) -> None:
     assert len([line for line in world.lines[mark:] if "pod" in line]) == 2
 
 
-def test_an_end_names_what_it_waits_for_and_a_second_signal_hurries_it(new_world: New) -> None:
+def test_a_stopping_headgate_names_the_pod_it_waits_for_and_a_second_signal_kills_it(new_world: New) -> None:
     world = new_world(manifests={"stubborn.json": STUBBORN})
     (name,) = [pod["metadata"]["name"] for pod in world.get("pods")["items"]]
     mark = len(world.lines)
@@ -84,8 +84,8 @@ def test_an_end_names_what_it_waits_for_and_a_second_signal_hurries_it(new_world
 
 
 @pytest.mark.parametrize("example", ["canary", "bookstore", "ab-test"])
-def test_a_healthy_start_has_no_warnings_and_nothing_to_take_back(new_world: New, example: str) -> None:
-    """Neither the first start nor one that finds its objects again."""
+def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_world: New, example: str) -> None:
+    """At the first start and after a restart."""
     files = (Path(__file__).parents[2] / "examples" / example).iterdir()
     world = new_world(manifests={file.name: file.read_text() for file in files})
     for is_first in (True, False):
@@ -93,8 +93,8 @@ def test_a_healthy_start_has_no_warnings_and_nothing_to_take_back(new_world: New
             world.conditions(found["metadata"]["name"], Programmed="True", BackendsReady="True")
             world.event("Programmed", found["metadata"]["name"])
         events = world.get("events")["items"]
-        said = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
-        assert not [text for text in said if not text.startswith("Normal ") or "Resolved" in text]
+        texts = [f"{item['type']} {item['reason']}: {item['message']}" for item in events]
+        assert not [text for text in texts if not text.startswith("Normal ") or "Resolved" in text]
         world.stop()
         assert world.stderr == ""
         assert not [line for line in world.lines if {"trouble", "pod"} & line.keys()]
@@ -102,7 +102,7 @@ def test_a_healthy_start_has_no_warnings_and_nothing_to_take_back(new_world: New
             world.start()
 
 
-def test_a_service_without_pods_is_a_warning_as_soon_as_that_is_sure(new_world: New) -> None:
+def test_a_backend_without_pods_gets_a_warning_after_the_start(new_world: New) -> None:
     world = new_world(manifests={"web.json": service("web", {"http": 8080}, selector={"app": "web"})})
     world.write("none.json", service("none", {"http": 8080}, selector={"app": "none"}))
     world.write("split.json", split("web", "web", {"none": 1}))
@@ -112,17 +112,17 @@ def test_a_service_without_pods_is_a_warning_as_soon_as_that_is_sure(new_world: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 2000 KB in memory."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", place], check=False).returncode:
-        pytest.skip("a file system can only be mounted as root")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
+    """Mount a file system of 2000 KB in memory."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("only root can mount a file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.parametrize("left", [0, 4, 90])
-def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing(small_disk: Path, left: int) -> None:
+def test_up_on_a_full_disk_fails_with_one_message_and_starts_no_envoy(small_disk: Path, left: int) -> None:
     (small_disk / "fill").write_bytes(bytes((2000 - left) << 10))
     manifests = small_disk.parent / "manifests"
     manifests.mkdir()
@@ -138,7 +138,7 @@ def test_a_full_disk_at_the_start_is_one_sentence_and_leaves_nothing(small_disk:
     assert not list((small_disk / "state").glob("gateway/envoy.json"))
 
 
-def test_a_disk_that_fills_up_is_said_once_and_everything_goes_on_when_there_is_space(small_disk: Path) -> None:
+def test_headgate_continues_when_a_full_disk_has_space_again(small_disk: Path) -> None:
     (small_disk / "world").mkdir()
     with World(small_disk / "world") as world:
         world.write("sleeper.json", deployed("sleeper", ["sleep", "600"]))
@@ -155,12 +155,12 @@ def test_a_disk_that_fills_up_is_said_once_and_everything_goes_on_when_there_is_
         assert "Traceback" not in world.stderr
 
 
-def test_an_envoy_that_dies_is_told_in_one_sentence_with_its_signal(new_world: New) -> None:
+def test_up_reports_a_killed_envoy_with_its_signal(new_world: New) -> None:
     world = new_world()
     mark = len(world.lines)
     os.kill(world.processes()["envoy"], signal.SIGKILL)
-    said = world.line(lambda line: "trouble" in line, mark)["trouble"]
-    assert said.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
-    assert said.endswith("headgate starts it again, and requests through it fail until then")
-    assert "\n" not in said
-    assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", said)
+    message = world.line(lambda line: "trouble" in line, mark)["trouble"]
+    assert message.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
+    assert message.endswith("headgate starts it again, and requests through it fail until then")
+    assert "\n" not in message
+    assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)

@@ -1,4 +1,4 @@
-"""`headgate try --from`: a workload's own sidecar sends, so its identity decides; refusals are failures."""
+"""`headgate try --from`: the workload's sidecar sends the requests with its identity; denied requests are failures."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def bookstore() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("caller", ["deployment/buyer", "serviceaccount/buyer"])
-def test_who_is_allowed_gets_the_shares_of_the_split(bookstore: World, caller: str) -> None:
+def test_an_allowed_workload_gets_the_shares_of_the_split(bookstore: World, caller: str) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/books", "--from", caller, "-n", "200", "-o", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
@@ -31,7 +31,7 @@ def test_who_is_allowed_gets_the_shares_of_the_split(bookstore: World, caller: s
     }
 
 
-def test_who_is_not_allowed_is_refused_by_the_sidecars_and_that_is_a_failure(bookstore: World) -> None:
+def test_denied_requests_of_a_workload_are_failures(bookstore: World) -> None:
     arguments = ("try", "http://bookstore:8080/books", "--from", "serviceaccount/thief", "-n", "20")
     done = bookstore.headgate(*arguments)
     assert done.returncode == 1
@@ -45,16 +45,16 @@ def test_who_is_not_allowed_is_refused_by_the_sidecars_and_that_is_a_failure(boo
     assert bookstore.headgate(*arguments[:3], f"pod/{thief}", "-n", "1").returncode == 1
 
 
-def test_the_gateway_is_refused_as_itself(bookstore: World) -> None:
+def test_requests_without_from_have_the_identity_of_the_gateway(bookstore: World) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/books", "-n", "5")
     assert done.returncode == 1
     assert "headgate-system/sa/gateway" in done.stdout
 
 
-def test_a_workload_that_does_not_exist_is_named(bookstore: World) -> None:
-    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/nobody")
+def test_try_names_a_workload_that_does_not_exist(bookstore: World) -> None:
+    done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "deployment/missing")
     assert done.returncode == 1
-    assert "no pod of deployment default/nobody has a sidecar" in done.stderr
+    assert "no pod of deployment default/missing has a sidecar" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "pod/missing")
     assert "error: no pod default/missing has a sidecar" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "buyer")

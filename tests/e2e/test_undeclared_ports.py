@@ -1,4 +1,4 @@
-"""Services that lead to ports which no container declares: traffic passes the sidecar, or objects say that it does not (D26)."""
+"""Services whose target port no container declares: the sidecar protects it, or conditions say that it can't (D26)."""
 
 import json
 import sys
@@ -12,11 +12,11 @@ from tests.e2e.manifests import POD, service
 from tests.e2e.test_sidecars import ask
 from tests.e2e.world import World, headgate, until
 
-BYPASS = 31002  # where the process listens whatever its sidecar does
+BYPASS = 31002  # the process listens on this port directly, not behind its sidecar
 
 
 def deployment(count: Path, **env: str) -> str:
-    """A Deployment of one pod that declares no port, and listens on every PORT_... of its environment."""
+    """Return a Deployment of one pod that declares no port and listens on every PORT_... of its environment."""
     variables = {"NAME": "web", "COUNT": str(count), **env}
     container = {
         "name": "app",
@@ -31,7 +31,7 @@ def deployment(count: Path, **env: str) -> str:
     return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
 
 
-def leading(name: str, port: int) -> str:
+def service_to(name: str, port: int) -> str:
     found = json.loads(service(name, {"http": 8080}, selector={"app": "web"}))
     found["spec"]["ports"][0]["targetPort"] = port
     return json.dumps(found)
@@ -79,16 +79,16 @@ def explained(world: World, url: str) -> Any:
 
 @pytest.fixture
 def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
-    """A pod without declared ports that only `reader` may call, behind a Service; the Deployment's file comes first."""
-    files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": leading("web", 31001)}
+    """Run a pod without declared ports that only `reader` may call, and its Service; the Deployment's file is first."""
+    files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": service_to("web", 31001)}
     files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
     return new_world(manifests=files)
 
 
-def test_a_target_port_that_no_container_serves_is_named_where_users_look(
+def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """R37, D26: Service 3001, container 3000. The condition, the Event, kubectl's warning, and check; until it is mended."""
+    """R37, D26: condition, Event, warning at the write, and `check`, until the port is corrected."""
     deployed = json.loads(manifests.deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
     (tmp_path / "index.html").write_text("web")
     (container,) = deployed["spec"]["template"]["spec"]["containers"]
@@ -118,14 +118,14 @@ def test_a_target_port_that_no_container_serves_is_named_where_users_look(
 
 
 def answers(world: World, service: str, *accounts: str) -> Sequence[str]:
-    """Return what each account gets from a Service, and what a client of the gateway gets."""
-    asked = [ask(world, f"http://{service}:8080/", "--service-account", account) for account in accounts]
+    """Return the answer or error that each account and then a client of the gateway gets from a Service."""
+    results = [ask(world, f"http://{service}:8080/", "--service-account", account) for account in accounts]
     gateway = world.send(1, world.request(service, 8080))
-    return [out.strip() if code == 0 else errors.strip()[-14:] for code, out, errors in asked] + list(gateway)
+    return [out.strip() if code == 0 else errors.strip()[-14:] for code, out, errors in results] + list(gateway)
 
 
-def test_a_port_that_only_a_service_names_is_closed_to_callers_without_a_rule(closed: World) -> None:
-    """D26: 200 for the one who may, 403 for others; every object and command says the same."""
+def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(closed: World) -> None:
+    """D26: `explain` says the same as the proxies."""
     until(lambda: programmed(closed, "traffictarget/readers")[:2] == ("True", "Programmed"))
     until(lambda: answers(closed, "web", "reader")[0] == "web")
     assert answers(closed, "web", "thief")[1:] == ["403"]
@@ -135,11 +135,11 @@ def test_a_port_that_only_a_service_names_is_closed_to_callers_without_a_rule(cl
     assert arrival["hop"] == "mutual TLS"
 
 
-def test_a_service_that_comes_after_the_pod_is_named_by_the_objects_that_it_defeats(closed: World) -> None:
-    """D26: the process listens past its sidecar, and nothing can stand before it until the pod is replaced."""
+def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(closed: World) -> None:
+    """D26: a running pod's sidecar can't take over a port; only a new pod's can."""
     closed.apply(json.dumps(STRICT))
     until(lambda: programmed(closed, "tlsconfig/strict")[0] == "True")
-    closed.apply(leading("late", BYPASS))
+    closed.apply(service_to("late", BYPASS))
     until(lambda: closed.send(1, closed.request("late", 8080)) == {"web": 1})
     (pod,) = [item["metadata"]["name"] for item in closed.get("pods")["items"]]
     for what in ("traffictarget/readers", "tlsconfig/strict"):
