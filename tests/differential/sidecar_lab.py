@@ -104,7 +104,7 @@ class SidecarLab(EnvoyLab):
 
     def is_needed(self, type_url, name):
         """Return whether the sidecar subscribes to a resource; its listeners name certificates and routes."""
-        return self.proxy.session.subscriptions[type_url].asks_for(name)
+        return self.proxy.session.subscriptions[type_url].includes(name)
 
     async def _settle(self, mesh):
         await self.settle(mesh)
