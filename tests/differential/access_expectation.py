@@ -85,7 +85,7 @@ def disagreement(expected, counted, *, is_http1):
     if counted.requests != expected.arrives:
         return f"the application got {counted.requests} requests"
     if counted.handshakes != expected.passes:
-        return f"the application got {counted.handshakes} handshakes of TLS"
+        return f"the application got {counted.handshakes} TLS handshakes"
     if not expected.http and counted.connections != (expected.arrives or expected.passes):
         return f"the application got {counted.connections} connections"
     if expected.status and is_http1 and counted.status != expected.status:

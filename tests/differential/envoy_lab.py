@@ -95,9 +95,9 @@ class EnvoyLab:
             async with asyncio.timeout(SETTLED_S):
                 await until(lambda: not self._awaited(), self.fleet.change_count)
         except TimeoutError:
-            raise AssertionError(f"the proxy has not taken {self._awaited()}") from None
+            raise AssertionError(f"the proxy has not acknowledged {self._awaited()}") from None
         refused = list(self.proxy.rejections())
-        assert not refused, f"the proxy refused {refused}"
+        assert not refused, f"the proxy rejected {refused}"
 
     def is_needed(self, _type_url, _name):
         """Return whether the proxy needs a resource of its configuration; here, always."""

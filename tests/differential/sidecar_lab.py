@@ -29,7 +29,7 @@ CALLERS = {
     "b": B,
     "blue": BLUE,
     "gateway": gateway_id(DOMAIN),
-    "b, also called a": B,  # its certificate has A as a second name, which is no identity (R75)
+    "b, with the second name a": B,  # its certificate has A as a second name, which is no identity (R75)
 }
 STRANGERS = {
     "without certificate": "",
@@ -79,7 +79,7 @@ class SidecarLab(EnvoyLab):
         )
         self.own = {name: self.authority.issue(name) for name in (A, B)}
         self.certificates = {name: self.authority.issue(identity) for name, identity in CALLERS.items()}
-        self.certificates["b, also called a"] = self.authority.issue(B, A)
+        self.certificates["b, with the second name a"] = self.authority.issue(B, A)
         self.certificates["of another authority"] = Authority().issue(A)
         self.certificates["of another domain"] = self.authority.issue(STRANGERS["of another domain"])
         self._contexts = {}

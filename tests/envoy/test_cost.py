@@ -20,7 +20,7 @@ CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 
 @pytest.mark.parametrize("services", [10, 300])
-def test_a_change_of_a_weight_is_one_resource_encoded_and_sent(services):
+def test_a_weight_change_encodes_and_sends_one_resource(services):
     pipeline = Pipeline(services)
     first = pipeline.build(split(0, 90))
     assert first.encoded == first.resources > services
@@ -34,7 +34,7 @@ def test_a_change_of_a_weight_is_one_resource_encoded_and_sent(services):
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
 @pytest.mark.parametrize(("services", "sidecars"), [(10, 3), (100, 10)])
-def test_a_change_of_a_weight_is_encoded_once_and_sent_once_to_each_sidecar(services, sidecars, capture):
+def test_a_weight_change_is_encoded_once_and_sent_once_to_each_sidecar(services, sidecars, capture):
     pipeline = Sidecars(services, sidecars, capture)
     pipeline.build(split(0, 90))
     for weight in (80, 70):

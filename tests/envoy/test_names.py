@@ -75,7 +75,7 @@ def test_only_services_of_the_default_namespace_have_a_short_name():
     assert spellings["web.blue"] == 80
 
 
-def test_a_spelling_without_a_port_means_the_first_port_where_there_is_no_80():
+def test_a_spelling_without_a_port_means_port_80_or_else_the_first_port():
     assert dict(names.authorities(Frontend(service="blue/web", ports=(8080, 9090)), "c.l"))["web.blue"] == 8080
 
 

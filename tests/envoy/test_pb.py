@@ -50,7 +50,7 @@ def test_an_unknown_field_raises_value_error() -> None:
 
 def test_the_error_for_an_unknown_message_names_the_module_to_edit() -> None:
     with pytest.raises(AttributeError, match=r"headgate\.envoy\.descriptors"):
-        getattr(pb, "NoSuchMessage")  # noqa: B009 - mypy would refuse the plain form
+        getattr(pb, "NoSuchMessage")  # noqa: B009 - mypy rejects the plain form
 
 
 def test_pack_names_the_type_and_is_deterministic() -> None:

@@ -21,15 +21,15 @@ def hub(_possible):
     found.close()
 
 
-class Where(NamedTuple):
+class Address(NamedTuple):
     host: str
     port: int
 
 
-WEB, ONE, TWO = Where("10.96.0.10", 80), Where("10.96.0.11", 80), Where("10.96.0.12", 80)
-H2, ECHO, GREETING = Where("10.96.0.13", 80), Where("10.96.0.14", 7000), Where("10.96.0.15", 7001)
-OWN_TLS, GRPC, SELF = Where("10.96.0.16", 7443), Where("10.96.0.17", 9000), Where("10.96.0.18", 80)
-ECHO_ONE, ECHO_TWO = Where("10.96.0.20", 7000), Where("10.96.0.21", 7000)
+WEB, ONE, TWO = Address("10.96.0.10", 80), Address("10.96.0.11", 80), Address("10.96.0.12", 80)
+H2, ECHO, GREETING = Address("10.96.0.13", 80), Address("10.96.0.14", 7000), Address("10.96.0.15", 7001)
+OWN_TLS, GRPC, SELF = Address("10.96.0.16", 7443), Address("10.96.0.17", 9000), Address("10.96.0.18", 80)
+ECHO_ONE, ECHO_TWO = Address("10.96.0.20", 7000), Address("10.96.0.21", 7000)
 ALL_STRICT = [strict(name, {"app": name}) for name in ("client", "stranger", "one", "two")]
 
 

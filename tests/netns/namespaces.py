@@ -33,10 +33,10 @@ def missing():
         if not shutil.which(program):
             return f"needs {program}"
     if os.geteuid():
-        return "needs root, to make network namespaces"
+        return "needs root to create network namespaces"
     tried = ["unshare", "--net", "iptables-save", "-t", "nat"]
     done = subprocess.run(tried, capture_output=True, text=True, check=False)
-    return f"needs network namespaces with tables of their own: {done.stderr.strip()}" if done.returncode else ""
+    return f"needs network namespaces with iptables: {done.stderr.strip()}" if done.returncode else ""
 
 
 class Namespace:

@@ -1,7 +1,7 @@
 """Access rules, enforced by the server's sidecar for the identity in the client's certificate (003, D21)."""
 
 import pytest
-from tests.netns.conftest import ECHO, GREETING, H2, ONE, TWO, WEB, Where
+from tests.netns.conftest import ECHO, GREETING, H2, ONE, TWO, WEB, Address
 from tests.netns.objects import connections, requests, strict, target
 from tests.netns.traffic import CLOSED, ask, ask_h2, talk
 
@@ -42,7 +42,7 @@ def test_a_client_cannot_forge_its_identity_with_a_header(example):  # R70
     stranger, plain = example.members["stranger"], example.members["plain"]
     pretended = [("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/default/sa/client")]
     assert example.run(ask(stranger, WEB, path="/version", headers=pretended)).status != 200
-    there = Where(example.members["one"].address, 8080)
+    there = Address(example.members["one"].address, 8080)
     assert example.run(ask(plain, there, path="/version", headers=pretended)).status != 200
 
 
@@ -52,7 +52,7 @@ def test_an_application_sees_only_the_verified_client_identity(lab, services):
     pretended = [("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/default/sa/admin")]
     seen = one.apps[8080].seen
     seen.clear()
-    assert lab.run(ask(plain, Where(one.address, 8080), headers=pretended)).status == 200
+    assert lab.run(ask(plain, Address(one.address, 8080), headers=pretended)).status == 200
     assert lab.run(ask(client, ONE, headers=pretended)).status == 200
     anonymous, known = (request.headers.get("x-forwarded-client-cert", "") for request in seen)
     assert anonymous == ""
@@ -65,7 +65,7 @@ def test_a_port_that_no_rule_allows_is_closed(example):  # R69
     one.apps[7001].peers.clear()
     assert example.run(talk(client, GREETING, b"hello", listen_first=True)) == CLOSED
     for member in (client, example.members["plain"]):  # to the pod's address, without mTLS
-        assert example.run(talk(member, Where(one.address, 7001), b"hello")) == CLOSED
+        assert example.run(talk(member, Address(one.address, 7001), b"hello")) == CLOSED
     assert not one.apps[7001].peers
 
 

@@ -5,11 +5,11 @@ from collections import Counter
 from contextlib import closing
 
 import pytest
-from tests.netns.conftest import WEB, Where
+from tests.netns.conftest import WEB, Address
 from tests.netns.objects import mirror, served, split
 from tests.netns.traffic import PATIENCE_S, answered, ask, connect
 
-NEW = Where("10.96.0.30", 80)
+NEW = Address("10.96.0.30", 80)
 CONNECTIONS = 4
 
 

@@ -1,13 +1,13 @@
 """Transparent sidecars of pods with IPv6 addresses."""
 
 import pytest
-from tests.netns.conftest import Where
+from tests.netns.conftest import Address
 from tests.netns.lab import Lab
 from tests.netns.namespaces import has_ipv6
 from tests.netns.objects import served, strict
 from tests.netns.traffic import CLOSED, ask, talk
 
-WEB, ECHO = Where("fd00:96::10", 80), Where("fd00:96::14", 7000)
+WEB, ECHO = Address("fd00:96::10", 80), Address("fd00:96::14", 7000)
 pytestmark = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
 
 
@@ -34,8 +34,8 @@ def test_redirection_and_mtls_work_over_ipv6(lab):
     assert one.apps[8080].seen[-1].peer == "::6"
     assert lab.run(ask(one, WEB)).body == "one"  # a call of its own Service
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")
-    assert lab.run(ask(plain, Where(one.address, 8080))).status == 0
-    assert lab.run(talk(plain, Where(one.address, 7000), b"hello")) == CLOSED
-    assert lab.run(ask(plain, Where(one.address, 15020), path="/app/readiness")).status == 200
+    assert lab.run(ask(plain, Address(one.address, 8080))).status == 0
+    assert lab.run(talk(plain, Address(one.address, 7000), b"hello")) == CLOSED
+    assert lab.run(ask(plain, Address(one.address, 15020), path="/app/readiness")).status == 200
     lab.serve(*services)
-    assert lab.run(ask(plain, Where(one.address, 8080))).body == "one"
+    assert lab.run(ask(plain, Address(one.address, 8080))).body == "one"

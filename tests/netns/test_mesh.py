@@ -5,7 +5,7 @@ import time
 
 import pytest
 from tests.e2e.protocols import certificate
-from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Where
+from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Address
 from tests.netns.lab import tls_of
 from tests.netns.objects import mirror, split, strict
 from tests.netns.traffic import CLOSED, ask, ask_h2, ask_often, talk
@@ -106,8 +106,8 @@ def test_a_pod_can_call_its_own_service_and_addresses(mesh):
     app.seen.clear()
     assert mesh.run(ask_often(client, SELF, 3)) == {"client": 3}
     assert {seen.peer for seen in app.seen} == {SOURCE}
-    assert mesh.run(ask(client, Where("127.0.0.1", 8080))).body == "client"
-    assert mesh.run(ask(client, Where(client.address, 8080))).body == "client"
+    assert mesh.run(ask(client, Address("127.0.0.1", 8080))).body == "client"
+    assert mesh.run(ask(client, Address(client.address, 8080))).body == "client"
 
 
 def test_a_pod_can_call_a_service_with_several_pods_including_itself(mesh):
@@ -119,7 +119,7 @@ def test_a_pod_can_call_a_service_with_several_pods_including_itself(mesh):
 def test_a_headless_service_is_reached_by_its_pods_addresses(mesh):
     client = mesh.members["client"]
     for name in ("one", "two"):
-        assert mesh.run(ask(client, Where(mesh.members[name].address, 8080))).body == name
+        assert mesh.run(ask(client, Address(mesh.members[name].address, 8080))).body == name
 
 
 @pytest.mark.parametrize("name", ["one", "two"])
@@ -127,19 +127,19 @@ def test_probes_and_excluded_ports_need_no_identity(mesh, name):
     member, plain = mesh.members[name], mesh.members["plain"]
     app = member.apps[8080]
     app.seen.clear()
-    probed = mesh.run(ask(plain, Where(member.address, 15020), path="/app/readiness"))
+    probed = mesh.run(ask(plain, Address(member.address, 15020), path="/app/readiness"))
     assert (probed.status, probed.body) == (200, name)
     assert [(seen.method, seen.path, seen.peer) for seen in app.seen] == [("GET", "/healthy", SOURCE)]
-    assert mesh.run(ask(plain, Where(member.address, 15020), path="/other")).status == 404
-    assert mesh.run(ask(plain, Where(member.address, 15020), path="/app/readiness?all=1")).status == 404
-    metrics = mesh.run(ask(plain, Where(member.address, 9090), path="/metrics"))
+    assert mesh.run(ask(plain, Address(member.address, 15020), path="/other")).status == 404
+    assert mesh.run(ask(plain, Address(member.address, 15020), path="/app/readiness?all=1")).status == 404
+    metrics = mesh.run(ask(plain, Address(member.address, 9090), path="/metrics"))
     assert (metrics.status, metrics.body) == (200, name)
     assert member.apps[9090].seen[-1].peer == plain.address  # no proxy in between
 
 
 def test_a_client_without_a_sidecar_is_served_until_the_server_is_strict(lab, services):
     plain, one = lab.members["plain"], lab.members["one"]
-    places = Where(one.address, 8080), Where(one.address, 7000), Where(one.address, 7001)
+    places = Address(one.address, 8080), Address(one.address, 7000), Address(one.address, 7001)
     for settings in (OFF, Settings()):
         lab.serve(*services, settings=settings)
         assert lab.run(ask(plain, places[0])).body == "one"
@@ -150,7 +150,7 @@ def test_a_client_without_a_sidecar_is_served_until_the_server_is_strict(lab, se
     assert lab.run(ask(plain, places[0])).status == 0
     assert lab.run(talk(plain, places[1], b"hello")) == CLOSED
     assert not one.apps[7001].peers  # no connection reached the server, which would speak first
-    assert lab.run(ask(plain, Where(lab.members["two"].address, 8080))).body == "two"
+    assert lab.run(ask(plain, Address(lab.members["two"].address, 8080))).body == "two"
     for place in (ONE, TWO, WEB):
         assert lab.run(ask(lab.members["client"], place)).status == 200
 
@@ -162,9 +162,9 @@ def test_tls_without_a_certificate_of_the_mesh_is_refused(lab, services, own_tls
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
     for context in (blind, stranger_tls):
         for port in (8080, 7000):
-            assert lab.run(talk(plain, Where(one.address, port), WHOLE, ssl=context, server_hostname="one")) == CLOSED
+            assert lab.run(talk(plain, Address(one.address, port), WHOLE, ssl=context, server_hostname="one")) == CLOSED
     known = lab.tls_of("spiffe://cluster.local/ns/default/sa/client")
-    assert lab.run(talk(plain, Where(one.address, 7000), b"hello", ssl=known, server_hostname="one")) == ("", "hello")
+    assert lab.run(talk(plain, Address(one.address, 7000), b"hello", ssl=known, server_hostname="one")) == ("", "hello")
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_traffic_between_sidecars_is_encrypted(lab, services):
 
 def test_an_unknown_address_is_reached_or_refused_as_the_setting_says(lab, services):
     client, plain = lab.members["client"], lab.members["plain"]
-    place = Where(plain.address, 8080)
+    place = Address(plain.address, 8080)
     lab.serve(*services)
     assert lab.run(ask(client, place)).body == "plain"
     assert plain.apps[8080].seen[-1].peer == client.address
@@ -206,8 +206,8 @@ def test_an_unknown_address_is_reached_or_refused_as_the_setting_says(lab, servi
 @pytest.mark.parametrize("port", [15001, 15006])
 def test_connections_to_a_sidecars_own_ports_are_closed(mesh, port):
     for name in ("plain", "client"):
-        there = Where(mesh.members["one"].address, port)
+        there = Address(mesh.members["one"].address, port)
         assert mesh.run(ask(mesh.members[name], there)).status == 0
     assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # there was no loop
-    assert mesh.run(ask(mesh.members["one"], Where(mesh.members["one"].address, port))).status == 0
-    assert mesh.run(ask(mesh.members["one"], Where("127.0.0.1", port))).status == 0
+    assert mesh.run(ask(mesh.members["one"], Address(mesh.members["one"].address, port))).status == 0
+    assert mesh.run(ask(mesh.members["one"], Address("127.0.0.1", port))).status == 0

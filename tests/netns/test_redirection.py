@@ -33,7 +33,7 @@ def _clean(pods):
 
 
 @pytest.fixture
-def place():
+def listen():
     """Return a function that opens a listening socket in place of a proxy or an application."""
     with contextlib.ExitStack() as kept:
 
@@ -54,7 +54,7 @@ def rules_of(pod, family="iptables"):
     return [line for line in lines if line.startswith(("-A", ":HEADGATE"))]
 
 
-def went(server, client, host, port, *, user=APPLICATION, source=""):
+def original_destination(server, client, host, port, *, user=APPLICATION, source=""):
     """Connect, accept at `server`, and return the original destination of the connection."""
     with client.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, user=user) as calling:
         calling.settimeout(PATIENCE_S)
@@ -77,44 +77,47 @@ def refused(client, host, port, *, user=APPLICATION):
         return False
 
 
-def test_outbound_connections_of_the_application_arrive_at_its_proxy(pods, place):
+def test_outbound_connections_of_the_application_arrive_at_its_proxy(pods, listen):
     client, other = pods
     apply(client)
-    proxy, elsewhere = place(client, 15001), place(other, 8080)
-    assert went(proxy, client, SERVICE, 80) == (SERVICE, 80)
-    assert went(proxy, client, other.address, 8080) == (other.address, 8080)
-    assert went(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is not excluded
-    assert went(elsewhere, client, other.address, 8080, user=PROXY) == (other.address, 8080)
+    proxy, elsewhere = listen(client, 15001), listen(other, 8080)
+    assert original_destination(proxy, client, SERVICE, 80) == (SERVICE, 80)
+    assert original_destination(proxy, client, other.address, 8080) == (other.address, 8080)
+    assert original_destination(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is not excluded
+    assert original_destination(elsewhere, client, other.address, 8080, user=PROXY) == (other.address, 8080)
 
 
-def test_inbound_connections_arrive_at_the_pods_proxy(pods, place):
+def test_inbound_connections_arrive_at_the_pods_proxy(pods, listen):
     pod, other = pods
     apply(pod)
-    proxy, probes = place(pod, 15006), place(pod, 15020)
-    place(pod, 8080)
+    proxy, probes = listen(pod, 15006), listen(pod, 15020)
+    listen(pod, 8080)
     for port in (8080, 22, 9999, 15001, 15006):
-        assert went(proxy, other, pod.address, port) == (pod.address, port)
-    assert went(probes, other, pod.address, 15020) == (pod.address, 15020)
+        assert original_destination(proxy, other, pod.address, port) == (pod.address, port)
+    assert original_destination(probes, other, pod.address, 15020) == (pod.address, 15020)
 
 
-def test_the_application_reaches_itself_without_the_proxy(pods, place):
+def test_the_application_reaches_itself_without_the_proxy(pods, listen):
     pod, _ = pods
     apply(pod)
-    application = place(pod, 8080)
+    application = listen(pod, 8080)
     for host in ("127.0.0.1", "127.77.0.1", pod.address):
-        assert went(application, pod, host, 8080) == (host, 8080)
+        assert original_destination(application, pod, host, 8080) == (host, 8080)
 
 
-def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(pods, place):
+def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(pods, listen):
     pod, _ = pods
     apply(pod)
-    inbound, application = place(pod, 15006), place(pod, 8080)
-    assert went(inbound, pod, pod.address, 8080, user=PROXY) == (pod.address, 8080)
-    assert went(application, pod, pod.address, 8080, user=PROXY, source="127.0.0.6") == (pod.address, 8080)
-    assert went(application, pod, "127.0.0.1", 8080, user=PROXY) == ("127.0.0.1", 8080)
+    inbound, application = listen(pod, 15006), listen(pod, 8080)
+    assert original_destination(inbound, pod, pod.address, 8080, user=PROXY) == (pod.address, 8080)
+    assert original_destination(application, pod, pod.address, 8080, user=PROXY, source="127.0.0.6") == (
+        pod.address,
+        8080,
+    )
+    assert original_destination(application, pod, "127.0.0.1", 8080, user=PROXY) == ("127.0.0.1", 8080)
 
 
-def test_excluded_ports_addresses_and_users_are_not_redirected(pods, place):
+def test_excluded_ports_addresses_and_users_are_not_redirected(pods, listen):
     pod, other = pods
     apply(
         pod,
@@ -123,25 +126,25 @@ def test_excluded_ports_addresses_and_users_are_not_redirected(pods, place):
         f"--excluded-addresses={other.address}",
         "--excluded-users=1001",
     )
-    proxy, inbound = place(pod, 15001), place(pod, 15006)
-    metrics, api, mail = place(pod, 9090), place(other, 443), place(other, 587)
-    assert went(metrics, other, pod.address, 9090) == (pod.address, 9090)
-    assert went(metrics, pod, pod.address, 9090, user=PROXY) == (pod.address, 9090)
-    assert went(inbound, other, pod.address, 9091) == (pod.address, 9091)
-    assert went(api, pod, other.address, 443) == (other.address, 443)
-    assert went(mail, pod, other.address, 587) == (other.address, 587)
-    assert went(proxy, pod, SERVICE, 443) == (SERVICE, 443)
+    proxy, inbound = listen(pod, 15001), listen(pod, 15006)
+    metrics, api, mail = listen(pod, 9090), listen(other, 443), listen(other, 587)
+    assert original_destination(metrics, other, pod.address, 9090) == (pod.address, 9090)
+    assert original_destination(metrics, pod, pod.address, 9090, user=PROXY) == (pod.address, 9090)
+    assert original_destination(inbound, other, pod.address, 9091) == (pod.address, 9091)
+    assert original_destination(api, pod, other.address, 443) == (other.address, 443)
+    assert original_destination(mail, pod, other.address, 587) == (other.address, 587)
+    assert original_destination(proxy, pod, SERVICE, 443) == (SERVICE, 443)
     assert refused(pod, other.address, 444, user=1001)
     apply(pod, "--excluded-users=1001")
-    assert went(api, pod, other.address, 443, user=1001) == (other.address, 443)
-    assert went(proxy, pod, other.address, 443) == (other.address, 443)
+    assert original_destination(api, pod, other.address, 443, user=1001) == (other.address, 443)
+    assert original_destination(proxy, pod, other.address, 443) == (other.address, 443)
 
 
-def test_dns_is_not_redirected_over_tcp_or_udp(pods, place):
+def test_dns_is_not_redirected_over_tcp_or_udp(pods, listen):
     pod, other = pods
     apply(pod)
-    place(pod, 15001)
-    assert went(place(other, 53), pod, other.address, 53) == (other.address, 53)
+    listen(pod, 15001)
+    assert original_destination(listen(other, 53), pod, other.address, 53) == (other.address, 53)
     with other.entered():
         server = socket.socket(type=socket.SOCK_DGRAM)
     with pod.entered():
@@ -163,7 +166,7 @@ def test_applying_again_changes_nothing_and_new_options_replace_the_rules(pods):
     assert rules_of(pod) == [line.replace("9090", "9102") for line in before]
 
 
-def test_cleaning_removes_only_headgates_rules(pods, place):
+def test_cleaning_removes_only_headgates_rules(pods, listen):
     pod, other = pods
     pod.run("iptables-restore", "--noflush", stdin=OTHER_RULES)
     before = rules_of(pod)
@@ -172,7 +175,7 @@ def test_cleaning_removes_only_headgates_rules(pods, place):
     assert "IPv4: no longer redirected" in pod.run(HEADGATE, "redirect", "clean")
     assert rules_of(pod) == before
     assert "IPv4: not redirected" in pod.run(HEADGATE, "redirect", "clean")
-    assert went(place(other, 8080), pod, other.address, 8080) == (other.address, 8080)
+    assert original_destination(listen(other, 8080), pod, other.address, 8080) == (other.address, 8080)
 
 
 OTHER_RULES = "*nat\n:OTHER - [0:0]\n-A OUTPUT -d 10.9.9.9/32 -p tcp -j OTHER\n-A OTHER -j RETURN\nCOMMIT\n"
@@ -189,14 +192,14 @@ def test_rules_of_another_iptables_variant_are_found_and_removed(pods):
     assert not rules_of(pod, "iptables-legacy")
 
 
-def test_a_broken_transaction_changes_nothing(pods, place):
+def test_a_broken_transaction_changes_nothing(pods, listen):
     pod, other = pods
     apply(pod)
     before = rules_of(pod)
     broken = pod.run("iptables-save", "-t", "nat").replace("--to-ports 15001", "--to-ports many")
     assert pod.run("iptables-restore", "--noflush", stdin=broken, check=False).returncode
     assert rules_of(pod) == before  # the command relies on one transaction
-    assert went(place(pod, 15006), other, pod.address, 80) == (pod.address, 80)
+    assert original_destination(listen(pod, 15006), other, pod.address, 80) == (pod.address, 80)
 
 
 def test_the_command_without_privileges_names_the_missing_capabilities(pods):
@@ -215,34 +218,34 @@ def in_other_user(*arguments):
 
 
 @needs_ipv6
-def test_ipv6_is_redirected_like_ipv4(pods, place):
+def test_ipv6_is_redirected_like_ipv4(pods, listen):
     client, other = pods
     assert "IPv6: redirected (" in apply(client, f"--excluded-addresses={other.address6}")
     apply(other)
-    outbound, inbound = place(client, 15001, "::"), place(other, 15006, "::")
-    assert went(outbound, client, "fd00:96::7", 80) == ("fd00:96::7", 80)
-    assert went(inbound, client, other.address6, 8080) == (other.address6, 8080)
-    assert went(place(client, 8080, "::"), client, "::1", 8080) == ("::1", 8080)
+    outbound, inbound = listen(client, 15001, "::"), listen(other, 15006, "::")
+    assert original_destination(outbound, client, "fd00:96::7", 80) == ("fd00:96::7", 80)
+    assert original_destination(inbound, client, other.address6, 8080) == (other.address6, 8080)
+    assert original_destination(listen(client, 8080, "::"), client, "::1", 8080) == ("::1", 8080)
 
 
 @needs_ipv6
-def test_an_ipv6_call_of_the_pods_own_service_has_a_source_address_of_its_own(pods, place):
+def test_an_ipv6_call_of_the_pods_own_service_has_a_source_address_of_its_own(pods, listen):
     pod, _ = pods
     apply(pod)
-    apply(pod)  # the second time the address exists
-    inbound, application = place(pod, 15006, "::"), place(pod, 8080, "::")
-    assert went(inbound, pod, pod.address6, 8080, user=PROXY) == (pod.address6, 8080)
-    assert went(application, pod, pod.address6, 8080, user=PROXY, source="::6") == (pod.address6, 8080)
+    apply(pod)  # the address exists already
+    inbound, application = listen(pod, 15006, "::"), listen(pod, 8080, "::")
+    assert original_destination(inbound, pod, pod.address6, 8080, user=PROXY) == (pod.address6, 8080)
+    assert original_destination(application, pod, pod.address6, 8080, user=PROXY, source="::6") == (pod.address6, 8080)
     pod.run(HEADGATE, "redirect", "clean")
     assert "::6" not in pod.run("ip", "-6", "addr", "show", "dev", "lo")
     pod.run(HEADGATE, "redirect", "clean")
 
 
 @needs_ipv6
-def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, place):
+def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, listen):
     client, pod = pods
     apply(pod)
-    application, inbound = place(pod, 8080, "::"), place(pod, 15006, "::")
+    application, inbound = listen(pod, 8080, "::"), listen(pod, 15006, "::")
     local = pod.run("sh", "-c", "ip -6 -o addr show dev eth0 scope link | awk '{print $4}'").split("/")[0]
     with client.socket(socket.AF_INET6) as calling:
         calling.settimeout(PATIENCE_S)
@@ -257,14 +260,14 @@ def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, place):
         application.accept()
 
 
-def test_a_pod_without_ipv6_gets_no_ipv6_rules(place):
+def test_a_pod_without_ipv6_gets_no_ipv6_rules(listen):
     with contextlib.closing(Hub()) as hub:
         pod = hub.pod()
         pod.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true")
         output = apply(pod)
         assert "IPv4: redirected" in output
         assert "IPv6" not in output
-        assert went(place(pod, 15001), pod, SERVICE, 80) == (SERVICE, 80)
+        assert original_destination(listen(pod, 15001), pod, SERVICE, 80) == (SERVICE, 80)
 
 
 def test_namespaces_end_when_the_tests_are_killed():

@@ -15,7 +15,7 @@ OTHER = {4: "10.96.7.7", 6: "fd00:96::7"}
 EMPTY = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
 
 
-def fate(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
+def redirected_port(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
     """Walk a chain as the kernel does; return the port that a connection is redirected to, or None."""
     for line in rule_lines(text):
         _, name, *words = line.split()
@@ -34,7 +34,7 @@ def fate(text, chain, *, to, port, user=APPLICATION, device="eth0", source=""):
         if fits and known["-j"] == "REDIRECT":
             return int(known["--to-ports"])
         if fits:
-            found = fate(text, known["-j"], to=to, port=port, user=user, device=device, source=source)
+            found = redirected_port(text, known["-j"], to=to, port=port, user=user, device=device, source=source)
             if found:
                 return found
     return None
@@ -50,41 +50,45 @@ def text_of(family, redirect=Exclusions()):  # noqa: B008  # a value that never 
 
 
 def test_outbound_connections_of_the_application_go_to_the_proxy(family):
-    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80) == 15001
+    assert redirected_port(text_of(family), "OUTPUT", to=OTHER[family], port=80) == 15001
 
 
 def test_outbound_connections_of_the_proxy_are_not_redirected(family):
-    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=80, user=PROXY) is None
+    assert redirected_port(text_of(family), "OUTPUT", to=OTHER[family], port=80, user=PROXY) is None
 
 
 def test_inbound_connections_except_probes_go_to_the_proxy(family):
     for port, redirected_to in ((80, 15006), (8080, 15006), (22, 15006), (15001, 15006), (15020, None)):
-        assert fate(text_of(family), "PREROUTING", to=POD[family], port=port) == redirected_to
+        assert redirected_port(text_of(family), "PREROUTING", to=POD[family], port=port) == redirected_to
 
 
 def test_the_application_reaches_itself_without_the_proxy(family):
     loopback = {4: "127.0.0.1", 6: "::1"}[family]
-    assert fate(text_of(family), "OUTPUT", to=loopback, port=80, device="lo") is None
-    assert fate(text_of(family), "OUTPUT", to=POD[family], port=80, device="lo") is None
+    assert redirected_port(text_of(family), "OUTPUT", to=loopback, port=80, device="lo") is None
+    assert redirected_port(text_of(family), "OUTPUT", to=POD[family], port=80, device="lo") is None
 
 
 def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(family):
     call = {"to": POD[family], "port": 8080, "user": PROXY, "device": "lo"}
-    assert fate(text_of(family), "OUTPUT", **call) == 15006
+    assert redirected_port(text_of(family), "OUTPUT", **call) == 15006
     inward = {4: "127.0.0.6", 6: "::6"}[family]
-    assert fate(text_of(family), "OUTPUT", **call, source=inward) is None  # from its inbound side to the application
+    assert (
+        redirected_port(text_of(family), "OUTPUT", **call, source=inward) is None
+    )  # from its inbound side to the application
 
 
 def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls_too(family):
     text = text_of(family, Exclusions(excluded_inbound_ports=(9090,)))
-    assert fate(text, "PREROUTING", to=POD[family], port=9090) is None
-    assert fate(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
-    assert fate(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
-    assert fate(text, "OUTPUT", to=OTHER[family], port=9090) == 15001  # the exclusion is for the pod's own port
+    assert redirected_port(text, "PREROUTING", to=POD[family], port=9090) is None
+    assert redirected_port(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
+    assert redirected_port(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
+    assert (
+        redirected_port(text, "OUTPUT", to=OTHER[family], port=9090) == 15001
+    )  # the exclusion is for the pod's own port
 
 
 def test_dns_over_tcp_and_all_udp_are_not_redirected(family):
-    assert fate(text_of(family), "OUTPUT", to=OTHER[family], port=53) is None
+    assert redirected_port(text_of(family), "OUTPUT", to=OTHER[family], port=53) is None
     assert all("udp" not in line for line in rule_lines(text_of(family)))
     assert all("-p tcp" in line for line in rule_lines(text_of(family)) if not line.startswith("-A HEADGATE"))
 
@@ -94,16 +98,16 @@ def test_excluded_ports_addresses_and_users_are_not_redirected(family):
     text = text_of(family, named)
     excluded = {4: "10.96.0.1", 6: "fd00:96::1"}[family]
     outside = {4: "10.96.0.2", 6: "fd00:97::1"}[family]
-    assert fate(text, "OUTPUT", to=excluded, port=443) is None
-    assert fate(text, "OUTPUT", to=outside, port=443) == 15001
-    assert fate(text, "OUTPUT", to=outside, port=587) is None
-    assert fate(text, "OUTPUT", to=outside, port=443, user=42) is None
-    assert fate(text, "PREROUTING", to=POD[family], port=587) == 15006
+    assert redirected_port(text, "OUTPUT", to=excluded, port=443) is None
+    assert redirected_port(text, "OUTPUT", to=outside, port=443) == 15001
+    assert redirected_port(text, "OUTPUT", to=outside, port=587) is None
+    assert redirected_port(text, "OUTPUT", to=outside, port=443, user=42) is None
+    assert redirected_port(text, "PREROUTING", to=POD[family], port=587) == 15006
 
 
 def test_excluding_the_proxys_own_user_changes_nothing():
     text = text_of(4, Exclusions(excluded_users=(PROXY,)))
-    assert fate(text, "OUTPUT", to=POD[4], port=8080, user=PROXY, device="lo") == 15006
+    assert redirected_port(text, "OUTPUT", to=POD[4], port=8080, user=PROXY, device="lo") == 15006
 
 
 def test_lists_may_have_blanks_duplicates_and_trailing_commas():
@@ -123,8 +127,8 @@ def test_lists_may_have_blanks_duplicates_and_trailing_commas():
         ({"outbound_ports": "-1"}, exclusions.OUTBOUND_PORTS, "'-1' is not a port"),
         ({"addresses": "10.0.0.1/8"}, exclusions.ADDRESSES, "write 10.0.0.0/8 for the whole network"),
         ({"addresses": "db.example"}, exclusions.ADDRESSES, "write addresses or networks, as in 10.96.0.1"),
-        ({"users": "root"}, exclusions.USERS, "'root' is not a user: write the numbers of users (uid)"),
-        ({"users": "4294967295"}, exclusions.USERS, "is not a user"),
+        ({"users": "root"}, exclusions.USERS, "'root' is not a user ID: write numbers (uid)"),
+        ({"users": "4294967295"}, exclusions.USERS, "is not a user ID"),
     ],
 )
 def test_an_error_names_the_option_and_what_to_write(given, field, said):

@@ -25,7 +25,7 @@ KEPT_STATS = (  # leaving out the rest halves the memory of a proxy with many cl
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
-    pb.StringMatcher(contains="rbac."),  # of HTTP filters and of network filters
+    pb.StringMatcher(contains="rbac."),  # the RBAC counters of HTTP and network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(
             regex=r"listener\..*\.ssl\.(handshake|connection_error|no_certificate|fail_verify_.*)"

@@ -31,7 +31,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  # in the pod's own network namespace
 EVERYWHERE6 = "::"
 
 
-# --- of Services
+# --- resources of Services
 
 
 def of_service(service: ServiceView) -> Iterator[Part]:
@@ -163,7 +163,7 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
         yield Part(ENDPOINTS, item.name, clusters.load_assignment, (item,))
 
 
-# --- of Gateways
+# --- resources of Gateways
 
 
 def of_gateway(view: GatewayView) -> Iterator[Part]:
@@ -181,7 +181,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
 
 
-# --- of one proxy
+# --- resources of one proxy
 
 
 def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:

@@ -45,7 +45,7 @@ class Locality(Value, frozen=True, kw_only=True):
     opaque: bool = False
 
     def peer(self, endpoint: Endpoint) -> Peer | None:
-        """Return the peer that an endpoint must be; None if it is called in plaintext."""
+        """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
         if not endpoint.identity or not self.server_name:
             return None
         return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
@@ -365,7 +365,7 @@ def _name(parent: RouteParent, route: Route) -> str:
         return names.rule(
             parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
         )
-    if isinstance(parent, PortRef) and route.name:  # apart, even if its group matches all requests
+    if isinstance(parent, PortRef) and route.name:  # its own cluster, even if its group matches all requests
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)
 

@@ -44,7 +44,7 @@ def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.Scoped
     found = routes(plan)
     found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
-    found.virtual_hosts[0].name = "all"  # the scope has the name; short, as proxies hold thousands
+    found.virtual_hosts[0].name = "all"  # short, as the scope has the full name and proxies hold thousands
     found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # the default of RDS, but not of inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))

@@ -11,14 +11,15 @@ from headgate.model.latency_buckets import BOUNDS_US
 LOCAL_SECONDS = 2  # on one machine, where users expect current numbers
 CLUSTER_SECONDS = 5  # in a cluster, where thousands of proxies report
 EVICTION_SECONDS = 600
-"""Between two evictions of unused series. Headgate may be away for this long without losing counts."""
+"""The time between two evictions of unused series. Headgate may be away for this long without losing counts."""
 REPORT_TIMEOUT_SECONDS = 10
 POINTS = 500  # per message: a histogram's point has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
 """The attribute of a report with the node ID of the proxy."""
 STATS_OVERFLOW = "server.stats_overflow."
 UPTIME = "server.uptime"
-"""Sent in every report, so that there is one without traffic too. A series that it lacks has been evicted."""
+"""A counter in every report, so that proxies report without traffic too. A series that is missing from a report
+has been evicted."""
 _SENT = (f"{traffic_stats.PREFIX}.", STATS_OVERFLOW, UPTIME)
 BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
 """The histogram bounds for Envoy, in microseconds. Envoy keeps latencies in bins of two digits (2.0 to 2.1 s),

@@ -74,7 +74,9 @@ def _network(text: str) -> str:
         return str(ip_network(text))
     except ValueError as error:
         try:
-            hint = f"write {ip_network(text, strict=False)} for the whole network, or an address without a length"
+            hint = (
+                f"write {ip_network(text, strict=False)} for the whole network, or an address without a prefix length"
+            )
         except ValueError:
             hint = "write addresses or networks, as in 10.96.0.1,10.0.0.0/8,fd00::/8"
         raise ValueError(f"{text!r} is not an address or a network: {hint}") from error
@@ -82,5 +84,5 @@ def _network(text: str) -> str:
 
 def _user(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_USER):
-        raise ValueError(f"{text!r} is not a user: write the numbers of users (uid), separated by commas")
+        raise ValueError(f"{text!r} is not a user ID: write numbers (uid), separated by commas")
     return int(text)

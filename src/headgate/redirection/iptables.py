@@ -32,7 +32,7 @@ SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
 _ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR
-_REQUEST = "=16sIi"  # struct in6_ifreq: address, length of the prefix, number of the device
+_REQUEST = "=16sIi"  # struct in6_ifreq: address, prefix length, index of the device
 
 
 class RedirectionError(HeadgateError):
@@ -60,7 +60,7 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
     _reject_host_network()
     tables = _tables()
     if len(tables) > 1:
-        _change_loopback(_ADD, but=errno.EEXIST)
+        _change_loopback(_ADD, ignored=errno.EEXIST)
     return tuple(_apply(table, wanted.ipv4 if table.family == "IPv4" else wanted.ipv6) for table in tables)
 
 
@@ -70,16 +70,16 @@ def clean() -> tuple[Outcome, ...]:
     bases = _bases()
     outcomes = tuple(_clean(table) for base in bases for table in _readable_tables(base))
     if len(bases) > 1:
-        _change_loopback(_REMOVE, but=errno.EADDRNOTAVAIL)
+        _change_loopback(_REMOVE, ignored=errno.EADDRNOTAVAIL)
     return outcomes
 
 
-def _change_loopback(request: int, *, but: int) -> None:
+def _change_loopback(request: int, *, ignored: int) -> None:
     """Add or remove the `lo` address from which the proxy's inbound side calls the application over IPv6.
 
     IPv4's loopback has 16 million addresses (127.0.0.6 is used). IPv6's has one, which does not identify the proxy.
-    Other machines cannot reach an address that is added to `lo`. `but` is the error number if there is nothing to
-    change.
+    Other machines cannot reach an address that is added to `lo`. `ignored` is the error number that means that there
+    is nothing to change.
     """
     address, _, length = INBOUND_SOURCE[6].partition("/")
     try:
@@ -89,7 +89,7 @@ def _change_loopback(request: int, *, but: int) -> None:
                 asked, request, struct.pack(_REQUEST, socket.inet_pton(socket.AF_INET6, address), int(length), number)
             )
     except OSError as error:
-        if error.errno != but:
+        if error.errno != ignored:
             raise RedirectionError(
                 f"the address {address} of the device lo can't be changed: {error.strerror}. The sidecar calls the application"
                 " from this address. Run the command with the capability NET_ADMIN"
