@@ -1,8 +1,8 @@
-"""Write descriptors of Kubernetes' own messages, and of OpenAPI documents, to standalone/apiserver/messages.fds.z.
+"""Write the protobuf descriptors of Kubernetes' kinds and of OpenAPI documents to standalone/apiserver/messages.fds.z.
 
-Current clients send typed objects in protobuf. The descriptors are read from a kube-apiserver that was built with them (up
-to 1.2x). Two facts that they lack are added: fields that are pointers in Go are optional, as zero is not the same as
-nothing there, and a field whose own fields stand in its parent in JSON is named INLINE there.
+Clients send typed objects in protobuf. The tool reads the descriptors from a kube-apiserver binary that embeds them (up
+to 1.2x) and adds two facts: pointers in Go are optional fields, as zero differs from a missing value; and a field whose
+JSON fields are inlined into its parent has the JSON name INLINE.
 
     python tools/core_messages.py "$KUBEBUILDER_ASSETS/kube-apiserver" v2.json
 """
@@ -90,7 +90,7 @@ POINTERS = frozenset(
 
 
 def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
-    """Yield the file descriptors that a program carries, compressed, for its own use."""
+    """Yield the file descriptors that a program embeds in compressed form."""
     for found in GZIP.finditer(binary):
         with contextlib.suppress(zlib.error, DecodeError):
             text = zlib.decompressobj(31).decompress(binary[found.start() : found.start() + LARGEST])
@@ -100,7 +100,7 @@ def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
 
 
 def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
-    """Return a message without options; `published` are the properties of its schema, None when there is none."""
+    """Return a message without options; `published` has the properties of its schema, or is None without a schema."""
     maps = {nested.name for nested in message.nested_type if nested.options.map_entry}
     made = DescriptorProto(name=message.name)
     made.oneof_decl.extend(message.oneof_decl)
@@ -122,13 +122,13 @@ def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
 
 
 def optional(message: DescriptorProto, field: FieldDescriptorProto) -> None:
-    """Make a field optional, as proto3 has it: alone in a oneof."""
+    """Make a field optional in proto3's way: as the only field of a oneof."""
     field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
     message.oneof_decl.add(name=f"_{field.name}")
 
 
 def add(message: DescriptorProto, number: int, name: str, type_name: str = "", *, repeated: bool = False) -> None:
-    """Add a field that came after 1.20: text, or a message of a type."""
+    """Add a field of a Kubernetes release after 1.20: a string, or a message if `type_name` is given."""
     kind = FieldDescriptorProto.TYPE_MESSAGE if type_name else FieldDescriptorProto.TYPE_STRING
     label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     field = message.field.add(name=name, number=number, type=kind, label=label)
@@ -137,7 +137,7 @@ def add(message: DescriptorProto, number: int, name: str, type_name: str = "", *
 
 
 def newer(messages: dict[str, DescriptorProto]) -> None:
-    """Derive EndpointSlice v1 from v1beta1, and add what came after 1.20 to both."""
+    """Derive EndpointSlice v1 from v1beta1, and add the fields of releases after 1.20 to both."""
     add(messages[META + "ManagedFieldsEntry"], 8, "subresource")
     messages[BETA + "ForZone"] = DescriptorProto(name="ForZone")
     add(messages[BETA + "ForZone"], 1, "name")
@@ -151,7 +151,7 @@ def newer(messages: dict[str, DescriptorProto]) -> None:
         messages[name.replace(BETA, V1)] = made
     slices = messages[V1 + "Endpoint"]
     next(field for field in slices.field if field.number == 5).name = "deprecatedTopology"
-    for nested in slices.nested_type:  # the type of a map is named after its field
+    for nested in slices.nested_type:  # a map's entry type is named after its field
         nested.name = "DeprecatedTopologyEntry"
     next(field for field in slices.field if field.number == 5).type_name = f".{V1}Endpoint.DeprecatedTopologyEntry"
     add(slices, 7, "zone")
@@ -160,13 +160,13 @@ def newer(messages: dict[str, DescriptorProto]) -> None:
 
 
 def types_of(message: DescriptorProto) -> set[str]:
-    """Return the messages that a message names, without those inside it."""
+    """Return the full names of the messages that a message refers to, without its nested ones."""
     named = {field.type_name[1:] for part in (message, *message.nested_type) for field in part.field if field.type_name}
     return {name for name in named if f".{message.name}." not in name}
 
 
 def files(messages: dict[str, DescriptorProto]) -> FileDescriptorSet:
-    """Return a file for each package, each behind those that it needs."""
+    """Return a file for each package, each after its dependencies."""
     made: dict[str, FileDescriptorProto] = {}
     for name, message in sorted(messages.items()):
         package = name.rpartition(".")[0]
@@ -182,7 +182,7 @@ def files(messages: dict[str, DescriptorProto]) -> FileDescriptorSet:
 
 
 def main() -> int:
-    """Read the program and the published OpenAPI document, write the descriptors."""
+    """Read the kube-apiserver binary and its OpenAPI document; write the descriptors."""
     published = json.loads(Path(sys.argv[2]).read_text())["definitions"]
     every = {
         f"{file.package}.{message.name}": message

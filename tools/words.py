@@ -1,6 +1,6 @@
-"""Fail on words that hide the actor or the action (CONTRIBUTING.md, language): in code, names, messages and docs.
+"""Report words that hide the actor or the action, in code, names, messages and docs (CONTRIBUTING.md, language).
 
-Give paths to check a part: `python tools/words.py src/headgate/xds`.
+Arguments limit the check to some paths: `python tools/words.py src/headgate/xds`.
 """
 
 import re
@@ -30,21 +30,21 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("kubectl auth whoami|whoami", "the name of a command"),
     ("tools/words.py", "the list itself"),
 )
-"""Patterns of `path: line`, each with its reason."""
+"""Regular expressions that allow a line, matched against `path: line`, each with its reason."""
 
-# A word ends where a letter begins or ends, so that `test_nobody_calls` and `is_told` are found too.
+# Underscores separate words too, so that `test_nobody_calls` and `is_told` are found.
 _FORBIDDEN = {
     re.compile(rf"(?<![A-Za-z])(?:{words})(?![A-Za-z])".replace(" ", "[ _]"), re.IGNORECASE): hint
     for words, hint in WORDS.items()
 }
-_EXCUSED = re.compile("|".join(pattern for pattern, _ in ALLOWED))
+_ALLOWED_LINE = re.compile("|".join(pattern for pattern, _ in ALLOWED))
 
 
 def forbidden(path: Path) -> list[str]:
-    """Return a line for each forbidden word of a file, with what to write instead."""
+    """Return a message for each forbidden word of a file, with a hint what to write instead."""
     found = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        if _EXCUSED.search(f"{path}: {line}"):
+        if _ALLOWED_LINE.search(f"{path}: {line}"):
             continue
         for pattern, hint in _FORBIDDEN.items():
             found += [f"{path}:{number}: {match[0]!r}: {hint}" for match in pattern.finditer(line)]
@@ -52,7 +52,7 @@ def forbidden(path: Path) -> list[str]:
 
 
 def main(paths: list[str]) -> int:
-    """Check the tree, or some paths; 1 when a word is forbidden."""
+    """Check the whole tree or `paths`; return 1 if a forbidden word is found, else 0."""
     files = [
         file
         for root in paths or ROOTS

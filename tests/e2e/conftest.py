@@ -1,4 +1,4 @@
-"""Fixtures: a `World` that all tests share, with a namespace for each test; new worlds; and a proxy without headgate."""
+"""Fixtures: a shared `World` with a namespace for each test, new worlds, and a proxy without headgate."""
 
 import itertools
 import tempfile

@@ -1,4 +1,4 @@
-"""Receive the proxies' OTLP reports in a test: a receiver beside the xDS server, and rigs whose proxies report to it."""
+"""Receive OTLP reports of proxies: a receiver on the xDS server, and rigs whose proxies report to it."""
 
 import json
 import os
@@ -86,7 +86,7 @@ class Reports:
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
-        """Return the last values of a series, summed by the attributes `by`, only of points with the attributes `having`."""
+        """Return the last values of a series by the attributes `by`, of points with the attributes `having`."""
         found: Counter[Any] = Counter()
         for (series, pairs), value in self.all[-1].values.items() if self.all else ():
             tags = dict(pairs)
@@ -100,7 +100,7 @@ class Reports:
         return self.counts(name, **having).total()
 
     def wait_for(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
-        """Wait until `counts` returns `wanted`; assert the same for the next two reports, so that nothing counts twice."""
+        """Wait until `counts` returns `wanted`; assert that the next two reports don't change it."""
         until(lambda: self.counts(name, *by, **having) == wanted or self._differs(name, wanted, *by, **having), name)
         for _ in range(2):
             self.next()
@@ -129,7 +129,7 @@ class ReportingRig(Rig):
         )
 
     def change_listeners(self, name: str) -> None:
-        """Change the content of every listener, as an upgrade of headgate would; wait until the proxy holds the listeners."""
+        """Change every listener, as an upgrade of headgate would; wait until the proxy holds the new ones."""
 
         async def give() -> None:
             config = self._proxy.config.get() or {}

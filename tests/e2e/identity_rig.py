@@ -104,7 +104,7 @@ def request_through_sidecar(caller: Any, service: str = SERVER, target: str = "/
 
 
 def caller_requests(world: World) -> Sequence[Request]:
-    """Return requests to the server, each twice: by the Service's address, by the HTTP proxy, and from a caller's pod."""
+    """Return two requests of each kind: to the Service's address, through the HTTP proxy, and from the caller's pod."""
     requests = [
         world.request(SERVER, PORTS["http"]),
         world.request(SERVER, PORTS["http"], via="proxy"),
@@ -165,7 +165,7 @@ async def close(*clients: Client) -> None:
 
 
 def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
-    """Return how to reach the server's TCP port: by the gateway, and from a pod through its sidecar (address, CONNECT host)."""
+    """Return pairs of address and CONNECT host that lead to the server's TCP port: by the gateway, and by a sidecar."""
     port = PORTS["raw"]
     return [
         (world.address(SERVER, port), ""),
@@ -180,7 +180,7 @@ def wait_for_requests(load: Load, count: int = 100) -> None:
 
 
 def plaintext_answer(address: Address) -> bytes:
-    """Send a request in plaintext without a client-side proxy; return the first line of the answer, empty without one."""
+    """Send a request in plaintext without a client-side proxy; return the first line of the answer, or b""."""
     request = b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n"
     try:
         with socket.create_connection(address, timeout=20) as plain:
@@ -225,7 +225,7 @@ def sidecar_counter(world: World, found: Any, name: str) -> int:
 
 @contextlib.contextmanager
 def load_without_loss(world: World, root: Path) -> Iterator[Load]:
-    """Send requests and open connections while the body runs; assert that none fails and the server counted all of them.
+    """Send requests and open connections while the body runs; assert that none fails and the server counted all.
 
     Requests reuse their connections; the TCP load opens a new connection each time.
     """

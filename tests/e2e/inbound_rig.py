@@ -1,4 +1,4 @@
-"""The inbound side of a sidecar: a real Envoy on loopback, a certificate authority, and callers with and without TLS."""
+"""The inbound side of a sidecar: a real Envoy on loopback, a certificate authority, and callers."""
 
 import asyncio
 import datetime as dt
@@ -142,7 +142,7 @@ class Sidecar(Rig):
         return InboundPort(port=port, application=application, protocols=spoken)
 
     def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
-        """Push a workload with these ports, and wait until the sidecar holds it. `more` are other fields of the Workload."""
+        """Push a workload with these ports; wait until the sidecar holds it. `more` are fields of the Workload."""
         more = {"capture": "explicit", **more}
         workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
         found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
@@ -182,7 +182,7 @@ class Sidecar(Rig):
     def caller(
         self, port: InboundPort, identity: str | ssl.SSLContext | None = None, protocol: Protocol | None = None
     ) -> Caller:
-        """Return a client: by mutual TLS with an identity, in plaintext without one. It calls the Service of `protocol`."""
+        """Return a client of the Service of `protocol`: by mutual TLS with an identity, in plaintext without one."""
         tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.client_tls(identity)
         name = (protocol or port.protocols[0].protocol).value
         address = Address(ADDRESS, port.port)

@@ -1,4 +1,4 @@
-"""The outbound side of a sidecar: a real Envoy, and servers that accept TLS or plaintext and record what they received."""
+"""The outbound side of a sidecar: a real Envoy, and servers that record requests by TLS and in plaintext."""
 
 import asyncio
 import ctypes
@@ -265,7 +265,7 @@ class Outbound(Rig):
         return self.network.run(once())
 
     def tunnel(self, service: str, data: bytes = b"hello\n") -> bytes:
-        """Send bytes through a CONNECT tunnel of the HTTP proxy; return the answer, or the status of a failed CONNECT."""
+        """Send bytes through a CONNECT tunnel; return the answer, or the status of a failed CONNECT."""
 
         async def go() -> bytes:
             reader, writer = await asyncio.open_connection(*self.address)

@@ -1,4 +1,4 @@
-"""Run a real Envoy that gets meshes made by a test over the real xDS server: it tests rendering without the compiler."""
+"""Push meshes of a test to a real Envoy over the real xDS server, to test rendering without the compiler."""
 
 import asyncio
 import json
@@ -141,7 +141,7 @@ class Rig:
         return Address(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
-        """Return the backend of that name, started if need be and reset: it answers 200 and has no recorded requests."""
+        """Return the backend of that name, started or reset: it answers 200 and has no recorded requests."""
         echo = self.echoes[name] = self.echoes.get(name) or Echo(self.network, name)
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo
@@ -175,7 +175,7 @@ class Rig:
     def apply(self, *routes: Route, services: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> Mesh:
         """Push a mesh in which `default/web` has these routes; wait until the proxy holds it, and return it.
 
-        Each backend is a Service of its own name; `services` adds Services with other backends. `more` are fields of the mesh.
+        Each backend has a Service of its name; `services` adds more Services. `more` are fields of the mesh.
         """
         ref = PortRef("default/web", self.address.port)
         known = {name: [echo] for name, echo in self.echoes.items()} | {k: list(v) for k, v in (services or {}).items()}
@@ -243,7 +243,7 @@ class Rig:
         return until(lambda: answer if (answer := self.ask(target, **more)).status else None, "the listener answers")
 
     def load(self, count: int, connections: int = 8, path: str = "/") -> Counter[str]:
-        """Send `count` requests over some connections; return the number of answers by backend (or status, or error)."""
+        """Send `count` requests; return the number of answers by backend (or status, or error)."""
         requests = [Request(self.address, path, "web.example")] * connections
         return Load(self.network, requests, most=count).wait()
 

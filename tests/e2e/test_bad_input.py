@@ -1,4 +1,4 @@
-"""Invalid input: `check`, `up` and kubectl report each mistake with its position, and apply the rest (R6, R18, D1, D12)."""
+"""Invalid input: `check`, `up` and kubectl report the position of each mistake (R6, R18, D1, D12)."""
 
 import json
 from collections.abc import Callable

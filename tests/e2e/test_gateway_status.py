@@ -1,4 +1,4 @@
-"""Gateways and routes through kubectl: the API rejects mistakes by field, and valid objects get addresses and statuses."""
+"""Gateways and routes through kubectl: rejected fields, addresses and statuses."""
 
 import json
 from pathlib import Path

@@ -102,7 +102,7 @@ def test_up_fails_when_the_key_belongs_to_another_user(new_world: Callable[..., 
 def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The proxies still have certificates. Events on the pods name the fault, and headgate notices when the key is usable."""
+    """The proxies have certificates. Events on pods name the error; headgate notices when the key is usable."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     key = world.state / "authority" / "current" / "tls.key"
     with rig.load_without_loss(world, tmp_path) as load:

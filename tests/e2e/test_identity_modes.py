@@ -28,7 +28,7 @@ def speaks_tls(address: Address) -> bool:
 def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
     new_world: Callable[..., World], tmp_path: Path, mode: str
 ) -> None:
-    """The TLSConfig's status says when the server rejects plaintext; after its deletion the server accepts plaintext."""
+    """The TLSConfig is programmed when the server rejects plaintext. Its deletion allows plaintext again."""
     world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
     server = rig.pod(world, rig.SERVER)
     address = rig.pod_address(server)

@@ -70,7 +70,7 @@ def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
 
 @contextmanager
 def phases(world: World) -> Iterator[list[str]]:
-    """Watch the authority's ConfigMap; the list has the observed phases of the rotation in order when the body has ended."""
+    """Watch the authority's ConfigMap; yield a list that gets the phases of the rotation when the body has ended."""
     seen: list[str] = []
     words = [
         "get",

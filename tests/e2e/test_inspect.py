@@ -1,4 +1,4 @@
-"""The inspect API and the commands `proxies`, `config`, `status`, compared with the Envoys' own admin interface (D29)."""
+"""The inspect API, and `headgate proxies`, `config` and `status`, compared with Envoy's admin interface (D29)."""
 
 import json
 import subprocess
@@ -180,7 +180,7 @@ def test_status_summarizes_the_mesh_and_its_exit_code_the_health(meshed: World) 
 
 
 def test_check_without_files_and_explain_read_the_running_mesh(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """D21: with `--access deny` only callers that a TrafficTarget names are allowed; `explain` takes the option into account."""
+    """D21: with `--access deny`, `explain` says that only callers in a TrafficTarget are allowed."""
     manifests = [
         service("web", {"http": 8080}, selector={"app": "web"}),
         deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080}),

@@ -52,7 +52,7 @@ class Shop:
         self._number = Counter[str]()
 
     def send(self, plan: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """Let each client send a plan, the number of requests by `server/status/delay`; return the seconds of each request.
+        """Let each client send a number of requests by `server/status/delay`; return the seconds of each request.
 
         Asserts that each answer has the planned status.
         """

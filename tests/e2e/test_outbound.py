@@ -177,7 +177,7 @@ def test_a_request_without_a_matching_route_gets_404_that_names_the_service(rig,
 
 
 def test_a_service_that_a_workload_may_not_call_gets_403_with_the_reason(rig):
-    """D21 `deny`: a sidecar gets no configuration of a Service until a TrafficTarget allows its account to call a pod."""
+    """D21 `deny`: a sidecar gets no configuration of a Service before a TrafficTarget allows its account."""
     server = rig.server("web", BLUE)
     port = InboundPort(port=server.port, application=server.port, protocols=(PortProtocol(protocol=Protocol.HTTP),))
     mesh = rig.mesh({"web": [server.endpoint()]})

@@ -1,4 +1,4 @@
-"""`kubectl traffic` on counted requests: the example of specification 004, as four Deployments with sidecars (R103 to R107)."""
+"""`kubectl traffic` on the example of specification 004: four Deployments with sidecars (R103 to R107)."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def deployment(name: str, program: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Run a world in which `traffic` has called foo, foo has called bar and baz, and bar and baz have called each other."""
+    """Run a world in which `traffic` called foo, foo called bar and baz, and these called each other."""
     plans = tmp_path_factory.mktemp("plans")
     manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
     for name, calls in CHAIN.items():

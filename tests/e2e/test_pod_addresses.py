@@ -1,4 +1,4 @@
-"""Requests to a pod's address through the HTTP proxy reach that pod, without the routes of its Services (real Envoy)."""
+"""Requests to a pod's address through the HTTP proxy reach the pod without the routes of its Services."""
 
 import tempfile
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def endpoints(rig: Rig, service: str, name: str, *, pod: bool = True) -> dict[st
 
 
 def pushed(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
-    """Push the objects, two pods of `web`, and an endpoint without a pod; return the mesh and the HTTP proxy's address."""
+    """Push two pods of `web` and an endpoint without a pod; return the mesh and the HTTP proxy's address."""
     slices = (endpoints(rig, "web", name) for name in ("one", "two"))
     by_hand = endpoints(rig, "web", "hand", pod=False)
     objects = [*yaml.safe_load_all(OBJECTS.replace("PROTOCOL", protocol)), *slices, by_hand]

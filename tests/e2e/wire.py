@@ -34,7 +34,7 @@ class Address(NamedTuple):
 
 
 def listens(address: Address) -> bool:
-    """Return whether a socket listens on an address (proc(5), /proc/net/tcp), without a connection that would be counted."""
+    """Return whether a socket listens on an address (/proc/net/tcp), without opening a connection that counts."""
     host = int.from_bytes(socket.inet_aton(address.host), sys.byteorder)
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
     return any(row[1] == f"{host:08X}:{address.port:04X}" and row[3] == LISTENING for row in rows)

@@ -65,7 +65,7 @@ class Done(NamedTuple):
 def headgate(*words: str) -> Done:
     """Run a command of headgate in this process. Its output is not a terminal, so tables are not wrapped.
 
-    A new process would take 0.4 s of processor time, mostly for imports. Garbage collection closes the connections left open.
+    A new process would take 0.4 s of processor time for imports. Garbage collection closes its connections.
     """
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         ended = CliRunner().invoke(app, words, prog_name="headgate", env={"COLUMNS": "60", "KUBECONFIG": None})
@@ -309,7 +309,7 @@ class World:
     def settle(self) -> None:
         """Wait until the gateway's proxy has applied every write to the API so far.
 
-        It changes an object that the compiler reads and waits for its revision: earlier revisions are then in force too.
+        It changes an object that the compiler reads and waits for its revision, which includes earlier ones.
         """
         self._barrier += 1
         grant = {
