@@ -206,7 +206,7 @@ async def test_check_without_files_checks_the_running_mesh(world: World) -> None
     assert (found["errors"], found["warnings"], len(found["findings"])) == (0, len(lines), len(lines))
 
 
-def test_findings_are_colored_on_a_terminal_without_no_color(
+def test_findings_are_colored_only_on_a_terminal_and_never_with_no_color(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.yaml", VERSIONS[0], make_split({"website-v9": 1}))

@@ -27,7 +27,8 @@ State = Annotated[
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(
-        "--kubeconfig", help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else .headgate."
+        "--kubeconfig",
+        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else $HEADGATE_STATE.",
     ),
 ]
 Manifests = Annotated[

@@ -143,7 +143,11 @@ def _print_status(notice: CaStatus) -> None:
 
 def _status_lines(notice: CaStatus) -> list[str]:
     """Return the lines of the status: rotation, certificates and faults."""
-    step = STEPS[Phase(notice.phase)] if notice.phase else "not done by headgate, which did not create this authority"
+    step = (
+        STEPS[Phase(notice.phase)]
+        if notice.phase
+        else "not available, because headgate did not create this authority (--ca-cert)"
+    )
     lines = [
         f"rotation: {step}",
         f"certificates: {pluralize(notice.certificates, 'proxy has', 'proxies have')} a certificate",

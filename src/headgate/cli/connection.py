@@ -10,7 +10,7 @@ from headgate.kubernetes.credentials import Kubeconfig
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
-_HINTS = ErrorHints(unreachable=_START, refused="The kubeconfig may be of an earlier `headgate up`")
+_HINTS = ErrorHints(unreachable=_START, refused="the kubeconfig may be from an earlier `headgate up`")
 
 
 def default_state() -> Path:

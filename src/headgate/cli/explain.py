@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from headgate.cli.arguments import Kubeconfig, Namespace, Output, State
+from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers, gateways
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_files
@@ -56,6 +56,10 @@ From = Annotated[
         autocompletion=callers,
     ),
 ]
+InNamespace = Annotated[
+    str,
+    typer.Option("-n", "--namespace", help="Namespace of the objects in --from and --via, and of short host names."),
+]
 
 
 def explain_(
@@ -64,7 +68,7 @@ def explain_(
     header: Headers = None,
     via: Via = "",
     from_: From = "",
-    namespace: Namespace = "default",
+    namespace: InNamespace = "default",
     filename: Files = None,
     mtls: Mtls = "permissive",
     access: Access = "selected",

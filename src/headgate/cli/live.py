@@ -29,7 +29,7 @@ RECENT_S = 10.0
 NOT_ACCEPTED = "Invalid"  # reason of `Programmed` when `Accepted` has the cause
 
 CountKey = tuple[PortRef, str]
-"""A Service port, and the split whose matches the requests fulfil; empty for requests that match no split."""
+"""A Service port, and the split whose matches select the requests; empty for requests that match no split."""
 Counts = Mapping[tuple[CountKey, str], Count]
 
 

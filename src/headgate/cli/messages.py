@@ -15,7 +15,7 @@ class Messages(logging.StreamHandler[TextIO]):
     """Collects the messages and the log of `headgate up`. While the table covers the terminal, nothing else may print."""
 
     def __init__(self, print_message: Callable[[str], None]) -> None:
-        """Create it. `print_message` prints a message while the table does not cover the terminal."""
+        """Create the handler. `print_message` prints a message while the table does not cover the terminal."""
         super().__init__(sys.stderr)
         self.heading: Sequence[str] = ()
         self.problems: Sequence[str] = ()

@@ -41,13 +41,13 @@ class Request(Value, frozen=True, kw_only=True):
 class Failure(NamedTuple):
     """Why a request failed: the status and the first line of the body, or status 0 and the cause.
 
-    `refused` means that the sidecar of the backend's pod denied it, because no TrafficTarget allows the caller.
+    `denied` means that the sidecar of the backend's pod denied it, because no TrafficTarget allows the caller.
     """
 
     status: int
     backend: str
     message: str
-    refused: bool = False
+    denied: bool = False
 
 
 class Tally:
@@ -80,9 +80,9 @@ class Tally:
             self.pods[parse_pod(upstream.get("pod", "")).pod or "-"] += 1
         else:
             self.proxy_answers[status] += 1
-        refused = served and DENIED_HEADER in headers
-        if refused or status >= (500 if served else 400):
-            self.failures[Failure(status, backend, first_line(body), refused)] += 1
+        denied = served and DENIED_HEADER in headers
+        if denied or status >= (500 if served else 400):
+            self.failures[Failure(status, backend, first_line(body), denied)] += 1
 
     def add_unanswered(self, message: str) -> None:
         """Count a request without a response."""

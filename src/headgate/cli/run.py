@@ -195,7 +195,7 @@ def _condition(pod: Object) -> Mapping[str, str]:
 
 
 def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment with the variables of the pod. Proxy variables replace the user's, which bypass the sidecar."""
+    """Return the user's environment with the variables of the pod. The pod's proxy variables win."""
     typed = read(pod, Pod)
     numbers, address = application_ports.from_annotation(typed.metadata), typed.status.pod_ip
     container = application_ports.with_process_ports(typed.spec.containers[0], numbers)

@@ -204,10 +204,10 @@ async def _run(
     services, _ = await client.items(SERVICE)
     service, port = resolve(target, services, sender.namespace)
     splits, _ = await client.items(TRAFFIC_SPLIT)
-    asked = RequestSpec(
+    request = RequestSpec(
         url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.namespace
     )
-    found = await inspect_client.explanation(asked)
+    found = await inspect_client.explanation(request)
     deciding = [split for split in splits if str(key_of(split)) == found.object]
     want = expected_shares(service, port, deciding) if deciding else expected_by_route(service, port, found)
     for split in deciding:
@@ -243,8 +243,8 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
                 identity=certificate.identity if certificate else "",
                 namespace=item.metadata.namespace,
             )
-    on_request = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
-    raise HeadgateError(f"no sidecar of {about} can send from this machine: {on_request}")
+    reasons = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
+    raise HeadgateError(f"no sidecar of {about} can send from this machine: {reasons}")
 
 
 def _name(item: Proxy, kind: str) -> str:
@@ -343,7 +343,7 @@ def table(result: TryResult) -> Table:
 def _describe_failure(failure: Failure) -> str:
     if not failure.status:
         return f"no response: {failure.message}"
-    by = (f"the sidecar of {failure.backend}" if failure.refused else failure.backend) or "the proxy"
+    by = (f"the sidecar of {failure.backend}" if failure.denied else failure.backend) or "the proxy"
     return f"{failure.status} from {by}" + (f": {failure.message}" if failure.message else "")
 
 
@@ -379,7 +379,7 @@ def document(result: TryResult) -> dict[str, Any]:
             {
                 "status": item.status or None,
                 "backend": item.backend or None,
-                "refused": item.refused,
+                "refused": item.denied,
                 "message": item.message,
                 "requests": count,
             }

@@ -40,7 +40,8 @@ LAST_PORT = 65535
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 Sidecars = Annotated[
-    InjectionMode, typer.Option(help="Which pods get a sidecar; labelled: pods and namespaces with a label for it.")
+    InjectionMode,
+    typer.Option(help="Which pods get a sidecar; labelled: only those with the label headgate.dev/inject."),
 ]
 Mtls = Annotated[
     Literal["off", "permissive", "strict"],
@@ -157,7 +158,7 @@ def check_trust_domain(trust_domain: str) -> str:
 def parse_lifetime(text: str) -> int:
     """Return a certificate lifetime in seconds. Raises BadParameter.
 
-    A shorter one leaves no time for the rotation, a longer one does not protect against theft.
+    A shorter one leaves no time for the rotation; with a longer one a stolen key stays usable for too long.
     """
     try:
         seconds = milliseconds(text) // 1000

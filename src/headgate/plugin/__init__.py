@@ -1,4 +1,4 @@
-"""`kubectl traffic`: tables and diagrams of traffic from the metrics API (004; R103 to R107, docs/kubectl-traffic.md).
+"""`kubectl traffic`: tables and diagrams of traffic from the metrics API (SMI Traffic Metrics, 004; R103 to R107).
 
 It uses only the API and the user's kubeconfig, so it works with every implementation of the metrics API.
 """

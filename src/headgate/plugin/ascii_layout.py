@@ -323,7 +323,7 @@ def _overlap(one: _Segment, other: _Segment) -> bool:
 
 
 def solve(constraints: Iterable[Constraint]) -> dict[Variable, int]:
-    """Return the smallest integers, from 0, that fulfil all constraints. Raises NotDrawable when there are none."""
+    """Return the smallest integers, from 0, that satisfy all constraints. Raises NotDrawable when there are none."""
     before: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
     order: TopologicalSorter[Variable] = TopologicalSorter()
     for low, high, distance in constraints:
