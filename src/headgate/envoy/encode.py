@@ -31,7 +31,7 @@ from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View
 from headgate.model.routing import Frontend, Mesh
 
 DIGEST_BYTES = 8  # enough: only versions of the same resource are compared
-EMPTY: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
+EMPTY_CONFIGURATION: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
 MemoKey = tuple[Hashable, ...]
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class EncodedGroup(NamedTuple):
     """The parts that were rendered from one value."""
 
     source: tuple[Any, ...]
-    made: tuple[EncodedPart, ...]
+    parts: tuple[EncodedPart, ...]
 
 
 class Combined(NamedTuple):
@@ -87,9 +87,9 @@ class Memo:
 
     def __init__(self) -> None:
         self.encoded = 0  # how many resources were encoded so far
-        self._made: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # as long as a group refers to it
+        self._encoded_parts: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # drops unused parts
         self._groups: LastBuilds[EncodedGroup] = LastBuilds()
-        self._owns: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
+        self._own: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
         self._combined: LastBuilds[Combined] = LastBuilds()
         self._mesh: Mesh | None = None
         self._settings: MeshSettings | None = None
@@ -97,7 +97,7 @@ class Memo:
 
     def begin_build(self) -> None:
         """Begin a new build."""
-        for builds in (self._groups, self._owns, self._combined):
+        for builds in (self._groups, self._own, self._combined):
             builds.begin_build()
         self._mesh = None
 
@@ -109,21 +109,21 @@ class Memo:
         if found is None or found.source != source:
             found = EncodedGroup(source, tuple(map(self._encode, render(*source))))
         self._groups.now[key] = found
-        return found.made
+        return found.parts
 
     def _encode(self, part: Part) -> EncodedPart:
-        found = self._made.get(part)
+        found = self._encoded_parts.get(part)
         if found is None:
             self.encoded += 1
             encoded = encode_resource(part.name, part.render(*part.arguments), frozenset(part.needs))
-            found = self._made[part] = EncodedPart(part, encoded)
+            found = self._encoded_parts[part] = EncodedPart(part, encoded)
         return found
 
     def own_resources(self, view: View) -> Configuration:
         """Return the resources of one proxy alone."""
         key, settings = ("own", view.node.id), self._use_mesh(view.mesh)
         source = (view.node, view.workload, view.credential, settings)
-        found = self._owns.get(key)
+        found = self._own.get(key)
         if found is None or found[0] != source:
             groups = [self.encode_group(("proxy", view.node.id), outbound.of_proxy, view.node, view.workload, settings)]
             if view.credential:
@@ -131,8 +131,8 @@ class Memo:
             if view.workload:
                 domains = (settings.domain, settings.trust_domain)
                 groups.append(self.encode_group(("inbound", view.node.id), inbound.parts, view.workload, *domains))
-            found = source, _reuse_equal(found[1] if found else EMPTY, _by_type(groups))
-        self._owns.now[key] = found
+            found = source, _reuse_equal(found[1] if found else EMPTY_CONFIGURATION, _by_type(groups))
+        self._own.now[key] = found
         return found[1]
 
     def common_resources(self, view: View) -> "CommonResources":
@@ -154,7 +154,7 @@ class Memo:
     def _combine(
         self, join: CombineResources, key: MemoKey, common: Configuration, more: Configuration
     ) -> Configuration:
-        last = self._combined.get(key) or Combined(EMPTY, EMPTY, EMPTY)
+        last = self._combined.get(key) or Combined(EMPTY_CONFIGURATION, EMPTY_CONFIGURATION, EMPTY_CONFIGURATION)
         if common is not last.common or more is not last.more:
             changed = {
                 item: found
@@ -167,7 +167,7 @@ class Memo:
         return last.both
 
     def _use_mesh(self, mesh: Mesh) -> MeshSettings:
-        """Drop what depends on the previous mesh, if this is another one; return the settings of the mesh."""
+        """Return the settings of the mesh; if it is a new one, drop the resources of the previous mesh."""
         if self._settings is None or self._mesh is not mesh:
             self._mesh, self._settings, self._common = mesh, mesh_settings(mesh), {}
         return self._settings
@@ -183,23 +183,24 @@ class CommonResources:
         self._allowed_sources = mesh_view.allowed_sources or {}
         self._views = mesh_view.services()
         self._gateways = mesh_view.gateways()
-        self._made: dict[str, tuple[EncodedPart, ...]] = {}
+        self._encoded_parts: dict[str, tuple[EncodedPart, ...]] = {}
         self._found: dict[MemoKey, Configuration] = {}
 
     def render(self) -> Iterator[None]:
         """Render the Services that are not rendered yet, one per step."""
         for view in self._views:
             name = view.front.service
-            self._made[name] = self._memo.encode_group((self._kind, name), outbound.of_service, view)
+            self._encoded_parts[name] = self._memo.encode_group((self._kind, name), outbound.of_service, view)
             yield
 
     def visible_to(self, identity: str, namespace: str) -> Configuration:
         """Return the configuration for an identity and the namespace of its short names."""
         visible = tuple(self._restricted.get(identity, ()))
-        near = namespace if namespace in self._with_local_names else ""
-        key = (self._kind, visible, near)
+        short_names_of = namespace if namespace in self._with_local_names else ""
+        key = (self._kind, visible, short_names_of)
         if key not in self._found:
-            self._found[key] = self._with_short_names(visible, near) if near else self._visible_resources(visible)
+            found = self._with_short_names(visible, short_names_of) if short_names_of else self._visible(visible)
+            self._found[key] = found
         return self._found[key]
 
     @cached_property
@@ -211,8 +212,8 @@ class CommonResources:
             self._memo.encode_group(("gateway", view.port.gateway, view.port.port), outbound.of_gateway, view)
             for view in self._gateways
         ]
-        known = (made for service, made in self._made.items() if self._allowed_sources.get(service) is None)
-        return self._memo.combine_common((self._kind,), EMPTY, _by_type((*known, *gateways)))
+        known = (parts for service, parts in self._encoded_parts.items() if self._allowed_sources.get(service) is None)
+        return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type((*known, *gateways)))
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
@@ -231,11 +232,11 @@ class CommonResources:
             found[front.service.partition("/")[0]].append(front)
         return found
 
-    def _visible_resources(self, visible: tuple[str, ...]) -> Configuration:
+    def _visible(self, visible: tuple[str, ...]) -> Configuration:
         for_all = self._visible_to_all
         if not visible:
             return for_all
-        found = _by_type(self._made[service] for service in visible)
+        found = _by_type(self._encoded_parts[service] for service in visible)
         return self._memo.combine_common((self._kind, visible), for_all, found)
 
     def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
@@ -245,7 +246,7 @@ class CommonResources:
             for front in self._with_local_names[namespace]
             if self._allowed_sources.get(front.service) is None or front.service in visible
         )
-        return self._memo.combine_common((self._kind, visible, namespace), self._visible_resources(visible), found)
+        return self._memo.combine_common((self._kind, visible, namespace), self._visible(visible), found)
 
 
 def encode(view: View, memo: Memo) -> Configuration:
@@ -278,8 +279,8 @@ def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
 def _by_type(groups: Iterable[Iterable[EncodedPart]]) -> Configuration:
     config: dict[TypeUrl, dict[str, Encoded]] = {}
     for group in groups:
-        for made in group:
-            config.setdefault(made.part.type_url, {})[made.part.name] = made.encoded
+        for item in group:
+            config.setdefault(item.part.type_url, {})[item.part.name] = item.encoded
     return {item: Resources(config[item], {}) if item in config else NO_RESOURCES for item in ORDER}
 
 

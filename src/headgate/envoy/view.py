@@ -48,7 +48,7 @@ class Node(Value, frozen=True, kw_only=True):
 
 
 class ProxyKind(NamedTuple):
-    """Which resources proxies share: those of an HTTP proxy (`http_proxy`), and those with a certificate."""
+    """The properties that decide which resources a proxy shares with other proxies."""
 
     role: Literal["gateway", "sidecar"]
     http_proxy: bool
