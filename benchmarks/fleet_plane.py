@@ -28,7 +28,7 @@ from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
-from headgate.standalone.app import COLLECT
+from headgate.standalone.app import GC_THRESHOLDS
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet, Proxy
@@ -177,7 +177,7 @@ def is_programmed(obj: Json, generation: int) -> bool:
 def run(commands: Connection, directory: str, secret: bytes) -> None:
     """Be a control plane: answer commands until there are no more."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    gc.set_threshold(*COLLECT)
+    gc.set_threshold(*GC_THRESHOLDS)
     logging.disable()  # what it would say is counted
     uvloop.run(_serve(commands, Path(directory), secret))
 

@@ -19,7 +19,7 @@ from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import question, window
 from headgate.objects.ports import Listing
-from headgate.standalone.app import COLLECT
+from headgate.standalone.app import GC_THRESHOLDS
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered
@@ -116,7 +116,7 @@ class Times(NamedTuple):
 async def measure() -> None:
     """Run the benchmark and print it."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*COLLECT)  # as headgate does
+    gc.set_threshold(*GC_THRESHOLDS)  # as headgate does
     mesh = Mesh()
     numbers = Numbers(mesh)
     print(f"{PODS} pods, {PODS * CALLERS} flows; milliseconds: median, p99")

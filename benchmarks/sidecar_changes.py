@@ -25,7 +25,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.standalone.app import COLLECT
+from headgate.standalone.app import GC_THRESHOLDS
 from headgate.xds.fleet import Fleet
 from headgate.xds.session import write_response
 from headgate.xds.subscription import Response
@@ -120,7 +120,7 @@ def _row(what: str, costs: list[Cost]) -> None:
 def measure() -> None:
     """Print a row for the first build and one for a change of weights, for each number of sidecars."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*COLLECT)
+    gc.set_threshold(*GC_THRESHOLDS)
     print(f"{SERVICES} Services; milliseconds of processor time; resources and bytes of the last sidecar, bytes of all")
     names = ("total", "compile", "shared", "further", "session", "encoded", "sent", "bytes", "bytes of all")
     print(f"{'':40} " + " ".join(f"{name:>{width}}" for name, width in zip(names, WIDTHS, strict=True)))

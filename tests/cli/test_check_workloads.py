@@ -66,14 +66,14 @@ def test_a_program_missing_on_this_machine_is_a_warning(run: Run, tmp_path: Path
     write(tmp_path / "a.yaml", deployment("web", command=[program]))
     (found,) = findings(run, "a.yaml")
     assert found.startswith("warning CommandNotFound Deployment default/web: spec.template.spec.containers[0].command:")
-    assert f"there is no program {program!r} on this machine" in found
+    assert f"program {program!r} not found on this machine" in found
 
 
 def test_a_program_that_is_not_executable_is_a_warning(run: Run, tmp_path: Path) -> None:
     (tmp_path / "serve").write_text("#!/bin/sh\n")
     write(tmp_path / "a.yaml", deployment("web", command=["./serve"]))
     (found,) = findings(run, "a.yaml")
-    assert found.endswith("'./serve' may not be run; make it executable")
+    assert found.endswith("'./serve' is not executable; set its mode with chmod +x")
 
 
 @pytest.mark.parametrize(

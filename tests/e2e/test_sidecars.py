@@ -322,12 +322,12 @@ def test_deleting_the_pod_of_a_run_command_terminates_its_program(shared: World)
 def test_run_reports_mistakes_and_leaves_no_pod(shared: World, tmp_path: Path) -> None:
     code, _, errors = ended(run(shared, "-l", "app=wrong", "--", "no-such-program"))
     assert code == 127
-    assert "there is no program 'no-such-program'" in errors
+    assert "program 'no-such-program' not found" in errors
     plain = tmp_path / "plain"
     plain.touch(mode=0o600)
     code, _, errors = ended(run(shared, "-l", "app=wrong", "--", str(plain)))
     assert code == 126
-    assert f"'{plain}' may not be run; make it executable" in errors
+    assert f"'{plain}' is not executable; set its mode with chmod +x" in errors
     assert ended(run(shared, "-p", "99999", "--", "true"))[0] == 2
     assert "write KEY=VALUE" in ended(run(shared, "-l", "app", "--", "true"))[2]
     assert "15001 is the sidecar's own" in ended(run(shared, "-p", "15001", "--", "true"))[2]

@@ -39,7 +39,7 @@ STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.
     [
         (LISTENS, ("BackOff", 7, ["first", "the last words"]), "ended with exit code 7"),
         (NO_COMMAND, ("NoCommand", None, []), "container main has no command"),
-        (NO_PROGRAM, ("Failed", None, []), "there is no program 'no-such-program'"),
+        (NO_PROGRAM, ("Failed", None, []), "program 'no-such-program' not found"),
     ],
     ids=["crash", "no command", "no program"],
 )
@@ -161,6 +161,6 @@ def test_up_reports_a_killed_envoy_with_its_signal(new_world: New) -> None:
     os.kill(world.processes()["envoy"], signal.SIGKILL)
     message = world.line(lambda line: "trouble" in line, mark)["trouble"]
     assert message.startswith("the gateway's Envoy ended with signal 9, SIGKILL")
-    assert message.endswith("headgate starts it again, and requests through it fail until then")
+    assert message.endswith("requests through it fail until headgate has restarted it")
     assert "\n" not in message
     assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)

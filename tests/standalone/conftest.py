@@ -1,4 +1,4 @@
-"""A store with controllers, and a stand-in for what runs the pods: tests say which pods are ready."""
+"""A store with controllers and a fake kubelet: a test decides which pods become ready."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def make_deployment(name: str = "web", replicas: int = 2, version: str = "v1", *
 
 
 class World:
-    """Time and readiness move only when a test says so."""
+    """The store and its controllers; the test advances the clock and the readiness of pods."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -47,7 +47,7 @@ class World:
         return await self.all("", "Pod")
 
     async def settle(self, *, ready: Callable[[Object], bool] = lambda _: True) -> None:
-        """Let the controllers decide and the pods start, until nothing changes any more."""
+        """Run the controllers and start pods until nothing changes."""
         before = -1
         while before != self.store.revision:
             before = self.store.revision

@@ -1,3 +1,5 @@
+"""The allocation of loopback addresses, and the guard of an address range."""
+
 import os
 import socket
 
@@ -31,7 +33,9 @@ def test_services_and_pods_get_addresses_of_different_parts():
 
 def test_a_full_part_raises_and_no_network_or_broadcast_address_is_allocated():
     addresses = AddressPool(77)
-    given = [addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)]  # one is the guard's
+    given = [
+        addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)
+    ]  # minus the address of the guard
     assert not {address.split(".")[3] for address in given} & {"0", "255"}
     assert guard_address(77) not in given
     with pytest.raises(NoAddress, match="delete some"):
@@ -70,13 +74,13 @@ def test_a_range_stays_claimed_while_a_copy_of_its_guard_is_open():
 def test_a_restart_after_a_crash_reclaims_its_range_and_another_headgate_gets_a_different_one(tmp_path):
     record = tmp_path / "range.json"
     first, guard = claim_range(record=record)
-    orphan = os.dup(guard.fileno())  # as a proxy that outlived headgate holds it
+    orphan = os.dup(guard.fileno())  # a proxy that outlives headgate keeps it open
     guard.close()
     try:
         stranger, other = claim_range(first, record=tmp_path / "other.json")
         other.close()
         assert stranger != first
-        for _ in range(2):  # and again after the next crash
+        for _ in range(2):  # the second time after another crash
             again, guard = claim_range(first, record=record)
             assert again == first
             stranger, other = claim_range(first)

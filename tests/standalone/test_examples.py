@@ -1,4 +1,4 @@
-"""The example's programs on the local runtime, without a proxy."""
+"""The canary example on the local runtime, without proxies."""
 
 import asyncio
 import http.client
@@ -55,7 +55,7 @@ async def ready(tmp_path: Path):
         guard.close()
 
 
-async def test_the_canary_example_runs_and_each_version_says_who_it_is(ready):
+async def test_the_canary_example_runs_and_each_pod_answers_with_its_version_and_name(ready):
     answers = []
     for pod in ready:
         if pod["metadata"]["labels"]["app"] == "website":
@@ -65,7 +65,7 @@ async def test_the_canary_example_runs_and_each_version_says_who_it_is(ready):
     assert sorted(answers) == ["v1", "v1", "v2"]
 
 
-def test_the_canary_example_is_what_the_documents_say():
+def test_the_canary_example_has_the_split_of_the_documents():
     kinds = sorted(f"{obj['kind']} {obj['metadata']['name']}" for obj in objects())
     assert "TrafficSplit website" in kinds
     assert not any("namespace" in obj["metadata"] for obj in objects())

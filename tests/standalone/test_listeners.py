@@ -10,7 +10,7 @@ from headgate.errors import HeadgateError
 from headgate.standalone.listeners import address_of, free_address, listen
 
 
-def test_port_0_is_the_port_of_the_last_run_when_that_is_free() -> None:
+def test_port_0_selects_the_port_of_the_last_start_if_it_is_free() -> None:
     before = f"127.0.0.1:{free_port()}"
     with listen("127.0.0.1:0", before) as again:
         assert address_of(again) == before
@@ -18,7 +18,7 @@ def test_port_0_is_the_port_of_the_last_run_when_that_is_free() -> None:
             assert address_of(other) != before
 
 
-def test_a_port_that_is_asked_for_and_taken_is_named() -> None:
+def test_an_error_names_a_requested_port_that_is_in_use() -> None:
     with listen("127.0.0.1:0", "") as first:
         taken = address_of(first)
         with pytest.raises(
@@ -28,12 +28,12 @@ def test_a_port_that_is_asked_for_and_taken_is_named() -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "localhost:80"])
-def test_what_other_machines_could_reach_is_refused(address: str) -> None:
+def test_an_address_that_is_not_loopback_is_rejected(address: str) -> None:
     with pytest.raises(HeadgateError, match="is not a loopback address; write for example"):
         listen(address, "")
 
 
-def test_a_port_stays_with_the_program_that_still_has_it() -> None:
+def test_the_address_of_an_adopted_process_stays_the_same() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as adopted:
         before = address_of(adopted)
         assert free_address("127.0.0.1:0", before, is_adopted=True) == before

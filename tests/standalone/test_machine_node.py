@@ -1,4 +1,4 @@
-"""The machine as a Node: what it says of itself, and pods that wait while it is cordoned."""
+"""The Node of the machine: its status, and pods that wait while it is cordoned."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -50,7 +50,7 @@ async def waiting(machine: Machine, name: str = "web") -> Any:
     return await machine.until(holds)
 
 
-async def test_it_is_ready_with_what_the_machine_has(machine: Machine) -> None:
+async def test_the_node_is_ready_and_shows_the_resources_of_the_machine(machine: Machine) -> None:
     found = await node(machine)
     assert found["metadata"]["name"] == "local"
     status = found["status"]
@@ -62,7 +62,7 @@ async def test_it_is_ready_with_what_the_machine_has(machine: Machine) -> None:
     assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Ready", "True")]
 
 
-async def test_a_new_pod_waits_while_it_is_cordoned_and_says_why(machine: Machine) -> None:
+async def test_a_new_pod_is_unschedulable_while_the_node_is_cordoned(machine: Machine) -> None:
     await machine.store.create(pod("before", command=SLEEPS))
     await machine.ready("before")
     await cordon(machine, unschedulable=True)
@@ -75,7 +75,7 @@ async def test_a_new_pod_waits_while_it_is_cordoned_and_says_why(machine: Machin
     assert (await machine.ready())["spec"]["nodeName"] == "local"
 
 
-async def test_a_pod_that_waits_can_be_deleted_and_waits_through_a_restart(machine: Machine) -> None:
+async def test_an_unschedulable_pod_can_be_deleted_and_stays_so_after_a_restart(machine: Machine) -> None:
     await cordon(machine, unschedulable=True)
     await machine.store.create(pod("deleted", command=SLEEPS))
     await machine.store.create(pod(command=SLEEPS))
@@ -91,7 +91,7 @@ async def test_a_pod_that_waits_can_be_deleted_and_waits_through_a_restart(machi
     await machine.ready()
 
 
-async def test_a_deleted_node_comes_back(machine: Machine) -> None:
+async def test_a_deleted_node_is_created_again(machine: Machine) -> None:
     first = await node(machine)
     await machine.store.delete(NODE_KEY)
 
@@ -102,7 +102,7 @@ async def test_a_deleted_node_comes_back(machine: Machine) -> None:
     await machine.until(back)
 
 
-def test_no_other_node_can_be_added() -> None:
+def test_a_second_node_is_rejected() -> None:
     other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}}
-    with pytest.raises(Invalid, match="this machine is the only node; its name is local"):
+    with pytest.raises(Invalid, match="must be local, the name of this machine"):
         admit_nodes(other, None)

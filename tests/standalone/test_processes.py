@@ -1,3 +1,5 @@
+"""Processes that outlive headgate: start, exit, adoption and start errors."""
+
 import asyncio
 import os
 import signal
@@ -11,7 +13,7 @@ import pytest
 from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
 
-# Another headgate: it starts a program, says which, and waits to be killed.
+# A second headgate, which starts a program, prints its pid and waits for a signal.
 HEADGATE = """
 import asyncio, os, pathlib, sys, msgspec
 from headgate.standalone.processes import Launch, spawn
@@ -30,20 +32,20 @@ def launch(*command: str, cwd: str = "") -> Launch:
     return Launch(command=command, env={"PATH": os.environ["PATH"]}, cwd=cwd)
 
 
-async def test_the_output_goes_to_the_log_and_the_exit_code_comes_back(tmp_path):
+async def test_a_process_appends_to_its_log_and_returns_its_exit_code(tmp_path):
     process = spawn(launch("sh", "-c", "echo out; echo err >&2; exit 3"), tmp_path / "log")
     assert await process.exited() == 3
     assert (tmp_path / "log").read_text() == "out\nerr\n"
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_signal_is_an_exit_code_as_in_shells(tmp_path):
+async def test_a_signal_is_reported_as_the_exit_code_of_shells(tmp_path):
     process = spawn(launch("sleep", "300"), tmp_path / "log")
     assert await process.end(5)
     assert await process.exited() == 128 + signal.SIGTERM
 
 
-async def test_a_process_survives_the_kill_of_headgate_and_is_taken_over(tmp_path):
+async def test_a_process_survives_a_killed_headgate_and_is_adopted(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", HEADGATE, str(tmp_path / "log")], stdout=subprocess.PIPE)
     assert parent.stdout
     identity = msgspec.json.decode(await asyncio.to_thread(parent.stdout.readline), type=ProcessIdentity)
@@ -57,7 +59,7 @@ async def test_a_process_survives_the_kill_of_headgate_and_is_taken_over(tmp_pat
     assert await process.exited() is None
 
 
-async def test_a_pid_that_was_used_again_is_not_taken_over(tmp_path):
+async def test_a_reused_pid_is_not_adopted(tmp_path):
     process = spawn(launch("sleep", "300"), tmp_path / "log")
     other = msgspec.structs.replace(process.identity, started=process.identity.started - 1)
     assert adopt(other) is None
@@ -69,17 +71,17 @@ async def test_a_pid_that_was_used_again_is_not_taken_over(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (launch("no-such-program"), "command: there is no program 'no-such-program' on this machine"),
-        (launch("sleep", cwd="/no/such"), "workingDir: there is no directory /no/such"),
-        (launch("/etc/passwd"), "'/etc/passwd' may not be run; make it executable"),
-        (launch("sleep", "\0"), "can't be run"),
+        (launch("no-such-program"), "command: program 'no-such-program' not found on this machine"),
+        (launch("sleep", cwd="/no/such"), "workingDir: directory /no/such not found"),
+        (launch("/etc/passwd"), "'/etc/passwd' is not executable; set its mode"),
+        (launch("sleep", "\0"), "can't run"),
     ],
 )
-async def test_what_can_not_start_says_why(tmp_path, wrong, message):
+async def test_a_start_error_names_the_field_to_correct(tmp_path, wrong, message):
     with pytest.raises(StartError, match=message):
         spawn(wrong, tmp_path / "log")
 
 
-def test_secrets_of_the_shell_stay_out():
+def test_programs_do_not_inherit_secrets_of_the_shell():
     environ = {"PATH": "/bin", "LC_ALL": "C", "TOKEN": "x", "http_proxy": "http://corp"}
     assert inherited(environ) == {"PATH": "/bin", "LC_ALL": "C"}

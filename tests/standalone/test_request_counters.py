@@ -1,3 +1,5 @@
+"""Request counts from the admin interfaces of proxies."""
+
 from typing import Any
 
 from headgate.model.routing import PortRef
@@ -8,7 +10,7 @@ OUTBOUND = "outbound/default/web/8080"
 
 
 def host(service: str, address: str, requests: int) -> dict[str, Any]:
-    """Return an endpoint as Envoy writes it: what is zero has no value."""
+    """Return an endpoint as Envoy's /clusters page has it, without values of zero."""
     stats = {"rq_total": requests, "rq_active": 0}
     return {
         "address": {"socket_address": {"address": address, "port_value": 9000}},
@@ -22,12 +24,12 @@ def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> R
 
 
 def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, Reading]:
-    """Return a reading of the gateway, the only proxy."""
+    """Return a reading with the gateway as the only proxy."""
     return {"gateway": page(*hosts, cluster=cluster, series=series)}
 
 
 def counted(code: str, count: int, *, cluster: str = OUTBOUND, backend: str = "default/v1", grpc: str = "") -> str:
-    """Return how many requests ended in a way, as Envoy writes it for Prometheus."""
+    """Return Envoy's Prometheus line for the number of requests with a response code."""
     pod = "default/v1-a:80 " if backend else ""
     labels = f'cluster="{cluster}",pod="{pod}",backend="{backend}",code="{code}",grpc="{grpc}"'
     latency = f"envoy_mesh_latency_sum{{{labels}}} 1234\nenvoy_mesh_latency_count{{{labels}}} {count}\n"
@@ -40,14 +42,14 @@ def observed(backend: str, requests: int, failures: int = 0) -> BackendRequests:
     return BackendRequests(ref=WEB, backend=f"default/{backend}", requests=requests, failures=failures)
 
 
-def test_the_endpoints_of_a_backend_are_added_up() -> None:
+def test_the_requests_of_a_backends_endpoints_are_summed() -> None:
     found = BackendTotals().add(
         only(host("v1", "127.0.0.1", 5), host("v1", "127.0.0.2", 6), host("v2", "127.0.0.3", 1))
     )
     assert found == [observed("v1", 11), observed("v2", 1)]
 
 
-def test_answers_of_5xx_and_faults_of_grpc_servers_are_failures() -> None:
+def test_5xx_responses_and_grpc_server_errors_are_failures() -> None:
     series = (
         counted("200-", 5),
         counted("404-", 5),
@@ -60,50 +62,50 @@ def test_answers_of_5xx_and_faults_of_grpc_servers_are_failures() -> None:
     assert BackendTotals().add(only(host("v1", "127.0.0.1", 20), series="".join(series))) == [observed("v1", 20, 11)]
 
 
-def test_failures_count_on_when_their_series_begins_again() -> None:
+def test_failures_are_counted_across_a_reset_of_their_series() -> None:
     totals = BackendTotals()
     for value, total in ((3, 3), (4, 4), (2, 6)):
         (found,) = totals.add(only(host("v1", "127.0.0.1", 9), series=counted("500-", value)))
         assert found.failures == total
 
 
-def test_failures_are_counted_for_the_split_whose_groups_the_requests_fitted() -> None:
-    """The name of a route that may find no cluster stands before the cluster's own."""
+def test_failures_are_counted_for_the_split_whose_matches_the_requests_fit() -> None:
+    """In these series, the name of the route precedes the name of the cluster."""
     cluster = "match/default/web/8080/default/ab"
     for place in ("", f"{OUTBOUND}/"):
         found = BackendTotals().add(only(series=counted("500-", 3, cluster=f"{place}{cluster}")))
         assert [(item.ref, item.split, item.failures) for item in found] == [(WEB, "default/ab", 3)]
 
 
-def test_totals_never_shrink_when_endpoints_leave_and_return() -> None:
+def test_totals_do_not_decrease_when_endpoints_disappear_and_return() -> None:
     totals = BackendTotals()
     totals.add(only(host("v1", "127.0.0.1", 5), host("v2", "127.0.0.2", 7)))
     assert totals.add(only(host("v1", "127.0.0.1", 8))) == [observed("v1", 8), observed("v2", 7)]
     assert totals.add(only(host("v1", "127.0.0.1", 8), host("v2", "127.0.0.2", 2)))[1] == observed("v2", 9)
 
 
-def test_an_envoy_that_restarted_counts_on() -> None:
+def test_requests_are_counted_across_a_restart_of_envoy() -> None:
     totals = BackendTotals()
     totals.add(only(host("v1", "127.0.0.1", 100)))
     assert totals.add(only(host("v1", "127.0.0.1", 4))) == [observed("v1", 104)]
 
 
-def test_the_same_endpoint_behind_two_backends_counts_for_each() -> None:
+def test_an_endpoint_of_two_backends_is_counted_for_each() -> None:
     found = BackendTotals().add(only(host("v1", "127.0.0.1", 5), host("v2", "127.0.0.1", 2)))
     assert found == [observed("v1", 5), observed("v2", 2)]
 
 
-def test_clusters_of_single_backends_belong_to_their_root() -> None:
+def test_requests_of_a_single_backends_cluster_count_for_the_root_service() -> None:
     found = BackendTotals().add(only(host("v1", "127.0.0.1", 5), cluster="split/default/web/8080/default/v1"))
     assert found == [observed("v1", 5)]
 
 
-def test_what_is_not_of_the_mesh_is_left_out() -> None:
+def test_clusters_outside_the_mesh_are_not_counted() -> None:
     assert BackendTotals().add(only(host("v1", "127.0.0.1", 5), cluster="xds")) == []
     assert BackendTotals().add({}) == []
 
 
-def test_requests_that_fit_a_splits_groups_are_counted_apart() -> None:
+def test_requests_that_fit_a_splits_matches_are_counted_separately() -> None:
     """R12."""
     totals = BackendTotals()
     totals.add(only(host("v1", "127.0.0.1", 5)))
@@ -120,7 +122,7 @@ def test_copies_of_requests_are_not_counted() -> None:
     assert BackendTotals().add(only(host("v2", "127.0.0.2", 7), cluster="mirror/default/v2/8080")) == []
 
 
-def test_requests_that_several_proxies_send_are_added_up_and_outlive_their_proxy() -> None:
+def test_requests_of_several_proxies_are_summed_and_kept_after_a_proxy_is_gone() -> None:
     totals = BackendTotals()
     totals.add({"gateway": page(host("v1", "127.0.0.1", 5)), "sidecar/default/a": page(host("v1", "127.0.0.1", 3))})
     assert totals.add({"gateway": page(host("v1", "127.0.0.1", 6))}) == [observed("v1", 9)]

@@ -1,4 +1,4 @@
-"""The directory of a headgate's sockets: private, the same each time, and gone when all that used it is dead."""
+"""The runtime directory: private, the same at each start, and removed when no process uses it."""
 
 import os
 import select
@@ -29,12 +29,12 @@ with claimed(Path(sys.argv[1]), os.environ) as claim:
 
 @pytest.fixture
 def environ() -> Iterator[Mapping[str, str]]:
-    """An environment whose runtime directories are nobody else's."""
+    """Return an environment with runtime directories of this test only."""
     with tempfile.TemporaryDirectory(prefix="hg-run-", dir="/tmp") as directory:
         yield {"XDG_RUNTIME_DIR": directory}
 
 
-def test_it_is_short_private_and_the_same_each_time(tmp_path: Path) -> None:
+def test_a_runtime_directory_is_short_private_and_the_same_at_each_start(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     deep.mkdir(parents=True)
     directory = runtime_directory(deep, {})
@@ -46,25 +46,27 @@ def test_it_is_short_private_and_the_same_each_time(tmp_path: Path) -> None:
         directory.rmdir()
 
 
-def test_it_is_in_the_users_runtime_directory_when_that_fits(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_a_runtime_directory_is_below_xdg_runtime_dir_if_the_path_fits(
+    environ: Mapping[str, str], tmp_path: Path
+) -> None:
     assert runtime_directory(tmp_path, environ).parent == Path(environ["XDG_RUNTIME_DIR"])
 
 
-def test_one_that_others_can_write_is_refused(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_a_runtime_directory_that_other_users_can_write_is_rejected(environ: Mapping[str, str], tmp_path: Path) -> None:
     runtime_directory(tmp_path, environ).chmod(0o777)
-    with pytest.raises(ProxyError, match="only you can open"):
+    with pytest.raises(ProxyError, match="is not private"):
         runtime_directory(tmp_path, environ)
 
 
-def test_a_link_is_refused(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_a_symbolic_link_is_rejected(environ: Mapping[str, str], tmp_path: Path) -> None:
     directory = runtime_directory(tmp_path, environ)
     directory.rmdir()
     directory.symlink_to(tmp_path)
-    with pytest.raises(ProxyError, match="only you can open"):
+    with pytest.raises(ProxyError, match="is not private"):
         runtime_directory(tmp_path, environ)
 
 
-def test_an_orderly_end_removes_it(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_a_regular_exit_removes_the_runtime_directory(environ: Mapping[str, str], tmp_path: Path) -> None:
     with claimed(tmp_path, environ) as claim:
         (claim.directory / "a.sock").touch()
         assert (claim.directory / OWNER).read_text() == str(tmp_path)
@@ -72,7 +74,7 @@ def test_an_orderly_end_removes_it(environ: Mapping[str, str], tmp_path: Path) -
     assert not claim.directory.exists()
 
 
-def test_what_a_killed_headgate_left_stays_while_its_envoy_lives_and_goes_with_the_next_start(
+def test_the_directory_of_a_killed_headgate_is_removed_by_the_next_start_after_its_envoy_ended(
     environ: Mapping[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -84,13 +86,13 @@ def test_what_a_killed_headgate_left_stays_while_its_envoy_lives_and_goes_with_t
         assert remove_unused(environ) == []
     finally:
         os.kill(int(pid), signal.SIGKILL)
-        assert select.select([child], [], [], 30)[0]  # it has ended
+        assert select.select([child], [], [], 30)[0]  # wait for its exit
         os.close(child)
     assert directory in remove_unused(environ)
     assert not directory.exists()
 
 
-def test_a_directory_without_an_owner_is_left_alone(environ: Mapping[str, str], tmp_path: Path) -> None:
+def test_a_directory_without_an_owner_file_is_not_removed(environ: Mapping[str, str], tmp_path: Path) -> None:
     directory = runtime_directory(tmp_path, environ)
     assert remove_unused(environ) == []
     assert directory.is_dir()

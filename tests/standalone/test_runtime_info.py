@@ -15,7 +15,7 @@ INFO = RuntimeInfo(
 )
 
 
-def test_a_shell_that_sources_the_environment_finds_all_after_its_own_programs(tmp_path: Path) -> None:
+def test_the_environment_appends_headgates_programs_to_the_path(tmp_path: Path) -> None:
     state = tmp_path / "it's here"
     state.mkdir()
     path = write_environment(state, INFO, tmp_path / "of headgate")

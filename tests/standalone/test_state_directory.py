@@ -1,4 +1,4 @@
-"""What other users could read in the state directory is closed, renewed or refused at the start."""
+"""The state directory: its lock, and what a start does with files that other users can read."""
 
 import os
 import stat
@@ -25,7 +25,7 @@ async def started(state: Path) -> None:
         certificate_in(state)
 
 
-async def test_a_new_directory_is_for_its_user_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_state_directory_is_private(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = os.umask(0)
     try:
         await started(tmp_path / "state")
@@ -38,7 +38,7 @@ async def test_a_new_directory_is_for_its_user_alone(tmp_path: Path, caplog: pyt
     assert not caplog.messages
 
 
-async def test_what_is_open_to_others_is_closed_with_a_message(
+async def test_an_open_directory_and_its_files_are_made_private_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
@@ -58,7 +58,7 @@ async def test_what_is_open_to_others_is_closed_with_a_message(
 
 
 @pytest.mark.parametrize(("name", "what"), [("token", "the API's token"), ("api.key", "the API's private key")])
-async def test_a_secret_that_others_could_read_is_renewed(
+async def test_a_secret_that_was_readable_by_other_users_is_renewed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, what: str
 ) -> None:
     state = tmp_path / "state"
@@ -69,11 +69,11 @@ async def test_a_secret_that_others_could_read_is_renewed(
     assert (state / name).read_text() != old
     assert mode(state / name) == 0o600
     (message,) = caplog.messages
-    assert message.startswith(f"{state}/{name}, {what}, could be read by other users (mode 0640); headgate makes a new")
-    assert f"use {state}/kubeconfig" in message
+    assert message.startswith(f"{state}/{name}, {what}, could be read by other users (mode 0640); headgate creates a")
+    assert f"Use {state}/kubeconfig" in message
 
 
-async def test_a_directory_of_other_state_directories_is_one_itself(tmp_path: Path) -> None:
+async def test_a_directory_of_state_directories_is_accepted_as_a_state_directory(tmp_path: Path) -> None:
     await started(tmp_path / "states/canary")
     (tmp_path / "states").chmod(0o755)
     await started(tmp_path / "states")
@@ -81,28 +81,28 @@ async def test_a_directory_of_other_state_directories_is_one_itself(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["letter.txt", "letter.txt/state"])
-async def test_a_state_directory_that_cannot_be_created_is_named(tmp_path: Path, name: str) -> None:
+async def test_an_error_names_a_state_directory_that_can_not_be_created(tmp_path: Path, name: str) -> None:
     (tmp_path / "letter.txt").touch()
-    with pytest.raises(HeadgateError, match=rf"{name} can't be created: .*; name another with --state"):
+    with pytest.raises(HeadgateError, match=rf"can't create .*{name}: .*; choose another one with --state"):
         await started(tmp_path / name)
 
 
-async def test_an_open_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_an_open_directory_with_files_of_other_programs_is_rejected_unchanged(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").touch()
-    with pytest.raises(HeadgateError, match=r"holds files that are not headgate's; name a directory of its own"):
+    with pytest.raises(HeadgateError, match=r"has files of other programs; choose another directory"):
         await started(tmp_path)
     assert mode(tmp_path) == 0o755
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to another user")
-def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_a_state_directory_of_another_user_is_rejected(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)
     with pytest.raises(HeadgateError, match=r"belongs to another user \(uid 12345\)"):
         restrict_to_owner(tmp_path)
 
 
-def test_a_second_headgate_is_told_which_one_has_the_state_directory(tmp_path: Path) -> None:
+def test_the_error_of_a_second_headgate_names_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     info = RuntimeInfo(
         api="https://127.0.0.1:1",
         kubeconfig="/a b/kubeconfig",

@@ -15,7 +15,7 @@ from headgate.manifests.files import Manifests, Problem, read, watch
 from headgate.plane.status.recoveries import recovered
 from headgate.resources.meta import Key
 from headgate.standalone.app import Running
-from headgate.standalone.gateway import deaths
+from headgate.standalone.gateway import exits
 from headgate.standalone.pods.troubles import PodTroubles
 
 READY_S = 30.0  # longest wait for Deployments at the start
@@ -101,7 +101,7 @@ class UpTasks:
 
     async def report_envoy(self) -> None:
         """Report each exit of the gateway's Envoy."""
-        async for message in deaths(self._current.envoy.state):
+        async for message in exits(self._current.envoy.state):
             self._reporter.trouble(message)
 
     async def report_changes(self) -> None:

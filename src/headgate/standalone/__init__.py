@@ -1,1 +1,1 @@
-"""One machine as the host: the embedded API and store, manifests, workloads as processes, their Envoys."""
+"""Runs a mesh on one machine: the embedded API and its store, workloads as processes, and their Envoys."""

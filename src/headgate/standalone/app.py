@@ -1,4 +1,4 @@
-"""The wiring of one host: a machine with everything embedded, as `headgate up` runs it."""
+"""Wires and runs everything for one machine, as `headgate up` does."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
-from headgate.standalone.gateway import GATEWAY, keep_token, report_deaths, serving
+from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
 from headgate.standalone.options import By, Options
 from headgate.standalone.pods.environment import NO_PROXY
@@ -53,15 +53,16 @@ from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
 TOKEN_SECRET = "token-secret"  # noqa: S105  # a file's name
-# A build drops the last mesh, which has no cycles: Python's default takes half of a build's time to look for them. A change
-# for 2,000 proxies makes more than 50,000 objects, which are gone when all have answered.
-COLLECT = 100_000, 20, 20
+# A build frees the last mesh without the garbage collector, because it has no reference cycles. With Python's default
+# thresholds the collector takes half of a build's time. A change for 2,000 proxies makes more than 50,000 objects, which are
+# freed when all proxies have acknowledged it.
+GC_THRESHOLDS = 100_000, 20, 20
 
 log = logging.getLogger(__name__)
 
 
 class Running(NamedTuple):
-    """A headgate that runs, until its context ends."""
+    """The parts of a running headgate."""
 
     store: MemoryStore
     live_state: LiveState
@@ -70,19 +71,19 @@ class Running(NamedTuple):
     runtime: LocalRuntime
 
     def admins(self) -> Mapping[str, Admin]:
-        """Return the admin interface of every proxy."""
+        """Return the admin interface of each proxy by its node ID."""
         return {GATEWAY: self.envoy.admin, **self.runtime.admins()}
 
 
 class Background(asyncio.TaskGroup):
-    """Tasks that run until the context ends; when one fails, headgate ends and the error is raised."""
+    """A task group that cancels its tasks at the end of the context. When a task fails, headgate ends with its error."""
 
     def __init__(self) -> None:
         super().__init__()
         self._started: list[asyncio.Task[None]] = []
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a task beside the others."""
+        """Start a task."""
         self._started.append(self.create_task(work, name=name))
 
     async def __aexit__(
@@ -95,15 +96,15 @@ class Background(asyncio.TaskGroup):
 
 @asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
-    """Start everything, and end everything that was started. Raises HeadgateError with what to do about it."""
-    gc.set_threshold(*COLLECT)
+    """Start everything, and stop it at the end of the context. Raises HeadgateError with what to do."""
+    gc.set_threshold(*GC_THRESHOLDS)
     async with AsyncExitStack() as stack:
         setup = await set_up(options, stack)
         state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(state, setup.settings, options.authority)
-        ports = Ports(store, events, active=Latest(value=True))  # the lock of the state directory is the lease
+        ports = Ports(store, events, active=Latest(value=True))  # the state directory's lock replaces a lease
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
@@ -118,7 +119,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         if setup.metrics:
             tasks.start(_expose(setup.metrics, options.metrics_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
-        tasks.start(report_deaths(envoy.state, events), name="deaths of the gateway")
+        tasks.start(report_exits(envoy.state, events), name="exits of the gateway")
         stack.callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
@@ -153,7 +154,7 @@ def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
 
 
 def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) -> None:
-    """Go on counting traffic where the last headgate ended, and keep the counts for the next one."""
+    """Restore the traffic counts of the last headgate, and write checkpoints of them for the next one."""
     if not options.ephemeral:
         if saved := read_checkpoint(options.state / FILE):
             plane.traffic.restore(saved)
@@ -176,7 +177,7 @@ def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Pro
 
 
 class LocalHost:
-    """One machine as the host of a mesh: its proxies' processes and its pods (`plane.inspector.Host`)."""
+    """Implements `plane.inspector.Host` for one machine: the Envoy processes and the pods."""
 
     def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, info: RuntimeInfo) -> None:
         self._envoy = envoy
@@ -184,7 +185,7 @@ class LocalHost:
         self._probe = Path(info.probe)
 
     def processes(self) -> Mapping[str, ProxyProcess]:
-        """Return the Envoy processes by node id."""
+        """Return the Envoy processes by node ID."""
         sidecars = {
             node_id: _process(state, probe_socket(self._probe.parent, node_id))
             for node_id, state in self._runtime.sidecars().items()
@@ -192,7 +193,7 @@ class LocalHost:
         return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
 
     def pods(self) -> PodCounts:
-        """Return how many pods run, and in how many a process of an earlier headgate goes on."""
+        """Return the number of running pods, and of those adopted from an earlier headgate."""
         adopted = self._runtime.pods()
         return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
@@ -204,7 +205,7 @@ def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
 
 
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
-    """Count the traffic between the pods of a machine from now on, and serve `/metrics` until cancelled."""
+    """Count the traffic between pods from now on, and serve it at `/metrics` until canceled."""
     by_pod = by == "pod"
     health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
     describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)

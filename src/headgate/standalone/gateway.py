@@ -1,4 +1,4 @@
-"""The gateway of one machine: its Envoy, its token, and the wait until it takes traffic."""
+"""The gateway of one machine: its readiness, its restarts and its token."""
 
 import asyncio
 import logging
@@ -12,45 +12,45 @@ from headgate.standalone.machine_node import NODE_KEY
 from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, MeshEnvoy
 
 GATEWAY = "gateway"
-"""The id of the gateway among proxies, and the name of its directory in the state directory."""
-REPAIR_S = 3.0  # an authority that can't sign may be mended by then: an expired root is replaced
+"""The node ID of the gateway, and the name of its directory in the state directory."""
+REPAIR_S = 3.0  # seconds in which a CA that can't sign may recover, as when an expired root is replaced
 
 log = logging.getLogger(__name__)
 
 
 async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
-    """Wait until the gateway takes traffic. Raises HeadgateError; it is about its certificate when that is missing."""
+    """Wait until the gateway is ready. Raises HeadgateError, with the reason when its certificate can't be issued."""
     faults = trust.credentials.faults
     ready = asyncio.create_task(envoy.ready(), name="the gateway")
-    lacking = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
+    faulty = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")
     try:
-        await asyncio.wait({ready, lacking}, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait({ready}, timeout=REPAIR_S if lacking.done() else None)
+        await asyncio.wait({ready, faulty}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ready}, timeout=REPAIR_S if faulty.done() else None)
         if not ready.done() and (fault := faults.get().get(GATEWAY)):
-            raise HeadgateError(f"the gateway does not start: {fault}")
+            raise HeadgateError(f"the gateway can't start without a certificate: {fault}")
         await ready
     finally:
         ready.cancel()
-        lacking.cancel()
-        await asyncio.gather(ready, lacking, return_exceptions=True)
+        faulty.cancel()
+        await asyncio.gather(ready, faulty, return_exceptions=True)
 
 
-async def deaths(state: Latest[EnvoyState]) -> AsyncIterator[str]:
-    """Yield how the gateway's Envoy ended by itself, and what happens next, each time that it does."""
+async def exits(state: Latest[EnvoyState]) -> AsyncIterator[str]:
+    """Yield a message each time that the gateway's Envoy exits unexpectedly."""
     restarts = state.get().restarts
     async for current in state.changes():
         if current.restarts > restarts:
             restarts = current.restarts
-            yield f"the gateway's {current.failure}; headgate starts it again, and requests through it fail until then"
+            yield f"the gateway's {current.failure}; requests through it fail until headgate has restarted it"
 
 
-async def report_deaths(state: Latest[EnvoyState], events: EventRecorder) -> None:
-    """Write an Event on the Node each time that the gateway's Envoy ended by itself, until cancelled."""
-    async for message in deaths(state):
+async def report_exits(state: Latest[EnvoyState], events: EventRecorder) -> None:
+    """Record an Event on the Node for each unexpected exit of the gateway's Envoy, until canceled."""
+    async for message in exits(state):
         await events.record(NODE_KEY, type="Warning", reason="EnvoyEnded", message=message)
 
 
 async def keep_token(envoy: MeshEnvoy) -> None:
-    """Renew the gateway's token, until cancelled."""
+    """Renew the gateway's token until canceled."""
     async for error, pause in envoy.renewals():
-        log.warning("the gateway's token can't be renewed, and is tried again in %d s: %s", pause, error)
+        log.warning("can't renew the gateway's token, next attempt in %d s: %s", pause, error)

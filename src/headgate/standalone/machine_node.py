@@ -1,4 +1,4 @@
-"""The machine as a Node: what it has, and whether it takes new pods (`kubectl get nodes`, `cordon`, `drain`)."""
+"""The Kubernetes Node of this machine: its status, and cordoning (`kubectl get nodes`, `cordon`, `drain`)."""
 
 import contextlib
 import os
@@ -20,11 +20,10 @@ from headgate.standalone.address_pool import POD_ADDRESSES
 NODE_NAME = "local"
 NODE_KEY = Key("", "Node", "", NODE_NAME)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. To take new pods again: kubectl uncordon local"
+_UNSCHEDULABLE = "0/1 nodes are available: 1 node(s) were unschedulable. Run `kubectl uncordon local` to start new pods"
 
 
 def _new_node() -> Object:
-    """Return the Node as it is created."""
     labels = {
         "kubernetes.io/hostname": NODE_NAME,
         "kubernetes.io/os": "linux",
@@ -35,7 +34,7 @@ def _new_node() -> Object:
 
 
 def _status(state: Path) -> dict[str, Any]:
-    """Return the status of a Node that runs pods; `state` is where their volumes and logs are kept."""
+    """Return the status of the Node. `state` is the directory with the volumes and logs of pods."""
     disk = os.statvfs(state)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     machine_id = _line(Path("/etc/machine-id"))
@@ -50,7 +49,7 @@ def _status(state: Path) -> dict[str, Any]:
         "type": "Ready",
         "status": "True",
         "reason": "HeadgateReady",
-        "message": "headgate runs pods as processes of this machine",
+        "message": "headgate runs pods as processes on this machine",
         "lastHeartbeatTime": since,
         "lastTransitionTime": since,
     }
@@ -96,14 +95,14 @@ def _line(path: Path) -> str:
 
 
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let only the Node of this machine into the store (type `objects.ports.AdmissionStep`). Raises Invalid."""
+    """Reject Nodes other than the one of this machine (an `objects.ports.Admit` step). Raises Invalid."""
     if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
-        raise Invalid(Cause("metadata.name", f"this machine is the only node; its name is {NODE_NAME}"))
+        raise Invalid(Cause("metadata.name", f"must be {NODE_NAME}, the name of this machine, which is the only node"))
     return new
 
 
 class MachineNode:
-    """Keeps the Node of this machine in the store, and holds new pods back while it is cordoned."""
+    """Keeps the Node of this machine in the store, and delays new pods while it is cordoned."""
 
     def __init__(self, store: Store, recorder: EventRecorder, state: Path) -> None:
         self._store = store
@@ -111,32 +110,32 @@ class MachineNode:
         self._state = state
 
     async def ensure(self) -> None:
-        """Create the Node unless it exists, and write its status."""
+        """Create the Node if it does not exist, and write its status."""
         try:
             node = await self._store.get(NODE_KEY)
         except NotFound:
             node = await self._store.create(_new_node())
         try:
             await self._store.update({**node, "status": _status(self._state)}, subresource="status")
-        except (Conflict, NotFound):  # a user changes it just now; the next change comes back here
+        except (Conflict, NotFound):  # a concurrent write; a deletion is handled by `run`
             return
 
     async def run(self) -> None:
-        """Create the Node again whenever it is deleted, until cancelled."""
+        """Create the Node again each time it is deleted, until canceled."""
         async for step in follow(self._store, NODE_KEY.group, NODE_KEY.kind):
             if (isinstance(step, Relist) and not step.items) or (isinstance(step, Change) and step.type == "DELETED"):
                 await self.ensure()
 
     async def is_cordoned(self) -> bool:
-        """Say whether the Node takes no new pods (`spec.unschedulable`)."""
+        """Return whether the Node accepts no new pods (`spec.unschedulable`)."""
         try:
             node = await self._store.get(NODE_KEY)
         except NotFound:
             return False
         return bool((node.get("spec") or {}).get("unschedulable"))
 
-    async def hold_back(self, pod: Object) -> None:
-        """Say on a pod that it waits for the Node, and why."""
+    async def mark_unschedulable(self, pod: Object) -> None:
+        """Set the pod's condition PodScheduled to False and record an Event, as a scheduler does."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -145,23 +144,23 @@ class MachineNode:
             "lastTransitionTime": timestamp(time.time()),
         }
         status = {"phase": "Pending", "conditions": [condition], "qosClass": "BestEffort"}
-        latest = with_metadata(pod, resourceVersion=None)  # its status has one writer until it is placed
+        latest = with_metadata(pod, resourceVersion=None)  # only headgate writes the status of a pod before it runs
         await self._store.update({**latest, "status": status}, subresource="status")
         await self._recorder.record(pod, type="Warning", reason="FailedScheduling", message=_UNSCHEDULABLE)
 
-    async def placed(self, pod: Object) -> None:
-        """Wait until a pod that is held back may run. Raises NotFound when it is deleted first."""
+    async def until_schedulable(self, pod: Object) -> None:
+        """Wait until the Node accepts the pod. Raises NotFound when the pod is deleted first."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
         kinds = (key.group, key.kind), (NODE_KEY.group, NODE_KEY.kind)
         async with contextlib.aclosing(follow_all(self._store, kinds)) as changes:
             async for _ in changes:
                 current = await self._store.get(key)
                 if current["metadata"]["uid"] != uid:
-                    raise NotFound(f"{key} is another pod now")
+                    raise NotFound(f"{key} was deleted and created again")
                 if not await self.is_cordoned():
                     return
 
 
 def is_bound(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod has its node already."""
+    """Return whether a pod is assigned to a node."""
     return bool((pod.get("spec") or {}).get("nodeName"))

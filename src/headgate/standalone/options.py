@@ -1,4 +1,4 @@
-"""What a user of `headgate up` decides."""
+"""The options of `headgate up`."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,15 +12,15 @@ from headgate.standalone.listeners import LOOPBACK
 from headgate.telemetry.counters.flows import Source
 
 By = Literal["workload", "pod"]
-"""Which labels name both ends of traffic in `/metrics`: the workload, or each pod."""
+"""Whether the series of `/metrics` identify source and destination by workload or by pod."""
 
 
 class Options(Value, frozen=True, kw_only=True):
-    """What the user asked for. Addresses are `host:port`; port 0 is the one of the last start, or any free one.
+    """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free one.
 
-    `sidecars` says which pods get one; `authority` is the mesh's authority when it is not headgate's own. Without a
-    `metrics_address` nothing is exposed; `metrics_source` answers for traffic in the place of headgate's own counts. Proxies
-    report to the `collector` besides.
+    `sidecars` is the injection mode. `authority` has the files of the mesh's CA, None for headgate's embedded CA. An empty
+    `metrics_address` exposes no metrics. `metrics_source` replaces headgate's own traffic counts. Proxies also report to the
+    `collector`.
     """
 
     state: Path

@@ -1,4 +1,4 @@
-"""Processes that outlive headgate: started in a session of their own, found again by pid and start time."""
+"""Processes that outlive headgate. They run in their own session and are found again by pid and start time."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,17 @@ from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
 from headgate.resources.pods import ProcessIdentity
 
-KILL_WAIT = 5.0  # seconds in which a killed process must be gone; longer means that the kernel holds it
+KILL_WAIT = 5.0  # seconds to wait after SIGKILL; a process that takes longer is blocked in the kernel
 
 
 class StartError(HeadgateError):
-    """A program can't be started, and why."""
+    """A program can't be started. The message has the reason."""
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """What to run: program and arguments, environment, directory ("" for the present one).
+    """A program to start: its arguments, environment and working directory (empty for the current one).
 
-    `pass_fds` are open files that the program inherits, under the same numbers.
+    `pass_fds` are file descriptors that the program inherits, under the same numbers.
     """
 
     command: tuple[str, ...]
@@ -33,14 +33,14 @@ class Launch(Value, frozen=True, kw_only=True):
 
 
 class _Child(subprocess.Popen[bytes]):
-    """A child that may outlive us, so it is no mistake to forget it while it runs."""
+    """A child process that may outlive headgate."""
 
     def __del__(self) -> None:
-        """Say nothing, where the base class warns."""
+        """Suppress the warning of the base class about a running child."""
 
 
 class Process:
-    """A live process that leads its session; ours, or adopted from an earlier headgate."""
+    """A live process that leads its session: a child, or a process adopted from an earlier headgate."""
 
     def __init__(self, identity: ProcessIdentity, pidfd: int, child: _Child | None = None) -> None:
         self.identity = identity
@@ -50,16 +50,16 @@ class Process:
         asyncio.get_running_loop().add_reader(pidfd, self._ended)
 
     async def exited(self) -> int | None:
-        """Wait for the end; return the exit code (128 + signal as shells have it), None for an adopted process."""
+        """Wait for the exit; return the exit code (128 + signal, as in shells), None for an adopted process."""
         return await asyncio.shield(self._exit)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and all that it has started in its group; nothing when they are gone."""
+        """Send a signal to the process group, if it still exists."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.identity.pid, number)
 
     async def end(self, grace: float) -> bool:
-        """Ask it to end, kill it after `grace` seconds; whether it is gone."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds; return whether the process has exited."""
         self.signal(signal.SIGTERM)
         if await self._gone_within(grace):
             return True
@@ -67,7 +67,7 @@ class Process:
         return await self._gone_within(KILL_WAIT)
 
     def detach(self) -> None:
-        """Stop watching; the process lives on."""
+        """Stop watching the process and let it run."""
         if not self._exit.done():
             self._unwatch()
             self._exit.cancel()
@@ -77,8 +77,8 @@ class Process:
         return bool(done)
 
     def _ended(self) -> None:
-        # What the program left running in its group ends with it, as in a container. The zombie still holds the
-        # group's number, so nobody else's can be meant.
+        # The rest of the process group ends with its leader, as in a container. The kernel can't have reused the group's
+        # number, because the leader is still a zombie.
         self.signal(signal.SIGKILL)
         self._unwatch()
         code = self._child.wait() if self._child else None
@@ -90,7 +90,7 @@ class Process:
 
 
 def spawn(launch: Launch, log: Path) -> Process:
-    """Start a program; its output goes straight to the end of the file `log`. Raises StartError."""
+    """Start a program that appends its output to the file `log`. Raises StartError."""
     try:
         with open(log, "ab", opener=_private) as output:
             child = _Child(
@@ -109,13 +109,13 @@ def spawn(launch: Launch, log: Path) -> Process:
 
 
 def adopt(identity: ProcessIdentity) -> Process | None:
-    """Watch a process that an earlier headgate started; None when it is gone."""
+    """Return a process that an earlier headgate started; None when it has exited."""
     pidfd = _open(identity)
     return None if pidfd is None else Process(identity, pidfd)
 
 
 async def until_gone(identity: ProcessIdentity) -> None:
-    """Wait until somebody else's process has ended. Nothing is done to it, whatever becomes of the wait."""
+    """Wait until a process of another program has exited. A canceled wait does not affect the process."""
     pidfd = _open(identity)
     if pidfd is None:
         return
@@ -129,12 +129,12 @@ async def until_gone(identity: ProcessIdentity) -> None:
 
 
 def own_identity() -> ProcessIdentity:
-    """Return what this process itself is known by."""
+    """Return the identity of this process."""
     return _identity(os.getpid())
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a program needs of headgate's own environment; tokens and proxies of the user's shell stay out."""
+    """Return the variables that programs inherit from headgate's environment, without the shell's tokens and proxies."""
     return {name: value for name, value in environ.items() if name in _KEPT or name.startswith("LC_")}
 
 
@@ -142,13 +142,13 @@ _KEPT = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR",
 
 
 def _open(identity: ProcessIdentity) -> int | None:
-    """Return a file descriptor of a live process; None when it is gone."""
+    """Return a pidfd of a live process; None when it has exited."""
     try:
         pidfd = os.pidfd_open(identity.pid)
     except OSError:
         return None
-    # With its file descriptor open, the pid can't become another process' any more: now look whose it is.
-    if _identity(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # a zombie
+    # While the pidfd is open the kernel does not reuse the pid, so the check below is about the same process.
+    if _identity(identity.pid) == identity and next(iter(_stat(identity.pid)), "Z") != "Z":  # Z is a zombie
         return pidfd
     os.close(pidfd)
     return None
@@ -161,37 +161,37 @@ def _identity(pid: int) -> ProcessIdentity:
 
 
 def _stat(pid: int) -> Sequence[str]:
-    """Return /proc/PID/stat from its third field on; empty when there is no such process."""
+    """Return the fields of /proc/PID/stat after the first two; empty when the process does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ()
-    return text.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+    return text.rpartition(")")[2].split()  # the second field, the name, may contain spaces and brackets
 
 
 def start_fault(launch: Launch, error: OSError | ValueError) -> str:
-    """Say why a program could not be started, with the field to mend."""
+    """Return why a program could not be started, with the field of the container to correct."""
     program = launch.command[0]
     path = launch.env.get("PATH", "")
-    # A directory of PATH that may not be searched looks like a program that may not be run.
+    # An unreadable directory in PATH raises PermissionError too.
     missing = "/" not in program and isinstance(error, PermissionError) and shutil.which(program, path=path) is None
     if isinstance(error, FileNotFoundError) and launch.cwd and error.filename == launch.cwd:
-        return f"workingDir: there is no directory {launch.cwd} on this machine"
+        return f"workingDir: directory {launch.cwd} not found on this machine"
     if missing or isinstance(error, FileNotFoundError):
-        return f"command: there is no program {program!r} on this machine (PATH is {path})"
+        return f"command: program {program!r} not found on this machine (PATH is {path})"
     if isinstance(error, PermissionError):
-        return f"command: {program!r} may not be run; make it executable"
-    return f"command: {program!r} can't be run: {error}"
+        return f"command: {program!r} is not executable; set its mode with chmod +x"
+    return f"command: can't run {program!r}: {error}"
 
 
 def missing_program(launch: Launch) -> str:
-    """Return why a program would not start on this machine, without starting it; empty when it is there."""
+    """Return why a program can't be started on this machine, without starting it; empty when it can."""
     program = launch.command[0]
-    place = str(Path(launch.cwd or ".").absolute() / program) if "/" in program else program
-    if shutil.which(place, path=launch.env.get("PATH", "")):
+    path = str(Path(launch.cwd or ".").absolute() / program) if "/" in program else program
+    if shutil.which(path, path=launch.env.get("PATH", "")):
         return ""
-    there = "/" in program and Path(place).exists()
-    return start_fault(launch, PermissionError() if there else FileNotFoundError()).removeprefix("command: ")
+    exists = "/" in program and Path(path).exists()
+    return start_fault(launch, PermissionError() if exists else FileNotFoundError()).removeprefix("command: ")
 
 
 def _private(path: str, flags: int) -> int:

@@ -1,6 +1,6 @@
-"""Requests by Service port and backend, read from the admin interfaces of the proxies: what the live table shows.
+"""Counts requests by Service port and backend for the live table, from the admin interfaces of the proxies.
 
-Telemetry has more, but only every two seconds, and without the split whose groups a request fits.
+Telemetry counts more, but reports only every two seconds and not by the split whose matches a request fits.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
 _MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
-"""The series that failures are in, by Envoy's names for them: a histogram is a page of text, so no others are asked for."""
+"""The Envoy series that count failures. The filter leaves out the rest, because each histogram is a page of text."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
 _SAMPLE = re.compile(rf"^\w+_({traffic_stats.LATENCY}_count|{traffic_stats.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
@@ -27,10 +27,10 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class BackendRequests(Value, frozen=True, kw_only=True):
-    """The requests to a Service port that one backend (`namespace/name`) got, since headgate began to count.
+    """The requests to a Service port that one backend (`namespace/name`) received since headgate started to count.
 
-    `failures` are answers of 5xx, and with gRPC the server's faults, from the application or from the proxy in its place.
-    `split` names the split whose groups the requests fit, if any.
+    `failures` are 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
+    whose matches the requests fit; it is empty for the remaining requests.
     """
 
     ref: PortRef
@@ -41,13 +41,13 @@ class BackendRequests(Value, frozen=True, kw_only=True):
 
 
 class Count(NamedTuple):
-    """Two counters that only grow."""
+    """Cumulative counters of requests and failures."""
 
     requests: int = 0
     failures: int = 0
 
     def since(self, earlier: "Count") -> "Count":
-        """Return the growth; a counter that shrank was reset, so all of it is growth."""
+        """Return the increase since `earlier`; after a reset, when a counter is smaller, return the whole count."""
         if self.requests < earlier.requests or self.failures < earlier.failures:
             return self
         return Count(self.requests - earlier.requests, self.failures - earlier.failures)
@@ -58,14 +58,14 @@ class Count(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a proxy says at one moment: its endpoints (`CLUSTERS`, decoded), and the requests that it counts (`SERIES`)."""
+    """The admin pages of a proxy at one time: `clusters` (`CLUSTERS`, decoded) and `series` (`SERIES`, text)."""
 
     clusters: Any
     series: str = ""
 
 
 class Endpoint(NamedTuple):
-    """One endpoint in one of Envoy's clusters. Of a counted series, `address` is the pod with the code of the answers."""
+    """An endpoint in an Envoy cluster. For a series, `address` is the pod with the response code."""
 
     cluster: str
     backend: str
@@ -73,7 +73,7 @@ class Endpoint(NamedTuple):
 
 
 class BackendTotals:
-    """Adds up the growth of each endpoint, so that totals never shrink when endpoints or proxies leave."""
+    """Sums the increases of all endpoints, so that totals do not decrease when endpoints or proxies disappear."""
 
     def __init__(self) -> None:
         self._last: dict[str, Mapping[Endpoint, Count]] = {}
@@ -93,14 +93,16 @@ class BackendTotals:
         last = self._last.get(proxy, {})
         for endpoint, count in current.items():
             ref = names.parse(endpoint.cluster)
-            if ref is not None and not names.is_mirror(endpoint.cluster):  # copies are no user's traffic (D22)
+            if ref is not None and not names.is_mirror(
+                endpoint.cluster
+            ):  # copies of requests are not user traffic (D22)
                 key = ref, names.matching_split(endpoint.cluster), endpoint.backend
                 self._totals[key] = self._totals[key].plus(count.since(last.get(endpoint, Count())))
         self._last[proxy] = current
 
 
 def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
-    """Yield the endpoints of a page with their counters; Envoy leaves out zeros."""
+    """Yield the endpoints of a clusters page with their counters; Envoy omits zeros."""
     for cluster in page.get("cluster_statuses") or ():
         for host in cluster.get("host_statuses") or ():
             locality = host.get("locality") or {}
@@ -112,7 +114,7 @@ def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
 
 
 def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
-    """Yield the requests that were answered with a failure (docs/metrics.md), by endpoint and code."""
+    """Yield the failed requests of a series page by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
         backend, code, grpc = traffic_stats.parse_backend(found), found.get("code", ""), found.get("grpc", "")
@@ -130,16 +132,16 @@ def _cluster(text: str) -> str:
 
 
 class RequestCounters:
-    """Reads the proxies; `admins` returns those that run now, by name."""
+    """Reads the counters of all proxies; `admins` returns the admin interfaces of the running proxies by node ID."""
 
     def __init__(self, admins: Callable[[], Mapping[str, Admin]]) -> None:
         self._admins = admins
         self._totals = BackendTotals()
 
     async def read(self) -> Sequence[BackendRequests]:
-        """Return the totals of now. A proxy that does not answer is added when it answers again.
+        """Return the current totals. A proxy that does not answer is counted when it answers again.
 
-        Raises ProxyError if no proxy answers.
+        Raises ProxyError when no proxy answers.
         """
         admins = self._admins()
         found = await asyncio.gather(*map(_read, admins.values()), return_exceptions=True)

@@ -1,7 +1,7 @@
-"""The private directory with the sockets of one headgate, and the directories that killed headgates left.
+"""The runtime directory: a private directory with the sockets of one headgate. Removes those of killed headgates.
 
-A directory belongs to one state directory. Its file `owner` names that state directory and carries a shared flock, which
-headgate and each Envoy that it starts hold for as long as they run. A directory whose lock is free has no live owner.
+A runtime directory belongs to one state directory, which its file `owner` names. Headgate and each Envoy that it starts hold
+a shared flock on that file while they run, so a directory whose lock is free is unused.
 """
 
 import contextlib
@@ -17,23 +17,23 @@ from typing import NamedTuple
 from headgate.errors import ProxyError
 
 OWNER = "owner"
-SOCKET_PATH_BYTES = 107
-LONGEST_SOCKET_NAME = 32
-_FALLBACK = Path("/tmp")  # noqa: S108 - owner and mode are checked
+SOCKET_PATH_BYTES = 107  # the limit of Linux for the path of a unix socket
+LONGEST_SOCKET_NAME = 32  # bytes
+_FALLBACK = Path("/tmp")  # noqa: S108 - `_is_private` checks owner and mode
 
 
 class Claim(NamedTuple):
-    """A directory that this process owns; `lock` is the open file that each Envoy inherits."""
+    """A runtime directory in use by this process. `lock` is the file descriptor that each Envoy inherits."""
 
     directory: Path
     lock: int
 
 
 def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
-    """Return a private directory (0700) for the sockets of `state`, the same one each time, with a short path.
+    """Create and return the private directory (0700) for the sockets of `state`, the same one at each start.
 
-    A unix socket's path has 107 bytes; state directories may be longer than that. Raises ProxyError when another user
-    owns the directory.
+    Its path is short, because the path of a unix socket has at most 107 bytes and that of a state directory may be longer.
+    Raises ProxyError when other users can open the directory.
     """
     digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
     name = f"{_prefix()}{digest}"
@@ -41,15 +41,18 @@ def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
     if not _is_private(directory):
-        raise ProxyError(f"{directory} is not a directory that only you can open: remove it, or set XDG_RUNTIME_DIR")
+        raise ProxyError(
+            f"the runtime directory {directory} is not private (owner {os.geteuid()}, mode 0700); remove it, or set "
+            "XDG_RUNTIME_DIR"
+        )
     return directory
 
 
 @contextmanager
 def claimed(state: Path, environ: Mapping[str, str]) -> Iterator[Claim]:
-    """Own the directory of `state` for the body, and remove it afterwards. Raises ProxyError as `runtime_directory`."""
+    """Create and lock the directory of `state`; remove it at the end. Raises ProxyError as `runtime_directory` does."""
     lock = None
-    while lock is None:  # `remove_unused` of another start may remove the directory before the lock is held
+    while lock is None:  # `remove_unused` of another headgate may remove the directory before it is locked
         directory = runtime_directory(state, environ)
         lock = _lock_shared(directory / OWNER)
     try:
@@ -62,7 +65,7 @@ def claimed(state: Path, environ: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def remove_unused(environ: Mapping[str, str]) -> list[Path]:
-    """Remove the directories of this user that killed headgates left and no Envoy uses any more; return them."""
+    """Remove this user's runtime directories that no headgate and no Envoy uses; return them."""
     bases = dict.fromkeys((Path(environ.get("XDG_RUNTIME_DIR", "")), _FALLBACK))
     found = sorted(path for base in bases if base.is_absolute() for path in base.glob(f"{_prefix()}*"))
     return [directory for directory in found if _remove_if_unused(directory)]
@@ -85,7 +88,7 @@ def _is_private(directory: Path) -> bool:
 
 
 def _lock_shared(path: Path) -> int | None:
-    """Return the open, locked file; None when it was removed before the lock was held."""
+    """Return the descriptor of the locked file; None when the file was removed before it was locked."""
     with contextlib.suppress(FileNotFoundError):
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -97,7 +100,7 @@ def _lock_shared(path: Path) -> int | None:
 
 
 def _remove_if_unused(directory: Path) -> bool:
-    with contextlib.suppress(OSError):  # another start removes it, or it has no owner
+    with contextlib.suppress(OSError):  # another headgate removes it, or it has no file `owner`
         if not _is_private(directory):
             return False
         lock = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -20,22 +20,22 @@ LOCK = "lock"
 TOKEN = "token"  # noqa: S105  # a file's name
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
-_REFUSED = frozenset({"token-secret"})  # its reader refuses it: a copy of it can sign tokens of proxies
+_REFUSED = frozenset({"token-secret"})  # `secret_in` rejects it when it is open, because it signs proxies' tokens
 
 log = logging.getLogger(__name__)
 
 
 def state_directory(options: Options, stack: AsyncExitStack) -> Path:
-    """Make and lock the state directory, closed to other users.
+    """Create and lock the state directory, accessible to its owner only. Raises HeadgateError.
 
-    An ephemeral one is removed at the end, unless it existed before. Raises HeadgateError.
+    An ephemeral directory is removed at the end, unless it existed before.
     """
     new = not options.state.exists()
     try:
         options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise HeadgateError(
-            f"the state directory {options.state} can't be created: {error.strerror}; name another with --state"
+            f"can't create the state directory {options.state}: {error.strerror}; choose another one with --state"
         ) from error
     if options.ephemeral and new:
         stack.callback(shutil.rmtree, options.state, ignore_errors=True)
@@ -46,29 +46,29 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
 
 
 def restrict_to_owner(state: Path) -> list[str]:
-    """Give the state directory mode 0700 and its files 0600; return a message for each change.
+    """Set the mode of the state directory to 0700 and of its files to 0600; return a message for each change.
 
-    Raises HeadgateError for a directory of another user, or an open one that holds files of other programs.
+    Raises HeadgateError for a directory of another user, and for an open directory with files of other programs.
     """
     status = state.stat()
     if status.st_uid != os.geteuid():
         raise HeadgateError(
-            f"the state directory {state} belongs to another user (uid {status.st_uid}); that user could read all "
-            "Secrets and keys in it. Name a directory of your own with --state"
+            f"the state directory {state} belongs to another user (uid {status.st_uid}), and that user could read all Secrets and "
+            "keys in it; choose another directory with --state"
         )
     messages: list[str] = []
     if mode := _open_mode(status.st_mode):
-        # State directories below it are headgate's own: `make run` keeps those of the examples below `.headgate`.
+        # A directory that contains only state directories is headgate's too: `make run` keeps one for each example.
         if not (state / LOCK).exists() and not all((path / LOCK).exists() for path in state.iterdir()):
             raise HeadgateError(
-                f"{state} is open to other users (mode {mode}) and holds files that are not headgate's; "
-                "name a directory of its own with --state"
+                f"the directory {state} is open to other users (mode {mode}) and has files of other programs; "
+                "choose another directory with --state"
             )
         state.chmod(0o700)
         if _open_mode(state.stat().st_mode):
             raise HeadgateError(
-                f"the file system of {state} keeps no modes, so other users can read the state directory; "
-                "name one on another file system with --state"
+                f"the file system of {state} does not support file modes, so other users can read the state directory; "
+                "choose a directory on another file system with --state"
             )
         messages.append(f"The state directory {state} was open to other users (mode {mode}); its mode is 0700 now.")
     return [*messages, *_closed_files(state)]
@@ -83,8 +83,8 @@ def _closed_files(state: Path) -> Iterator[str]:
         if what := _RENEWED.get(path.name):
             path.unlink()
             yield (
-                f"{path}, {what}, could be read by other users (mode {mode}); headgate makes a new one. "
-                f"Copies of the old kubeconfig no longer work; use {state / 'kubeconfig'}."
+                f"{path}, {what}, could be read by other users (mode {mode}); headgate creates a new one. "
+                f"Use {state / 'kubeconfig'} from now on; copies of the old kubeconfig stop working."
             )
         else:
             path.chmod(0o600)
@@ -92,27 +92,31 @@ def _closed_files(state: Path) -> Iterator[str]:
 
 
 def _open_mode(mode: int) -> str:
-    """Return the mode as octal digits when group or other users have a right; empty when they have none."""
+    """Return the mode in octal when the group or other users have a permission; else an empty text."""
     return f"{stat.S_IMODE(mode):04o}" if mode & _OTHER_USERS else ""
 
 
 @contextmanager
 def lock(state: Path) -> Iterator[None]:
-    """Keep other headgates off a state directory until the end, however that comes. Raises HeadgateError."""
+    """Lock a state directory for this process. Raises HeadgateError when another headgate has locked it.
+
+    The kernel releases the lock when the process ends.
+    """
     with os.fdopen(os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             other = read_runtime_info(state)
-            who = f" (process {other.pid})" if other else ""
+            process = f" (process {other.pid})" if other else ""
             raise HeadgateError(
-                f"a headgate{who} runs with the state directory {state} already; stop it, or name another with --state"
+                f"a headgate{process} runs with the state directory {state} already; stop it, or choose another directory "
+                "with --state"
             ) from None
         yield
 
 
 def read_token(state: Path) -> str:
-    """Return the API's token, made once for a state directory, so that a kubeconfig stays good across restarts."""
+    """Return the API's token. It is created once for a state directory, so a kubeconfig stays valid across restarts."""
     path = state / TOKEN
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32).encode())

@@ -133,7 +133,7 @@ async def test_tcp(server):
 async def test_exec():
     assert await ask(probe(exec={"command": ["sh", "-c", 'test "$A" = x']}), target()) == ""
     assert await ask(probe(exec={"command": ["sh", "-c", "exit 4"]}), target()) == "sh ended with exit code 4"
-    assert "there is no program 'no-such-program'" in await ask(probe(exec={"command": ["no-such-program"]}), target())
+    assert "program 'no-such-program' not found" in await ask(probe(exec={"command": ["no-such-program"]}), target())
     assert await ask(probe(exec={"command": ["sleep", "600"]}, patience=1), target()) == "no answer within 1 s"
 
 

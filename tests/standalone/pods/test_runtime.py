@@ -291,8 +291,8 @@ async def test_a_pod_that_may_end_does(machine, code, policy, phase):
     ("container", "reason", "words"),
     [
         ({"command": None, "image": "nginx"}, "NoCommand", "write in spec.containers[].command what to run"),
-        ({"command": ["/no/such/program"]}, "RunContainerError", "there is no program '/no/such/program'"),
-        ({"workingDir": "/no/such"}, "RunContainerError", "workingDir: there is no directory /no/such"),
+        ({"command": ["/no/such/program"]}, "RunContainerError", "program '/no/such/program' not found"),
+        ({"workingDir": "/no/such"}, "RunContainerError", "workingDir: directory /no/such not found"),
         ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]}, "CreateContainerConfigError", "env[0] (A): there is no ConfigMap 'm'"),
         ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, "CreateContainerConfigError", "the pod has no volume 'v'"),
     ],

@@ -108,10 +108,10 @@ async def test_an_envoy_that_dies_is_restarted(envoy: Start) -> None:
 async def test_a_failed_start_reports_the_error_line_of_envoys_log(envoy: Start) -> None:
     process = envoy(flags=EnvoyFlags(log_level="no-such-level"))
     await process.start()
-    with pytest.raises(ProxyError) as told:
+    with pytest.raises(ProxyError) as raised:
         await process.ready()
     expected = r"Envoy ended with exit code 1: [^\n]*no-such-level[^\n]* \(its log is [^\n]*envoy\.log\)"
-    assert re.fullmatch(expected, str(told.value))
+    assert re.fullmatch(expected, str(raised.value))
 
 
 ORPHAN = """
@@ -209,7 +209,7 @@ async def test_an_error_names_a_missing_envoy_binary(tmp_path: Path) -> None:
     program.chmod(0o755)
     assert find_envoy({"HEADGATE_ENVOY": str(program)}) == program
     process = EnvoyProcess(program, b"{}", directory=tmp_path / "envoy", admin=tmp_path / "admin.sock")
-    with pytest.raises(ProxyError, match="can't be started"):
+    with pytest.raises(ProxyError, match="can't start Envoy"):
         await process.start()
 
 
@@ -219,7 +219,7 @@ async def test_an_error_status_of_the_admin_interface_raises_an_error_with_its_t
     await process.ready()
     with pytest.raises(ProxyError, match="404"):
         await process.admin.get("/nonsense")
-    with pytest.raises(ProxyError, match="not JSON"):
+    with pytest.raises(ProxyError, match="invalid JSON"):
         await process.admin.get_json("/ready")
 
 

@@ -154,9 +154,9 @@ class LocalRuntime:
         uid = pod["metadata"]["uid"]
         try:
             if not is_bound(pod) and await self._node.is_cordoned():
-                await self._node.hold_back(pod)
+                await self._node.mark_unschedulable(pod)
                 settled.set()
-                await self._node.placed(pod)
+                await self._node.until_schedulable(pod)
             address = self._addresses.allocate(_user(pod), "pods")
             current = await self._store.get(key_of(pod))
             if current["metadata"]["uid"] != uid:

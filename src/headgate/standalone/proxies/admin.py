@@ -1,4 +1,4 @@
-"""Envoy's admin interface over its unix socket: readiness, statistics, what it holds."""
+"""A client of Envoy's admin interface on its unix socket."""
 
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,18 @@ from yarl import URL
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0  # of one request
 
 
 class Admin:
-    """Asks one Envoy. Paths are those of Envoy's documentation: `/ready`, `/clusters?format=json`, `/config_dump`."""
+    """The admin interface of one Envoy. Paths are as in Envoy's documentation: `/ready`, `/config_dump`."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     async def get(self, path: str) -> bytes:
-        """Return the body of a page. Raises ProxyError when Envoy refuses it or does not answer."""
-        url = URL(f"http://envoy{path}", encoded=True)  # Envoy reads regular expressions in queries as they are written
+        """Return the body of a page. Raises ProxyError for another status than 200, or no response."""
+        url = URL(f"http://envoy{path}", encoded=True)  # Envoy does not decode regular expressions in a query
         connector = UnixConnector(str(self._socket))
         try:
             async with (
@@ -33,12 +33,12 @@ class Admin:
             raise ProxyError(f"Envoy's admin interface at {self._socket} does not answer: {describe(error)}") from error
         if answer.status != 200:
             text = body.decode(errors="replace").strip()
-            raise ProxyError(f"Envoy's admin interface answers {path} with {answer.status}: {text}")
+            raise ProxyError(f"Envoy's admin interface answers {path} with status {answer.status}: {text}")
         return body
 
     async def get_json(self, path: str) -> Any:
-        """Return a page that is JSON (`/stats?format=json&filter=...`), decoded. Raises ProxyError."""
+        """Return a decoded JSON page, such as `/clusters?format=json`. Raises ProxyError."""
         try:
             return msgspec.json.decode(await self.get(path))
         except msgspec.DecodeError as error:
-            raise ProxyError(f"Envoy's admin interface answers {path} with what is not JSON: {error}") from error
+            raise ProxyError(f"Envoy's admin interface answers {path} with invalid JSON: {error}") from error

