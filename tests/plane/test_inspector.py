@@ -1,4 +1,4 @@
-"""What the inspect API says of proxies: how each is, what it holds, and which object is to blame for what it refuses."""
+"""The proxies in the inspect API: state, resources, and the objects from which refused resources come."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ NOW = 1_800_000_000.0
 
 
 class Host:
-    """A host that runs no proxies itself."""
+    """A host that does not run proxies itself."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         return {}
@@ -41,7 +41,7 @@ class Host:
 
 
 class World:
-    """A mesh with a gateway and a sidecar, which hold everything."""
+    """A mesh with a gateway and a sidecar, both in sync."""
 
     def __init__(self) -> None:
         objects = [*service("web", ("server", "10.1.0.1")), *service("one", ("server", "10.1.0.1"))]
@@ -63,7 +63,7 @@ class World:
         self.inspector = Inspector(LiveState(store, feed, loop, fleet), Host(), clock=lambda: NOW)
 
     def outdate(self, node_id: str) -> Client:
-        """Give a proxy other shares than it holds."""
+        """Change the shares in a proxy's configuration, without an acknowledgment."""
         client = self.clients[node_id]
         outdate(client.proxy, ENDPOINTS, SHARES)
         return client
@@ -77,28 +77,28 @@ def world() -> World:
     return World()
 
 
-def test_a_proxy_that_holds_everything_is_in_sync(world: World) -> None:
+def test_a_proxy_that_acknowledged_everything_is_in_sync(world: World) -> None:
     assert {node: status.state for node, status in world.statuses().items()} == {
         "gateway": "InSync",
         "sidecar/default/server": "InSync",
     }
 
 
-def test_a_proxy_that_has_not_answered_lags(world: World) -> None:
+def test_a_proxy_that_has_not_answered_is_lagging(world: World) -> None:
     world.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
     assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems
 
 
-def test_a_proxy_that_refuses_is_shown_with_its_words_and_the_object_to_blame(world: World) -> None:
+def test_a_proxy_that_refuses_a_resource_has_envoys_message_and_the_object(world: World) -> None:
     world.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Refused", f"{SHARES}: no such locality")
     assert [refusal.object for refusal in status.refusals] == ["TrafficSplit default/web"]
 
 
-def test_a_proxy_that_is_away_goes_on_with_what_it_had(world: World) -> None:
+def test_a_disconnected_proxy_keeps_its_last_configuration(world: World) -> None:
     world.clients["gateway"].leave()
     assert world.statuses()["gateway"].state == "Disconnected"
     assert not world.inspector.status().status.healthy

@@ -1,4 +1,4 @@
-"""Proxies as headgate hears them: cumulative series, flushed and evicted as Envoy 1.40 was measured to do it."""
+"""Simulated proxies that report cumulative series, with flushes and evictions as measured with Envoy 1.40."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ A_SERIES = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "bac
 
 
 class Proxy:
-    """One process. `flush` makes the report of the next two seconds; `value` is what it has of a series."""
+    """One process of a proxy. `flush` makes the report of the next two seconds."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Proxy:
         number: int = 0,
         reports_per_eviction: int = ABSENCES,
     ) -> None:
-        """`number` says how many flushes after its start it is now."""
+        """`number` is the number of flushes since the start of the process."""
         self.node, self.start = node, start
         self._flushes, self._reports_per_eviction = number, reports_per_eviction
         self._values: dict[Series, int] = {}
@@ -37,18 +37,18 @@ class Proxy:
         return self.start + self._flushes * FLUSH
 
     def count(self, name: str, number: int = 1) -> None:
-        """Let a counter grow."""
+        """Increase a counter."""
         series = series_of("mesh.connections", cluster="outbound/default/web/8080", pod=name)
         self._values[series] = self._values.get(series, 0) + number
         self._used.add(series)
         self._seen.add(series)
 
     def reset(self) -> None:
-        """Do what `POST /reset_counters` does."""
+        """Reset all counters, as `POST /reset_counters` does."""
         self._values = dict.fromkeys(self._values, 0)
 
     def flush(self) -> Report:
-        """Return the next report; then, now and then, evict."""
+        """Return the next report; evict idle series after every few reports."""
         self._flushes += 1
         samples = [Sample(series, self._values[series]) for series in sorted(self._seen)]
         if self._flushes % self._reports_per_eviction == 0:
@@ -59,7 +59,7 @@ class Proxy:
 
 
 def series_of(name: str, **attributes: str) -> Series:
-    """Return what tells a series from others."""
+    """Return the identity of a series."""
     return Series(name, b"".join(item.SerializeToString() for item in _attributes(attributes)))
 
 
@@ -81,7 +81,7 @@ def histogram(name: str, microseconds: Iterable[int], bounds: Sequence[float] = 
 
 
 def message(*metrics: pb.Metric, nodes: Sequence[str] = ("sidecar/default/client",)) -> bytes:
-    """Return a report as it travels."""
+    """Return an encoded report."""
     scope = pb.ScopeMetrics(metrics=metrics)
     part = pb.ResourceMetrics(scope_metrics=[scope])
     part.resource.attributes.extend(_attributes({"telemetry.sdk.name": "envoy"}))

@@ -1,4 +1,4 @@
-"""Copies that are dropped at a mirror's limits, from the first one until it is over."""
+"""Counts of copies that mirrors drop, from the first dropped copy until they expire."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def clock():
     return Clock()
 
 
-def test_drops_add_up_by_mirror(clock):
+def test_dropped_copies_add_up_per_mirror(clock):
     found = DroppedCopies(clock)
     found.add(SHOP, 3)
     found.add(CART, 1)
@@ -30,7 +30,7 @@ def test_drops_add_up_by_mirror(clock):
     assert found.now.get() == {SHOP: 7, CART: 1}
 
 
-def test_a_mirror_that_drops_nothing_for_a_while_is_forgotten_and_counts_from_zero(clock):
+def test_a_mirror_expires_after_a_quiet_time_and_counts_from_zero(clock):
     found = DroppedCopies(clock)
     found.add(SHOP, 3)
     clock.now += QUIET_SECONDS / 2
@@ -46,7 +46,7 @@ def test_a_mirror_that_drops_nothing_for_a_while_is_forgotten_and_counts_from_ze
     assert found.now.get() == {SHOP: 1}
 
 
-async def test_readers_see_the_beginning_and_the_end(monkeypatch):
+async def test_readers_are_notified_of_the_first_drop_and_of_the_expiry(monkeypatch):
     monkeypatch.setattr(dropped_copies, "QUIET_SECONDS", 0.01)
     found = DroppedCopies(asyncio.get_running_loop().time)
     task = asyncio.create_task(found.run())

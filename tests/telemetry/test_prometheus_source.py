@@ -1,4 +1,4 @@
-"""A Prometheus as the source: the same answers as headgate's own windows, to a scrape; and clear words when there are none."""
+"""Readings from a Prometheus equal those of headgate's own windows, to one scrape interval; errors have clear messages."""
 
 import math
 import re
@@ -44,7 +44,7 @@ def flow(name):
 
 
 class Scraped:
-    """A headgate that counts in windows and in totals, and a Prometheus that scrapes it when the test says so."""
+    """A headgate that counts in windows and totals, and a Prometheus that scrapes it when a test calls `scrape`."""
 
     def __init__(self, by_pod=True):
         self.now = START
@@ -89,7 +89,7 @@ def without_latency(reading):
     return {flow: structs.replace(counts, latency=0) for flow, counts in reading.flows.items()}
 
 
-async def test_everything_that_is_counted_comes_back(scraped):
+async def test_a_reading_has_everything_that_was_counted(scraped):
     """R85, R86, D22."""
     outside = Flow(source=Peer(outside="192.0.2.1"), destination=Peer(pod="default/web-0"))
     copy = Flow(source=Peer(outside="gateway"), destination=NO_PEER, service="a/b", port=8, backend="a/b", copy=True)
@@ -108,7 +108,7 @@ async def test_everything_that_is_counted_comes_back(scraped):
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abc"), st.booleans()), max_size=60), st.integers(1, 60))
-async def test_windows_are_exact_to_a_scrape_whenever_headgate_is_started_again(events, seconds):
+async def test_windows_are_exact_to_a_scrape_whenever_headgate_restarts(events, seconds):
     scraped = Scraped()
     scraped.scrape()
     happened = []
@@ -131,7 +131,7 @@ async def test_windows_are_exact_to_a_scrape_whenever_headgate_is_started_again(
     assert sum(moment > since for moment in happened) <= found <= sum(moment > since - 7 for moment in happened)
 
 
-async def test_a_window_ends(scraped):
+async def test_a_reading_has_only_requests_in_its_window(scraped):
     scraped.windows.add(flow("a"), OK)
     for _ in range(10):
         scraped.now += 10
@@ -140,8 +140,8 @@ async def test_a_window_ends(scraped):
     assert {flow.source.pod for flow in (await scraped.source.read(100)).flows} == {"default/a"}
 
 
-async def test_latencies_are_as_good_as_the_buckets_that_are_told(scraped):
-    """R84: percentiles of sums; the bounds are 1, 2, 3 and 5 of each decade."""
+async def test_latencies_are_exact_to_the_exposed_buckets(scraped):
+    """R84. Percentiles of sums. The exposed bounds are 1, 2, 3 and 5 in each decade."""
     for number in range(1, 1001):
         scraped.windows.add(flow("a"), OK.plus(Counts(gathered({bucket_of(number * 100): 1}))))
     scraped.now += 1
@@ -153,7 +153,7 @@ async def test_latencies_are_as_good_as_the_buckets_that_are_told(scraped):
         assert abs(math.log(found / (share / 10))) < math.log(1.5)
 
 
-async def test_what_happened_before_prometheus_looked_is_not_counted_and_that_is_said():
+async def test_growth_before_the_first_scrape_is_not_counted_and_noted():
     scraped = Scraped()
     scraped.now += 1000
     scraped.windows.add(flow("a"), Counts.of({class_index(200): 100}))
@@ -167,20 +167,20 @@ async def test_what_happened_before_prometheus_looked_is_not_counted_and_that_is
     assert (counts.success, counts.failure) == (0, 1)
 
 
-async def test_a_prometheus_without_headgate_says_what_is_to_be_done():
+async def test_the_error_about_a_prometheus_without_headgate_says_what_to_do():
     with pytest.raises(TelemetryError, match="add that address to scrape_configs"):
         await Scraped().source.read(30)
 
 
-async def test_without_pods_there_is_nothing_to_say():
+async def test_series_without_pods_are_an_error():
     scraped = Scraped(by_pod=False)
     scraped.scrape()
     with pytest.raises(TelemetryError, match="--metrics-by pod"):
         await scraped.source.read(30)
 
 
-async def test_one_that_is_started_again_by_pod_answers_from_then_on():
-    """The message above says so; what was counted without pods has no place, and that is told."""
+async def test_a_headgate_restarted_with_metrics_by_pod_has_readings_from_then_on():
+    """The error message recommends this. Counts without pods are left out, and a note says so."""
     scraped = Scraped()
     scraped.scrape()
     scraped.now += 5
@@ -224,12 +224,12 @@ class Answering(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b"<html>", "is no Prometheus"),
-        (400, b'{"status": "error", "error": "parse error"}', "can't answer: parse error"),
-        (401, b"", "does not let headgate ask"),
+        (200, b"<html>", "is not one of Prometheus"),
+        (400, b'{"status": "error", "error": "parse error"}', "reports an error: parse error"),
+        (401, b"", "denies queries from headgate"),
     ],
 )
-async def test_odd_answers_are_told(status, body, words):
+async def test_an_unexpected_answer_is_an_error(status, body, words):
     server = HTTPServer(("127.0.0.1", 0), type("One", (Answering,), {"status": status, "body": body}))
     thread = threading.Thread(target=server.handle_request)
     thread.start()
@@ -241,7 +241,7 @@ async def test_odd_answers_are_told(status, body, words):
         server.server_close()
 
 
-async def test_one_that_does_not_answer_is_named():
+async def test_the_error_about_an_unreachable_prometheus_names_it():
     server = HTTPServer(("127.0.0.1", 0), Answering)
     url = f"http://127.0.0.1:{server.server_port}"
     server.server_close()
@@ -250,12 +250,12 @@ async def test_one_that_does_not_answer_is_named():
 
 
 @pytest.mark.parametrize("text", ["prometheus", "prometheus=", "prometheus=host:9090", "graphite=http://a", ""])
-def test_what_is_no_source_is_refused(text):
+def test_an_invalid_source_is_rejected(text):
     with pytest.raises(TelemetryError, match="prometheus=http://HOST:PORT"):
         parse_source(text)
 
 
-def test_a_password_does_not_belong_on_a_command_line():
+def test_a_source_with_a_password_in_its_url_is_rejected():
     with pytest.raises(TelemetryError, match="other users") as caught:
         parse_source("prometheus=http://user:sesame@host:9090")
     assert "sesame" not in str(caught.value)

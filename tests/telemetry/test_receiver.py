@@ -1,4 +1,4 @@
-"""Reports over the wire: whose they are is proven, what is wrong with them is told, and who waits for one is woken."""
+"""Reports over gRPC: senders are authenticated, malformed reports are noted, and waits for reports end."""
 
 import asyncio
 import contextlib
@@ -34,14 +34,14 @@ async def connections(receiver):
 
 @pytest.fixture
 def eager(monkeypatch):
-    """Write what is known as often as there is something new."""
-    monkeypatch.setattr(checkpoint, "EVERY", 0)
-    monkeypatch.setattr(checkpoint, "REST", 0)
+    """Write a checkpoint after every change."""
+    monkeypatch.setattr(checkpoint, "INTERVAL_S", 0)
+    monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
 
 
 @pytest.fixture
 async def receiver(tmp_path):
-    """A receiver behind the server that proxies come to."""
+    """A receiver behind an xDS server."""
     found = fresh()
     xds = XdsServer(Fleet(), TOKENS, unary_methods={METHOD: found.export})
     await xds.start(f"unix:{tmp_path}/xds.sock")
@@ -76,14 +76,14 @@ async def test_a_proxy_reports_with_its_own_token(receiver, send):
         pytest.param(LocalTokens(bytes(32)).issue(NODE), id="signed with another key"),
     ],
 )
-async def test_nobody_reports_in_the_name_of_another(receiver, send, token):
+async def test_a_proxy_can_not_report_for_another_proxy(receiver, send, token):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await send(message(counter("mesh.connections", 4, **PLACE)), token)
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
     assert (await receiver.windows.read(30)).flows == {}
 
 
-async def test_a_report_that_is_none_is_told_and_said(receiver, send):
+async def test_a_malformed_report_is_rejected_and_noted(receiver, send):
     for data in (b"junk", message(nodes=())):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await send(data, TOKENS.issue(NODE))
@@ -91,7 +91,7 @@ async def test_a_report_that_is_none_is_told_and_said(receiver, send):
     assert (await receiver.windows.read(30)).cut == (f"{UNREADABLE}: 2",)
 
 
-async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
+async def test_a_wait_for_a_report_ends_only_with_a_later_report():
     receiver, proxy = fresh(), Proxy()
     waiting = asyncio.create_task(receiver.wait_for_report(NODE, START + 3))
     await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_who_waits_for_a_report_from_after_a_moment_gets_no_earlier_one():
     await waiting
 
 
-async def test_what_is_missing_or_odd_is_said():
+async def test_notes_say_which_counts_are_missing():
     receiver, proxy = fresh(), Proxy()
     receiver.take(Report(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
     receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)]))
@@ -115,8 +115,8 @@ async def test_what_is_missing_or_odd_is_said():
     assert set((await receiver.windows.read(30)).cut) == {f"{LATE}: 1", f"{LOST}: 3", f"{UNKNOWN}: 1"}
 
 
-async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
-    """Such as one that is broken: what the others do goes on being counted, told, and kept."""
+async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
+    """The reports of other proxies are still counted, shown and saved."""
     now = 0.0
     receiver = Receiver(Windows(clock=lambda: now), ABSENCES, clock=lambda: START)
     proxy, most = Proxy(OTHER), (1 << 64) - 1
@@ -140,8 +140,8 @@ async def test_a_proxy_that_tells_of_impossible_numbers_stops_nobody():
 
 
 @pytest.mark.usefixtures("eager")
-async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path):
-    """What is on disk is of one moment: what came after it comes again with the next report, and counts once."""
+async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
+    """The checkpoint is of one moment. Later growth is part of the next report, and counts once."""
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
     receiver.take(proxy.flush())
@@ -163,8 +163,8 @@ async def test_a_headgate_that_was_killed_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.usefixtures("eager")
-async def test_a_reset_is_on_disk_before_anything_grows(tmp_path):
-    """Otherwise a headgate that is killed soon would go on from what the series has passed again by then."""
+async def test_a_reset_is_saved_before_the_series_grows(tmp_path):
+    """Otherwise a headgate that is killed soon after would continue from an old value that the series exceeds again."""
     receiver, proxy = fresh(), Proxy()
     path = tmp_path / FILE
     async with asyncio.timeout(20), running(write_checkpoints(receiver, path)):
@@ -198,7 +198,7 @@ async def running(work):
         await task
 
 
-async def test_the_end_writes_what_is_known(tmp_path):
+async def test_the_writer_saves_a_checkpoint_when_it_is_canceled(tmp_path):
     receiver, proxy = fresh(), Proxy()
     async with running(write_checkpoints(receiver, tmp_path / FILE)):
         await asyncio.sleep(0)
@@ -207,23 +207,23 @@ async def test_the_end_writes_what_is_known(tmp_path):
     assert await counted(read_checkpoint(tmp_path / FILE)) == 3
 
 
-def test_a_file_that_can_not_be_used_is_told_and_begun_anew(tmp_path, caplog):
+def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, caplog):
     assert read_checkpoint(tmp_path / FILE) is None
     assert caplog.text == ""
     for content in (b"", b"junk", b"\x81\xa7version\x01"):
         (tmp_path / FILE).write_bytes(content)
         assert read_checkpoint(tmp_path / FILE) is None
-    assert "the counts of traffic begin at 0" in caplog.text
+    assert "the traffic counts start at 0" in caplog.text
 
 
 @pytest.mark.usefixtures("eager")
-async def test_a_disk_that_fails_is_told_once(tmp_path, caplog):
+async def test_a_failing_disk_is_logged_once(tmp_path, caplog):
     receiver, proxy = fresh(), Proxy()
     async with running(write_checkpoints(receiver, tmp_path / "missing" / FILE)):
         for _ in range(3):
             proxy.count("a")
             receiver.take(proxy.flush())
             async with asyncio.timeout(20):
-                while "can't be kept" not in caplog.text:
+                while "can't be saved" not in caplog.text:
                     await asyncio.sleep(0)
-    assert caplog.text.count("can't be kept") == 1
+    assert caplog.text.count("can't be saved") == 1

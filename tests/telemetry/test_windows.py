@@ -1,4 +1,4 @@
-"""Windows of what happened: exact to a second, coarser when old, gone after a quarter of an hour, never too many (R85, R98)."""
+"""Windows over traffic: exact to a second, coarser when old, limited to 15 minutes and in their number of flows (R85, R98)."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def flow(name):
 
 
 class Clock:
-    """Time that passes when the test says so; the wall clock is far from it."""
+    """A monotonic clock that tests advance, with a different wall clock."""
 
     def __init__(self):
         self.now = 5000.0
@@ -68,8 +68,8 @@ async def successes(windows, seconds):
     return {found.source.pod.partition("/")[2]: counts.success for found, counts in reading.flows.items()}
 
 
-async def test_a_window_has_what_happened_in_it_and_nothing_else(windows, clock):
-    """R85: thirty seconds, and then it is over."""
+async def test_a_window_has_exactly_the_requests_in_it(windows, clock):
+    """R85. A window of thirty seconds."""
     windows.add(flow("old"), OK)
     clock.now += 20
     windows.add(flow("new"), OK)
@@ -88,7 +88,7 @@ async def test_a_window_has_what_happened_in_it_and_nothing_else(windows, clock)
     st.lists(st.tuples(st.floats(0, 40), st.sampled_from("ab")), max_size=80),
     st.floats(1, KEPT),
 )
-async def test_every_window_is_exact_to_the_slots_at_its_edge(events, seconds):
+async def test_every_window_is_exact_to_the_time_buckets_at_its_edge(events, seconds):
     clock = Clock()
     windows, happened = other(clock), []
     for pause, name in events:
@@ -108,27 +108,27 @@ async def test_every_window_is_exact_to_the_slots_at_its_edge(events, seconds):
     ),
     st.lists(st.sampled_from([5, 30, 120, KEPT]), min_size=1),
 )
-async def test_who_asks_again_and_again_hears_what_one_hears_who_asks_once(happened, asked):
-    """The sum of a window goes on from one question to the next; whoever asks for the first time gets it anew."""
+async def test_repeated_queries_have_the_same_result_as_a_first_query(happened, asked):
+    """Repeated queries slide a cached sum; a first query computes it from scratch."""
     clock = Clock()
     windows = other(clock)
     for (pause, name, counts), seconds in zip(happened, itertools.cycle(asked), strict=False):
         clock.now += pause
         windows.add(flow(name), counts)
-        told = await windows.read(seconds)
+        statuses = await windows.read(seconds)
         again = other(clock)
         again.restore(windows.checkpoint())
-        assert await again.read(seconds) == told
+        assert await again.read(seconds) == statuses
 
 
-async def test_counts_are_told_as_success_and_failure(windows):
-    """D22: below 500 is success; with gRPC, the status OK and what the client did wrong."""
-    told = {class_index(status): 1 for status in (200, 302, 404)}
-    told |= {class_index(503): 2, class_index(0): 3, class_index(200, "0"): 1, class_index(200, "5"): 1}
-    told |= {class_index(200, "14"): 4, class_index(200, "99"): 1}
-    told |= {CONNECTIONS: 5, UNREACHED: 8, FAILED: 6, SUCCEEDED: 7, SENT: 1 << 45, RECEIVED: 7}
+async def test_responses_count_as_success_or_failure(windows):
+    """D22. A status below 500 is a success; for gRPC, OK and client errors are."""
+    statuses = {class_index(status): 1 for status in (200, 302, 404)}
+    statuses |= {class_index(503): 2, class_index(0): 3, class_index(200, "0"): 1, class_index(200, "5"): 1}
+    statuses |= {class_index(200, "14"): 4, class_index(200, "99"): 1}
+    statuses |= {CONNECTIONS: 5, UNREACHED: 8, FAILED: 6, SUCCEEDED: 7, SENT: 1 << 45, RECEIVED: 7}
     assert class_index(700) == class_index(0)
-    windows.add(flow("a"), Counts.of(told, gathered({bucket_of(1000): 2})))
+    windows.add(flow("a"), Counts.of(statuses, gathered({bucket_of(1000): 2})))
     windows.add(flow("a"), Counts.of({SENT: 1 << 45}))
     (found,) = (await windows.read(30)).flows.values()
     assert (found.success, found.failure) == (5 + 7, 2 + 3 + 4 + 1 + 6)
@@ -148,7 +148,7 @@ async def test_counts_are_told_as_success_and_failure(windows):
     assert by_index(found.latency, NARROW) == {bucket_of(1000): 2}
 
 
-async def test_the_next_headgate_reads_the_same_windows(windows, clock):
+async def test_a_restarted_headgate_has_the_same_windows(windows, clock):
     for number in range(200):
         windows.add(flow(number % 7), OK)
         clock.now += 3
@@ -165,7 +165,7 @@ async def test_the_next_headgate_reads_the_same_windows(windows, clock):
     assert await successes(again, KEPT) == {}
 
 
-async def test_more_flows_than_there_is_room_for_are_cut_and_that_is_said(clock):
+async def test_flows_beyond_the_limit_are_left_out_and_noted(clock):
     windows = other(clock, most_flows=10)
     for number in range(13):
         windows.add(flow(number), OK)
@@ -177,7 +177,7 @@ async def test_more_flows_than_there_is_room_for_are_cut_and_that_is_said(clock)
     assert (await windows.read(30)).cut == ()
 
 
-async def test_room_of_flows_that_have_ended_is_used_again(clock):
+async def test_flows_that_ended_make_room_for_new_ones(clock):
     windows = other(clock, most_flows=10)
     for number in range(50):
         windows.add(flow(number), OK)
@@ -190,7 +190,7 @@ async def test_room_of_flows_that_have_ended_is_used_again(clock):
     assert await again.read(KEPT) == await windows.read(KEPT)
 
 
-async def test_what_is_odd_is_said_in_the_window_in_which_it_happened(windows, clock):
+async def test_a_note_belongs_to_the_window_in_which_it_was_made(windows, clock):
     windows.note("late reports")
     windows.note("late reports", 2)
     assert (await windows.read(30)).cut == ("late reports: 3",)

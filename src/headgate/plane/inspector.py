@@ -141,7 +141,7 @@ class Inspector:
         return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
     async def explain(self, sent: RequestSpec) -> Explanation:
-        """Explain where a request would go by all stored objects. Raises BadRequest, NotFound, HeadgateError."""
+        """Return where a request would go, according to all stored objects. Raises BadRequest, NotFound, HeadgateError."""
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:

@@ -59,7 +59,7 @@ class ControlPlaneMetrics:
         yield Family("headgate_push_duration_seconds", "histogram", text, self._pushes.lines())
         text = "Builds that failed because of a bug in headgate; the proxies keep the last configuration."
         yield Family("headgate_build_failures_total", "counter", text, [Line(loop.failures)])
-        text = "The revision of the objects that was read last, and of the one that was built last."
+        text = "The newest revision of the objects: read from the API, and built."
         snapshot = self._live_state.feed.snapshot.get()
         stages = {"read": snapshot.revision if snapshot else 0, "built": compiled.revision if compiled else 0}
         yield Family("headgate_revision", "gauge", text, _by("stage", stages))

@@ -1,1 +1,1 @@
-"""What proxies report, as windows of counts and mergeable histograms, and the answers to questions about them."""
+"""Traffic metrics: receives the proxies' reports, sums them over time windows, and answers queries about resources."""

@@ -17,7 +17,7 @@ TIMEOUT = 10.0
 MOST_BYTES = 256 << 20  # of an answer
 
 Ask = Callable[[str, float], Awaitable[bytes]]
-"""Sends a query as of a moment (seconds since the epoch) to a Prometheus; returns its JSON. Raises TelemetryError."""
+"""Sends a query for a time (seconds since the epoch) to a Prometheus, and returns the JSON. Raises TelemetryError."""
 
 
 class Prometheus:
@@ -52,7 +52,7 @@ def _asks(url: str) -> Ask:
         except (OSError, ClientError) as error:
             raise TelemetryError(f"the Prometheus {url} can't be reached: {describe(error)}") from error
         if answer.status in {401, 403}:
-            raise TelemetryError(f"the Prometheus {url} does not let headgate ask ({answer.status})")
+            raise TelemetryError(f"the Prometheus {url} denies queries from headgate (HTTP {answer.status})")
         return content
 
     return ask
@@ -64,19 +64,19 @@ async def _limited(answer: ClientResponse, url: str) -> bytes:
         content += part
         if len(content) > MOST_BYTES:
             raise TelemetryError(
-                f"the Prometheus {url} answers more than {MOST_BYTES >> 20} MB: ask for a shorter window"
+                f"the answer of the Prometheus {url} exceeds {MOST_BYTES >> 20} MB: choose a shorter window"
             )
     return bytes(content)
 
 
 def parse_source(text: str) -> Prometheus:
-    """Return the source that `prometheus=URL` means. Raises TelemetryError."""
+    """Return the source of an option value `prometheus=URL`. Raises TelemetryError."""
     kind, _, url = text.partition("=")
     where = urlsplit(url)
     if kind != "prometheus" or where.scheme not in {"http", "https"} or not where.hostname:
-        raise TelemetryError(f"{text!r} is no source of metrics: write prometheus=http://HOST:PORT")
+        raise TelemetryError(f"{text!r} is not a source of metrics: write prometheus=http://HOST:PORT")
     if where.username or where.password:
         raise TelemetryError(
-            "a source of metrics has no password in its URL: other users of this machine could read it"
+            "the URL of a source of metrics must not have a password, because other users of this machine could read it"
         )
     return Prometheus(url)

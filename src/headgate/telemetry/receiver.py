@@ -1,4 +1,4 @@
-"""Receives the proxies' reports over gRPC and adds their growth to the windows: one call per report, none per request."""
+"""Receives the proxies' metric reports (OTLP over gRPC) and adds the growth of their series to the windows."""
 
 import asyncio
 import time
@@ -20,19 +20,19 @@ from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.server import Authenticate
 
-BREATH = 20  # processes that are encoded before other tasks get their turn
+BATCH = 20  # processes that are encoded before other tasks get their turn
 FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
-LATE = "reports with requests from before the window, because none came for a while"
-UNKNOWN = "proxies that had run for long when headgate first heard of them; what they did before does not count"
-DROPPED = "copies of requests that a proxy dropped at the limits of a mirror"
-LOST = "requests or series that a proxy had no room to count"
-FULL = "reports with more series than a proxy may have"
+LATE = "reports after a gap, with requests that may be older than the window"
+UNKNOWN = "proxies that ran before headgate did, whose earlier requests are not counted"
+DROPPED = "copies of requests that proxies dropped at the limit of a mirror"
+LOST = "requests or series that proxies could not count, because their tables were full"
+FULL = "reports with too many series, of which only some are counted"
 UNREADABLE = "reports that could not be read"
 NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 
 
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """All counts of traffic, as they are on disk. `version` changes with the order of counters and with the names of series."""
+    """All traffic counts in the format of the disk. `version` changes with the order of counters and the names of series."""
 
     version: Literal[4]
     growth: DeltaCheckpoint
@@ -40,15 +40,15 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
 
 def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
-    """Return a caller that is known by its address alone, or by the identity that it proved."""
+    """Return a caller by its authenticated identity, or without one by its address."""
     return Peer(outside=identity or address)
 
 
 class Receiver:
-    """Counts what proxies report. `changed` is the number of reports that changed the checkpoint.
+    """Counts the traffic that proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    `reports_per_eviction` is how many reports there are between two evictions of idle series. `find_caller` names callers without a
-    proxy. `clock` is in seconds since the epoch.
+    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy. `clock`
+    is in seconds since the epoch.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Receiver:
         self._taken: Latest[int] = Latest(0)  # reports
 
     async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
-        """Answer `otlp.METHOD`. Raises StatusError if the report is malformed, or not from the proxy that it names."""
+        """Handle a report (`otlp.METHOD`). Raises StatusError if it is malformed, or not from the proxy that it names."""
         try:
             report = read_report(data)
         except TelemetryError as error:
@@ -80,7 +80,7 @@ class Receiver:
         return b""
 
     def take(self, report: Report) -> None:
-        """Count the growth that a report brings."""
+        """Count the growth of the series in a report."""
         now = self._clock()
         deltas = self._deltas.take(report, now)
         self._note(deltas)
@@ -99,18 +99,18 @@ class Receiver:
             self._deltas.forget(now)
 
     async def wait_for_report(self, node_id: str, since: float) -> None:
-        """Wait for a proxy's first report from after `since` (seconds since the epoch): earlier requests are counted then."""
+        """Wait until a proxy has reported after `since` (seconds since the epoch), so that earlier requests are counted."""
         await until(lambda: self._deltas.last_report_time(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:
-        """Return all counts, as of one moment."""
+        """Return all counts at one moment, for `restore`."""
         for done, _ in enumerate(self._deltas.prepare_checkpoint()):
-            if not done % BREATH:
+            if not done % BATCH:
                 await asyncio.sleep(0)
         return Checkpoint(version=4, growth=self._deltas.checkpoint(), windows=self.windows.checkpoint())
 
     def restore(self, saved: Checkpoint) -> None:
-        """Continue from the counts of an earlier headgate."""
+        """Continue from the checkpoint of an earlier headgate."""
         self._deltas.restore(saved.growth, self._clock())
         self.windows.restore(saved.windows)
 

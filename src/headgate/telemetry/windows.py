@@ -1,7 +1,7 @@
-"""Sliding windows over the traffic of the last quarter of an hour, from the proxies' own reports (R85, R98).
+"""Sliding windows over the traffic of the last 15 minutes, from the proxies' own reports (R85, R98).
 
-Time buckets follow the monotonic clock; the wall clock only says when a window ended. What could not be counted is noted in the
-bucket to which it belongs, and each reading of that bucket reports it.
+Time buckets use the monotonic clock; the wall clock only gives the end of a window. Notes about missing counts belong to a time
+bucket, and each reading of that bucket includes them.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from headgate.telemetry.prometheus.totals import Totals
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
-MOST_SUMS = 2  # windows whose sums are kept from one question to the next
-IDLE = 60.0  # seconds after the last question until such a sum is dropped
-REUSE = 20  # a reading is used again for this many times as long as it took, a second at most
-CHECKPOINT_BYTES = 16 << 20  # of buckets on disk; a larger mesh keeps a shorter past
+MOST_SUMS = 2  # windows whose sums are kept from one query to the next
+IDLE = 60.0  # seconds after the last query until such a sum is dropped
+REUSE = 20  # a reading is reused for this many times as long as it took, for at most a second
+CHECKPOINT_BYTES = 16 << 20  # the limit of buckets on disk; a larger mesh saves a shorter past
 
 
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
-    """A time bucket on disk; it began `age` seconds before `WindowsCheckpoint.at`."""
+    """A time bucket on disk, which started `age` seconds before `WindowsCheckpoint.at`."""
 
     age: float
     length: float
@@ -37,7 +37,7 @@ class BucketCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class WindowsCheckpoint(Value, frozen=True, kw_only=True):
-    """Windows on disk at a time in seconds since the epoch; `flows` as in `FlowNumbers.encoded`."""
+    """The windows on disk, as of `at` (seconds since the epoch); `flows` as in `FlowNumbers.encoded`."""
 
     at: float
     flows: tuple[bytes, ...] = ()
@@ -68,11 +68,11 @@ class Windows:
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
-        """Add everything to `totals` too, from now on."""
+        """Add all later counts to `totals` too."""
         self._totals = totals
 
     def add(self, flow: Flow, counts: Counts) -> None:
-        """Add growth as of now."""
+        """Add growth to the current time bucket."""
         self._advance()
         if self._totals:
             self._totals.add(flow, counts)
@@ -83,14 +83,14 @@ class Windows:
             self._buckets.current.add(number, counts)
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note that something is missing from the counts of now, or belongs to an earlier time; users read `what`."""
+        """Note that current counts are missing or late; users read `what`."""
         self._advance()
         self._buckets.current.notes[what] += count
         if self._totals:
             self._totals.note(what, count)
 
     async def read(self, seconds: float) -> Reading:
-        """Return the sum of the last `seconds`, a quarter of an hour at most; old buckets are coarser."""
+        """Return the flows of the last `seconds`, at most 900. Windows above two minutes are exact to 30 seconds."""
         self._advance()
         window = min(seconds, KEPT)
         async with self._reading:
@@ -103,7 +103,7 @@ class Windows:
         return reading
 
     def checkpoint(self) -> WindowsCheckpoint:
-        """Return what goes to disk, for `restore`."""
+        """Return the windows for the checkpoint on disk."""
         now = self._clock()
         found: list[BucketCheckpoint] = []
         room = CHECKPOINT_BYTES
@@ -116,7 +116,7 @@ class Windows:
         return WindowsCheckpoint(at=self._wall(), flows=self._flows.encoded(), buckets=tuple(reversed(found)))
 
     def restore(self, saved: WindowsCheckpoint) -> None:
-        """Take over the counts of an earlier headgate; nothing may have been counted yet."""
+        """Restore the counts of an earlier headgate. Call this before anything is counted."""
         now, away = self._clock(), max(self._wall() - saved.at, 0.0)
         self._flows.restore(saved.flows)
         for item in saved.buckets:
@@ -146,7 +146,7 @@ class Windows:
             self._flows.sweep({number for bucket in self._buckets for number in bucket.flows()})
 
     def _slide_sums(self, now: float) -> None:
-        """Keep the sums of recent questions up to date, so that the same question soon after is answered fast."""
+        """Keep the sums of recent queries up to date, so that a repeated query is fast."""
         for window, (read, total) in list(self._sums.items()):
             if now > read + IDLE:
                 del self._sums[window]

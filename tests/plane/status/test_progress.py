@@ -1,4 +1,4 @@
-"""Whom an object waits for: the proxies that are to hold what it becomes, as they are rendered (R19, D21)."""
+"""Which proxies the condition Programmed waits for, with configurations from the real encoder (R19, D21)."""
 
 from collections.abc import Iterable
 from typing import Any

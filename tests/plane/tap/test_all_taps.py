@@ -1,4 +1,4 @@
-"""All taps together: which proxies record while users look, and whose reports are shown."""
+"""Several taps at once: which proxies record, and which records each tap shows."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -34,14 +34,14 @@ async def live_state() -> LiveState:
     return found
 
 
-def asked(name: str) -> TapQuery:
+def query(name: str) -> TapQuery:
     return TapQuery(kind="Pod", namespace="default", name=name, values=False, limit=10)
 
 
 @asynccontextmanager
 async def tapping(live_state: LiveState, name: str) -> AsyncIterator[AsyncGenerator[Step]]:
-    """Tap a pod: yield its events, when its sidecar is asked to record."""
-    events = await live_state.taps.tap(asked(name))
+    """Tap a pod; yield its events once its sidecar is to record."""
+    events = await live_state.taps.tap(query(name))
     assert events is not None
     async with aclosing(events), asyncio.timeout(20):
         first = asyncio.ensure_future(anext(events))
@@ -60,7 +60,7 @@ async def tapping(live_state: LiveState, name: str) -> AsyncIterator[AsyncGenera
 
 
 def report(node: str, **fields: str) -> bytes:
-    """Return a report of one request that a proxy took for a port of its pod."""
+    """Return a report of one request to a port of the proxy's pod."""
     values = {"side": "server", "port": "8080", "method": "GET", "code": "200-", **fields}
     text = "\n".join(values.get(name, "-") for name in _FIELDS["server"])
     message = pb.ExportLogsServiceRequest()
@@ -70,16 +70,16 @@ def report(node: str, **fields: str) -> bytes:
     return message.SerializeToString()
 
 
-async def proven(_node: str) -> float:
-    """Take any proxy at its word."""
+async def accept_all(_node: str) -> float:
+    """Accept any proxy."""
     return 0.0
 
 
-async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are_known(live_state: LiveState) -> None:
+async def test_proxies_record_during_a_tap_and_callers_join_once_they_are_known(live_state: LiveState) -> None:
     async with tapping(live_state, "web") as events:
         assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
         peer = "spiffe://cluster.local/ns/default/sa/buyer"
-        await live_state.taps.export(report(WEB, path="/books", peer=peer), proven)
+        await live_state.taps.export(report(WEB, path="/books", peer=peer), accept_all)
         event = await anext(events)
         assert isinstance(event, TapEvent)
         assert (event.side, event.request.path, event.response.status) == ("server", "/books", 200)
@@ -88,19 +88,19 @@ async def test_proxies_record_while_a_user_looks_and_callers_as_soon_as_they_are
     assert live_state.loop.taps.get() == {}
 
 
-async def test_users_who_look_at_different_pods_see_their_own_and_end_one_by_one(live_state: LiveState) -> None:
+async def test_two_taps_show_different_pods_and_end_independently(live_state: LiveState) -> None:
     async with tapping(live_state, "web") as events:
-        async with tapping(live_state, "other") as others:
-            await live_state.taps.export(report(WEB, path="/web"), proven)
-            await live_state.taps.export(report("sidecar/default/other", path="/other"), proven)
-            for one, path in ((events, "/web"), (others, "/other")):
+        async with tapping(live_state, "other") as other_events:
+            await live_state.taps.export(report(WEB, path="/web"), accept_all)
+            await live_state.taps.export(report("sidecar/default/other", path="/other"), accept_all)
+            for one, path in ((events, "/web"), (other_events, "/other")):
                 event = await anext(one)
                 assert isinstance(event, TapEvent)
                 assert event.request.path == path
         assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
 
 
-async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_it_is(live_state: LiveState) -> None:
+async def test_an_unreadable_or_unauthenticated_report_is_rejected(live_state: LiveState) -> None:
     async def stranger(node: str) -> float:
         raise StatusError(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
 
@@ -108,14 +108,14 @@ async def test_a_report_counts_when_it_is_readable_and_its_proxy_has_proven_who_
         with pytest.raises(StatusError, match="not sidecar/default/web"):
             await live_state.taps.export(report(WEB, path="/forged"), stranger)
         with pytest.raises(StatusError, match="not an ExportLogsServiceRequest") as refused:
-            await live_state.taps.export(b"\xff", proven)
+            await live_state.taps.export(b"\xff", accept_all)
         assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
-        await live_state.taps.export(report(WEB, path="/true"), proven)
+        await live_state.taps.export(report(WEB, path="/true"), accept_all)
         event = await anext(events)
         assert isinstance(event, TapEvent)
         assert event.request.path == "/true"
 
 
-async def test_what_does_not_exist_is_not_tapped(live_state: LiveState) -> None:
-    assert await live_state.taps.tap(asked("missing")) is None
+async def test_a_missing_object_has_no_tap(live_state: LiveState) -> None:
+    assert await live_state.taps.tap(query("missing")) is None
     assert live_state.loop.taps.get() == {}

@@ -1,4 +1,4 @@
-"""What one user sees of the requests that proxies record: how many a second, and how many are left out."""
+"""One tap: the records that it shows, its limit per second, and notices of requests left out."""
 
 from contextlib import aclosing
 
@@ -23,7 +23,7 @@ def tap(limit: int, later: Target | None = None) -> Tap:
     return Tap(find, target, limit)
 
 
-async def test_records_of_the_target_are_shown_in_their_order_and_no_others() -> None:
+async def test_a_tap_shows_only_records_of_its_target_in_order() -> None:
     opened = tap(limit=10)
     for split in ("web", "other", "web"):
         opened.offer(record(split))
@@ -31,7 +31,7 @@ async def test_records_of_the_target_are_shown_in_their_order_and_no_others() ->
         assert [await anext(steps) for _ in range(2)] == [record(), record()]
 
 
-async def test_what_is_beyond_the_limit_of_a_second_is_counted() -> None:
+async def test_records_beyond_the_limit_of_a_second_are_counted() -> None:
     opened = tap(limit=2)
     for _ in range(5):
         opened.offer(record())
@@ -42,7 +42,7 @@ async def test_what_is_beyond_the_limit_of_a_second_is_counted() -> None:
         assert await anext(steps) == record()
 
 
-async def test_a_reader_that_is_slow_misses_records_instead_of_holding_them() -> None:
+async def test_a_slow_reader_misses_records() -> None:
     opened = tap(limit=10 * MAX_QUEUED)
     for _ in range(MAX_QUEUED + 7):
         opened.offer(record())
@@ -51,7 +51,7 @@ async def test_a_reader_that_is_slow_misses_records_instead_of_holding_them() ->
     assert found[-1] == (7, LIMITED)
 
 
-async def test_what_busy_proxies_did_not_record_is_said_with_the_next_second() -> None:
+async def test_a_notice_counts_requests_that_busy_proxies_did_not_record() -> None:
     opened = tap(limit=1)
     opened.note_sampled(40)
     opened.note_sampled(2)
@@ -60,7 +60,7 @@ async def test_what_busy_proxies_did_not_record_is_said_with_the_next_second() -
         assert await anext(steps) == (42, SAMPLED)
 
 
-async def test_a_target_is_looked_up_again_each_second() -> None:
+async def test_the_target_is_updated_each_second() -> None:
     opened = tap(limit=5, later=OTHER)
     await opened.refresh()
     for split in ("web", "other"):
@@ -69,7 +69,7 @@ async def test_a_target_is_looked_up_again_each_second() -> None:
         assert await anext(steps) == record("other")
 
 
-def test_the_callers_of_the_target_are_known() -> None:
+def test_a_tap_collects_the_callers_of_its_target() -> None:
     opened = tap(limit=0)
     opened.offer(record(peer=CALLER))
     opened.offer(record("other", peer="spiffe://cluster.local/ns/default/sa/thief"))

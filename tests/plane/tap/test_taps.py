@@ -1,4 +1,4 @@
-"""What a tap records, and what it shows (D29)."""
+"""Tap targets, sampling and events (D29)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,30 +36,30 @@ ELSEWHERE = Record(
 )
 
 
-def test_a_deployment_shows_what_its_pods_take_and_what_is_sent_to_them() -> None:
+def test_a_tap_of_a_deployment_shows_requests_recorded_by_both_sides() -> None:
     target = PodTarget(target=DEPLOYMENT, graph=GRAPH)
     assert [target.matches(record) for record in (SERVED, SENT, ELSEWHERE)] == [True, True, False]
 
 
-def test_a_service_shows_calls_by_its_name_even_without_a_server() -> None:
+def test_a_tap_of_a_service_shows_calls_to_its_name_even_if_no_pod_answered() -> None:
     target = PodTarget(target=SERVICE, graph=GRAPH)
     unanswered = Record(node="gateway", time=1.0, cluster="outbound/default/web/80", status=503)
     assert [target.matches(record) for record in (SERVED, unanswered, ELSEWHERE)] == [True, True, False]
 
 
-def test_a_split_shows_the_requests_that_its_route_was_chosen_for() -> None:
+def test_a_tap_of_a_split_shows_requests_that_used_its_route() -> None:
     target = RouteTarget(kind="TrafficSplit", name="default/web")
     chosen = Record(node="gateway", time=1.0, route="TrafficSplit default/web")
     assert [target.matches(record) for record in (chosen, SENT)] == [True, False]
 
 
-def test_a_gateway_shows_the_requests_that_came_in_there() -> None:
+def test_a_tap_of_a_gateway_shows_requests_that_entered_there() -> None:
     target = RouteTarget(kind="Gateway", name="default/edge")
     entered = Record(node="gateway", time=1.0, cluster="gateway/default/edge/80/HTTPRoute/default/r/0")
     assert [target.matches(record) for record in (entered, SENT)] == [True, False]
 
 
-def test_only_the_pods_their_callers_and_gateways_record() -> None:
+def test_only_the_targets_pods_their_callers_and_the_gateways_record() -> None:
     workloads = tuple(
         Workload(name=f"default/{name}-1", address="", identity=f"{SA}{name}", uid=name, capture="explicit")
         for name in ("web", "buyer", "other")
@@ -73,7 +73,7 @@ def test_only_the_pods_their_callers_and_gateways_record() -> None:
 
 
 @given(rates=st.lists(st.integers(0, 1_000_000), min_size=1, max_size=20))
-def test_the_share_follows_the_rate_and_never_ends(rates: list[int]) -> None:
+def test_the_recorded_share_follows_the_rate_and_stays_above_zero(rates: list[int]) -> None:
     """A busy proxy records about the limit; an idle one records everything again."""
     share = ALL_REQUESTS
     for rate in rates:
@@ -88,12 +88,12 @@ def test_the_share_follows_the_rate_and_never_ends(rates: list[int]) -> None:
     assert share == ALL_REQUESTS
 
 
-def test_what_a_proxy_did_not_record_is_estimated() -> None:
+def test_requests_that_a_proxy_did_not_record_are_estimated() -> None:
     assert missed_requests(ALL_REQUESTS, 10) == 0
     assert missed_requests(ALL_REQUESTS // 10, 20) == 180
 
 
-def test_values_are_redacted_unless_they_are_asked_for() -> None:
+def test_values_are_redacted_unless_the_user_asks_for_them() -> None:
     record = Record(node="gateway", time=0.0, path="/a?token=s3cret&x", headers=(("cookie", "s3cret"),))
     hidden, shown = (event(record, values=values).request for values in (False, True))
     assert (hidden.path, hidden.headers) == (f"/a?token={REDACTED}&x", {"cookie": REDACTED})
@@ -102,13 +102,13 @@ def test_values_are_redacted_unless_they_are_asked_for() -> None:
 
 
 @given(path=st.text())
-def test_a_path_without_a_query_stays(path: str) -> None:
+def test_a_path_without_a_query_is_not_redacted(path: str) -> None:
     before, _, _ = path.partition("?")
     assert redacted_path(before) == before
     assert redacted_path(path).partition("?")[0] == before
 
 
-def test_the_servers_side_names_the_rule_and_the_clients_side_the_route() -> None:
+def test_a_server_event_names_the_access_rule_and_a_client_event_the_route() -> None:
     served = event(SERVED, values=False)
     assert served.side == "server"
     assert served.access is not None

@@ -1,4 +1,4 @@
-"""What is said about traffic: of pods, of what contains pods, of Services, of splits, and between whom (R83 to R96)."""
+"""Answers about the traffic of pods, workloads, Services and splits, and about the edges between them (R83 to R96)."""
 
 import itertools
 
@@ -22,7 +22,7 @@ def requests(success: int = 1, failure: int = 0, *, ms: float = 1.0) -> Counts:
     return Counts.of({class_index(200): success, class_index(500): failure}, latency)
 
 
-def pod_thing(name: str, maker: str = "", *, node: str = "", **labels: str) -> ObjectInfo:
+def pod_info(name: str, maker: str = "", *, node: str = "", **labels: str) -> ObjectInfo:
     owner = Ref("ReplicaSet", "default", maker) if maker else None
     return ObjectInfo(ref=Ref("Pod", "default", name), owner=owner, node=node, labels=labels)
 
@@ -32,13 +32,13 @@ def deployment(name: str) -> list[ObjectInfo]:
     return [ObjectInfo(ref=made), ObjectInfo(ref=Ref("ReplicaSet", "default", f"{name}-5d8f"), owner=made)]
 
 
-THINGS = (
+INFOS = (
     *deployment("shop"),
     *deployment("web"),
-    pod_thing("shop-5d8f-aaaaa", "shop-5d8f", node="n1", app="shop"),
-    pod_thing("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
-    pod_thing("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
-    pod_thing("alone", node="n2"),
+    pod_info("shop-5d8f-aaaaa", "shop-5d8f", node="n1", app="shop"),
+    pod_info("web-5d8f-bbbbb", "web-5d8f", node="n1", app="web"),
+    pod_info("web-5d8f-ccccc", "web-5d8f", node="n2", app="web"),
+    pod_info("alone", node="n2"),
     ObjectInfo(ref=Ref("Service", "default", "web"), selector={"app": "web"}, targets=frozenset({80})),
     ObjectInfo(ref=Ref("Service", "default", "shop"), selector={"app": "shop"}, targets=frozenset({80})),
     ObjectInfo(ref=Ref("Namespace", "", "default")),
@@ -47,8 +47,8 @@ THINGS = (
 SHOP, WEB1, WEB2, ALONE = pod("shop-5d8f-aaaaa"), pod("web-5d8f-bbbbb"), pod("web-5d8f-ccccc"), pod("alone")
 
 
-def answers(flows: dict[Flow, Counts], things: tuple[ObjectInfo, ...] = THINGS) -> Answers:
-    return Answers(Traffic(flows), ObjectGraph(things))
+def answers(flows: dict[Flow, Counts], infos: tuple[ObjectInfo, ...] = INFOS) -> Answers:
+    return Answers(Traffic(flows), ObjectGraph(infos))
 
 
 def flow(source: Peer, destination: Peer, service: str = "default/web", **fields: object) -> Flow:
@@ -79,14 +79,14 @@ TRAFFIC = {
 }
 
 
-def test_a_pod_has_received_what_others_sent_it() -> None:
+def test_a_pod_has_the_requests_that_other_pods_sent() -> None:
     assert counted(answers(TRAFFIC), "Pod") == {
         "default/alone": (0, 0),
         "default/shop-5d8f-aaaaa": (7, 0),
         "default/web-5d8f-bbbbb": (93, 10),
         "default/web-5d8f-ccccc": (5, 0),
     }
-    assert answers(TRAFFIC).one(Ref("Pod", "default", "nobody")) is None
+    assert answers(TRAFFIC).one(Ref("Pod", "default", "missing")) is None
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def test_a_pod_has_received_what_others_sent_it() -> None:
         ("Job", {}),
     ],
 )
-def test_what_contains_pods_has_received_what_they_have(kind: str, expected: dict[str, tuple[int, int]]) -> None:
+def test_a_resource_with_pods_has_the_sum_of_its_pods(kind: str, expected: dict[str, tuple[int, int]]) -> None:
     """R82, R89."""
     assert counted(answers(TRAFFIC), kind) == expected
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
-def test_owners_of_kinds_that_are_not_kept_are_known_by_their_pods(kind: str) -> None:
-    thing = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
-    found = answers({flow(SHOP, pod("db-0")): requests(4)}, (thing,))
+def test_owners_of_kinds_without_objects_are_known_from_their_pods(kind: str) -> None:
+    info = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
+    found = answers({flow(SHOP, pod("db-0")): requests(4)}, (info,))
     assert counted(found, kind) == {"default/db": (4, 0)}
 
 
-def test_percentiles_of_an_aggregate_are_those_of_all_its_requests() -> None:
-    """R89: 103 requests of 1 ms and 5 of 500 ms: the mean of the pods' p90 would be 250 ms."""
+def test_percentiles_of_an_aggregate_are_over_all_its_requests() -> None:
+    """R89. With 103 requests of 1 ms and 5 of 500 ms, the mean of the pods' p90 would be 250 ms."""
     row = answers(TRAFFIC).one(Ref("Deployment", "default", "web"))
     assert row
     _, p90, p99 = row.sum.counts.latencies
@@ -121,7 +121,7 @@ def test_percentiles_of_an_aggregate_are_those_of_all_its_requests() -> None:
     assert p99 == pytest.approx(0.5, rel=0.1)
 
 
-def test_both_ends_tell_the_same_of_an_edge() -> None:
+def test_both_ends_of_an_edge_have_the_same_counts() -> None:
     """R86."""
     found = answers(TRAFFIC)
     assert between(found, "Pod", "shop-5d8f-aaaaa") == {
@@ -133,7 +133,7 @@ def test_both_ends_tell_the_same_of_an_edge() -> None:
 
 
 def test_edges_are_between_resources_of_one_kind() -> None:
-    """R105, R107: what the topology of Deployments is made of. A pod that is part of none is told as what it is."""
+    """R105, R107. The topology of Deployments uses these edges. A pod without a Deployment appears as a pod."""
     found = answers(TRAFFIC)
     assert between(found, "Deployment", "web") == {
         "from Deployment default/shop": 105,
@@ -149,7 +149,7 @@ def test_edges_are_between_resources_of_one_kind() -> None:
     assert between(found, "Namespace", "default", "") == {"from Namespace default": 115, "to Namespace default": 115}
 
 
-def test_edges_by_namespace_or_kind_alone() -> None:
+def test_edges_can_be_grouped_by_namespace_or_kind() -> None:
     """R88."""
     other = {**TRAFFIC, flow(pod("far", "other"), WEB1): requests(2)}
     assert between(answers(other), "Pod", "web-5d8f-bbbbb", grouping="namespace") == {
@@ -165,15 +165,15 @@ def test_edges_by_namespace_or_kind_alone() -> None:
 
 
 def test_a_pod_of_two_services_counts_once_in_their_namespace() -> None:
-    """R88: the two are one when only their namespace, or their kind, is told."""
-    twice = (*THINGS, ObjectInfo(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
+    """R88. Grouped by namespace or kind, the two Services are one peer."""
+    twice = (*INFOS, ObjectInfo(ref=Ref("Service", "default", "shop-v1"), selector={"app": "shop"}))
     found = answers({flow(SHOP, WEB1): requests(100)}, twice)
     assert between(found, "Service", "web") == {"from Service default/shop": 100, "from Service default/shop-v1": 100}
     assert between(found, "Service", "web", grouping="namespace") == {"from  default": 100}
     assert between(found, "Service", "web", grouping="kind") == {"from Service ": 100}
 
 
-def test_labels_choose_peers_before_these_are_told_by_their_namespace() -> None:
+def test_labels_select_peers_before_they_are_grouped_by_namespace() -> None:
     """R88, R94."""
     found = list(
         answers(TRAFFIC).edges(
@@ -187,7 +187,7 @@ def test_labels_choose_peers_before_these_are_told_by_their_namespace() -> None:
 
 
 def test_without_traffic_there_is_no_edge() -> None:
-    """R91: nor with a flow that was quiet in the window."""
+    """R91. The same holds for a flow that was idle in the window."""
     assert between(answers({}), "Pod", "alone") == {}
     assert between(answers({flow(ALONE, WEB1): Counts()}), "Pod", "alone") == {}
     assert between(answers({flow(ALONE, WEB1): Counts.of({CONNECTIONS: 1})}), "Pod", "alone") == {
@@ -195,7 +195,7 @@ def test_without_traffic_there_is_no_edge() -> None:
     }
 
 
-def test_who_is_outside_the_mesh_shows() -> None:
+def test_a_peer_outside_the_mesh_has_an_edge() -> None:
     """R96."""
     found = answers(
         {
@@ -215,7 +215,7 @@ def test_who_is_outside_the_mesh_shows() -> None:
         }
 
 
-def test_what_no_pod_answered_is_the_services_failure() -> None:
+def test_a_request_that_no_pod_answered_is_a_failure_of_the_service() -> None:
     found = answers({flow(SHOP, NO_PEER, backend=""): requests(0, 5)})
     assert counted(found, "Service")["default/web"] == (0, 5)
     assert set(counted(found, "Pod").values()) == {(0, 0)}
@@ -247,8 +247,8 @@ SPLIT_TRAFFIC = {
 }
 
 
-def test_a_service_has_received_what_its_pods_did_on_its_ports_whatever_name_was_called() -> None:
-    """R89, D25: backends of a split show their traffic, and its root the sum of its pods; another port counts apart."""
+def test_a_service_has_the_requests_to_its_pods_on_its_ports_whatever_name_was_called() -> None:
+    """R89, D25. Backends of a split have their own traffic, the root has the sum of its pods; each port counts separately."""
     found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS))
     assert counted(found, "Service") == {
         "default/admin": (2, 0),
@@ -259,12 +259,12 @@ def test_a_service_has_received_what_its_pods_did_on_its_ports_whatever_name_was
     row = found.one(ROOT.ref)
     assert row
     p50, _, p99 = row.sum.counts.latencies
-    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # of all requests, no mean of percentiles
+    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # of all requests, not a mean of percentiles
 
 
-def test_edges_of_a_service_are_the_sum_of_its_pods_and_both_ends_tell_the_same() -> None:
-    """R86, R89: whichever name was called; `called` says how many of them named this Service."""
-    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *THINGS))
+def test_edges_of_a_service_are_the_sum_of_its_pods_with_the_same_counts_at_both_ends() -> None:
+    """R86, R89. Whichever name was called; `called` counts the requests that named this Service."""
+    found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *INFOS))
     assert between(found, "Service", "v1") == {"from Pod default/alone": 5, "from Service default/shop": 90}
     assert between(found, "Service", "root") == {"from Pod default/alone": 5, "from Service default/shop": 100}
     sent = between(found, "Service", "shop")
@@ -275,7 +275,7 @@ def test_edges_of_a_service_are_the_sum_of_its_pods_and_both_ends_tell_the_same(
     assert alone.called == 0
 
 
-def test_what_a_pod_received_past_all_services_is_the_pods_alone() -> None:
+def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
     found = answers({flow(SHOP, pod("v1"), "", backend="", target=7000): requests(4)}, (ROOT, V1, *VERSIONS))
     assert counted(found, "Service") == {"default/root": (0, 0), "default/v1": (0, 0)}
     assert counted(found, "Pod")["default/v1"] == (4, 0)
@@ -283,7 +283,7 @@ def test_what_a_pod_received_past_all_services_is_the_pods_alone() -> None:
 
 
 def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
-    """D25: endpoints that a user wrote, with a pod behind them or none."""
+    """D25. Endpoints that a user wrote, with or without a pod behind them."""
     written = service("written", 8080)
     flows = {
         flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
@@ -294,8 +294,8 @@ def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
     assert counted(found, "Service") == {"default/root": (3, 5), "default/written": (7, 0)}
 
 
-def test_a_pod_that_is_gone_still_counts_for_its_services() -> None:
-    """The sum must not fall when a rollout replaces pods; a root without pods has none to lose."""
+def test_a_deleted_pod_still_counts_for_its_services() -> None:
+    """The sum must not fall when a rollout replaces pods. A root without pods has no such sum."""
     flows = {
         flow(SHOP, pod("gone"), "default/root", backend="default/v1", target=8080): requests(6),
         flow(SHOP, pod("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
@@ -304,28 +304,28 @@ def test_a_pod_that_is_gone_still_counts_for_its_services() -> None:
     assert counted(found, "Service") == {"default/bare": (0, 0), "default/root": (6, 0), "default/v1": (7, 0)}
 
 
-def test_what_access_rules_refused_is_told_apart() -> None:
+def test_denied_requests_are_counted_separately() -> None:
     refused = Counts.of({DENIED_REQUESTS: 8})
     row = answers({flow(SHOP, WEB1): requests(2).plus(refused)}).one(Ref("Deployment", "default", "web"))
     assert row
     assert (row.sum.counts.success, row.sum.counts.failure, row.sum.counts.denied) == (2, 0, 8)
 
 
-def test_resources_say_how_many_of_their_pods_have_a_sidecar() -> None:
+def test_an_answer_counts_the_pods_of_a_resource_with_a_sidecar() -> None:
     owner = Ref("ReplicaSet", "default", "web-5d8f")
     more = (
         ObjectInfo(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),
         ObjectInfo(ref=Ref("Pod", "default", "ended"), owner=owner, identity="spiffe://a", ended=True),
     )
-    found = answers({}, (*THINGS, *more))
+    found = answers({}, (*INFOS, *more))
     for kind, name in (("Deployment", "web"), ("Service", "web")):
         row = found.one(Ref(kind, "default", name))
         assert row
         assert row.mesh == MetricsMesh(pods=3, meshed=1)
 
 
-def test_edges_say_what_went_by_mutual_tls_and_between_which_identities() -> None:
-    """R74, R76: requests, refused ones and connections; identities of both sides."""
+def test_an_edge_has_the_requests_over_mutual_tls_and_the_identities() -> None:
+    """R74, R76. Counts requests, denied requests and connections; names the identities of both sides."""
     client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
     pods = (
         ObjectInfo(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
@@ -355,7 +355,7 @@ def test_a_split_has_a_row_for_each_backend() -> None:
             flow(ALONE, WEB1, backend="default/web-v1"): requests(1),
             flow(SHOP, WEB2, "default/web-v2"): requests(50),
         },
-        (*THINGS, split),
+        (*INFOS, split),
     )
     rows = [
         (row.apex, row.backend.name, row.backend.weight, row.sum.counts.success)
@@ -363,11 +363,11 @@ def test_a_split_has_a_row_for_each_backend() -> None:
         if row.backend
     ]
     assert rows == [("web.default", "web-v1", 90, 9), ("web.default", "web-v2", 0, 0)]
-    assert not list(found.splits("default", lambda thing: thing.ref.name == "another"))
+    assert not list(found.splits("default", lambda info: info.ref.name == "another"))
 
 
-def test_copies_are_counted_apart() -> None:
-    """D22: never part of success or failure, and marked on the edge."""
+def test_copies_are_counted_separately() -> None:
+    """D22. Copies are never part of success or failure, and their edges are marked."""
     copies = requests(0, 4)
     found = answers({flow(SHOP, WEB1): requests(9), flow(SHOP, WEB2, backend="default/copy", copy=True): copies})
     row = found.one(Ref("Deployment", "default", "web"))
@@ -381,27 +381,27 @@ def test_copies_are_counted_apart() -> None:
 
 
 @pytest.mark.parametrize(("kind", "pods"), [("ReplicaSet", "-x7k2p"), ("DaemonSet", "-x7k2p"), ("StatefulSet", "-3")])
-def test_what_a_pod_did_before_it_went_is_still_its_owners(kind: str, pods: str) -> None:
+def test_a_deleted_pod_still_counts_for_its_owner(kind: str, pods: str) -> None:
     """The sum must not fall when a rollout replaces pods."""
-    things = (ObjectInfo(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
+    infos = (ObjectInfo(ref=Ref(kind, "default", "db"), owner=Ref("Deployment", "default", "top")),)
     flows = {flow(SHOP, pod(f"db{pods}")): requests(4), flow(SHOP, pod("db-vowel-a")): requests(8)}
-    assert counted(answers(flows, things), kind) == {"default/db": (4, 0)}
+    assert counted(answers(flows, infos), kind) == {"default/db": (4, 0)}
     top = ObjectInfo(ref=Ref("Deployment", "default", "top"))
-    assert counted(answers(flows, (*things, top)), "Deployment") == {"default/top": (4, 0)}
+    assert counted(answers(flows, (*infos, top)), "Deployment") == {"default/top": (4, 0)}
 
 
-def test_owners_that_own_each_other_do_not_hang() -> None:
+def test_owners_that_own_each_other_do_not_cause_a_loop() -> None:
     a, b = Ref("ReplicaSet", "default", "a"), Ref("Deployment", "default", "b")
-    things = (
+    infos = (
         ObjectInfo(ref=a, owner=b),
         ObjectInfo(ref=b, owner=a),
         ObjectInfo(ref=Ref("Pod", "default", "p"), owner=a),
     )
-    assert counted(answers({flow(SHOP, pod("p")): requests(2)}, things), "Deployment")["default/b"] == (2, 0)
+    assert counted(answers({flow(SHOP, pod("p")): requests(2)}, infos), "Deployment")["default/b"] == (2, 0)
 
 
 def test_aggregates_are_the_sums_of_their_pods() -> None:
-    """R89, over many combinations: whatever is summed, no request is lost or counted twice."""
+    """R89. In any sum, no request is lost or counted twice."""
     ends = (SHOP, WEB1, WEB2, ALONE)
     flows = {
         flow(source, destination, "default/web", target=80): requests(number, number % 3)

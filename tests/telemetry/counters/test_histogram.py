@@ -1,4 +1,4 @@
-"""Percentiles of latencies that are counted in buckets, against the latencies themselves (R84, R89)."""
+"""Percentiles from histogram buckets, compared with the exact latencies (R84, R89)."""
 
 import math
 
@@ -20,30 +20,30 @@ def of(latencies):
 
 
 @given(LATENCIES, st.floats(0, 1))
-def test_a_percentile_is_off_by_five_percent_at_most(latencies, share):
-    """R84. It is the latency of the request that this share of them comes up to."""
+def test_the_error_of_a_percentile_is_at_most_five_percent(latencies, share):
+    """R84. A percentile is the latency that this share of the requests does not exceed."""
     exact = sorted(latencies)[max(math.ceil(share * len(latencies)), 1) - 1] / 1e6
     assert percentiles(of(latencies), (share,)) == pytest.approx((exact,), rel=0.051)
 
 
 @given(st.lists(LATENCIES, min_size=1, max_size=5))
-def test_histograms_that_are_added_up_are_that_of_all_requests(several):
+def test_the_sum_of_histograms_is_the_histogram_of_all_requests(several):
     """R89."""
     everything = [latency for latencies in several for latency in latencies]
     assert merged([of(latencies) for latencies in several], len(everything)) == of(everything)
 
 
 @given(st.dictionaries(st.integers(0, len(BOUNDS_US)), st.integers(1, MOST)))
-def test_a_histogram_gives_back_what_it_was_made_of(counts):
+def test_unpacking_a_histogram_returns_its_counts(counts):
     assert by_index(gathered(counts), NARROW) == counts
 
 
-def test_more_requests_than_a_bucket_has_room_for_do_not_come_out_as_slower_ones():
+def test_an_overflow_of_a_bucket_does_not_change_higher_buckets():
     many = gathered({10: MOST, 90: MOST // 50})
     shares = (0.5, 0.9, 0.97, 0.99)
     assert percentiles(merged([many] * 3, 3 * (MOST + MOST // 50)), shares) == percentiles(many, shares)
     assert percentiles(gathered({10: 1 << 60}), (1.0,)) == percentiles(gathered({10: 1}), (1.0,))
 
 
-def test_without_requests_there_is_none():
+def test_an_empty_histogram_has_no_percentiles():
     assert percentiles(merged([], 0), (0.5,)) == ()

@@ -1,4 +1,4 @@
-"""Counters in one integer, of 32 and of 64 bits."""
+"""Packed counters of 32 and of 64 bits."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,19 +24,19 @@ def wide(counts):
 
 
 @given(FITTING)
-def test_counts_that_fit_are_the_same_in_either_width(counts):
+def test_counts_that_fit_survive_a_conversion_to_narrow_and_back(counts):
     narrow = to_narrow(wide(counts))
     assert by_index(narrow, NARROW) == by_index(to_wide(narrow), WIDE) == counts
 
 
 @given(ANY)
-def test_a_count_that_is_too_large_becomes_the_largest_and_changes_no_other(counts):
+def test_a_count_that_does_not_fit_becomes_the_largest_and_changes_no_other_count(counts):
     limited = {index: min(count, LARGEST_NARROW) for index, count in counts.items()}
     assert by_index(to_narrow(wide(counts)), NARROW) == limited
 
 
 @given(FEW, FEW)
-def test_a_difference_is_that_of_each_counter_unless_one_shrank(new, old):
+def test_the_difference_is_per_counter_and_none_if_one_shrank(new, old):
     expected = {index: new.get(index, 0) - old.get(index, 0) for index in {*new, *old}}
     found = difference(wide(new), wide(old), highest_bits(10))
     if min(expected.values(), default=0) < 0:

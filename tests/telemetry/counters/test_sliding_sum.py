@@ -1,4 +1,4 @@
-"""A window's sum that goes on from one question to the next is what adding up anew gives."""
+"""A sliding sum equals the sum of its buckets computed from scratch."""
 
 from collections import Counter
 
@@ -13,8 +13,8 @@ from headgate.telemetry.counters.time_buckets import TimeBucket, flows_in, pack_
 
 INDEXES = (0, SENT, UNREACHED, class_index(200), class_index(503))
 LATENCIES = st.dictionaries(st.sampled_from((0, 17, BUCKETS - 1)), st.integers(1, 1 << 28), max_size=3)
-OTHERS = st.dictionaries(st.sampled_from(INDEXES), st.integers(1, 1 << 40), min_size=1, max_size=4)
-COUNTS = st.builds(Counts.of, OTHERS, LATENCIES.map(gathered))
+COUNTERS = st.dictionaries(st.sampled_from(INDEXES), st.integers(1, 1 << 40), min_size=1, max_size=4)
+COUNTS = st.builds(Counts.of, COUNTERS, LATENCIES.map(gathered))
 FLOWS = st.dictionaries(st.integers(0, 3), COUNTS, min_size=1)
 SLOTS = st.lists(FLOWS, min_size=12, max_size=20)
 NAMES = tuple(
@@ -42,14 +42,14 @@ def moved(total, buckets, names):
 
 
 @given(st.dictionaries(st.integers(0, 1 << 30), COUNTS))
-def test_records_are_what_was_packed(flows):
+def test_unpacking_flows_returns_what_was_packed(flows):
     packed = pack_flows(flows)
     assert dict(unpack_flows(packed)) == flows
     assert list(flows_in(packed)) == list(flows)
 
 
 @given(SLOTS, MOVES)
-def test_the_sum_of_a_window_that_moves_is_exact_wherever_it_is_and_whoever_stops_half_way(flows, moves):
+def test_the_sum_is_exact_after_any_slides_even_interrupted_ones(flows, moves):
     buckets, total, first, last = [TimeBucket(0, 1, pack_flows(one), Counter()) for one in flows], SlidingSum(), 0, 8
     for gone, come, steps in [(0, 0, 0), *moves]:
         first, last = min(first + gone, last), last + come
@@ -64,7 +64,7 @@ def test_the_sum_of_a_window_that_moves_is_exact_wherever_it_is_and_whoever_stop
         assert arrived.copies == added((flow.destination.pod, counts) for flow, counts in here if flow.copy)
 
 
-def test_the_number_of_a_flow_that_ended_may_be_anothers_before_the_sum_moves_on():
+def test_a_flow_number_may_be_reused_before_the_sum_slides():
     counts, total = Counts.of({class_index(200): 1}), SlidingSum()
     old, *stay, late = (TimeBucket(0, 1, {number: counts}, Counter()) for number in (0, 1, 1, 1, 0))
     moved(total, [old, *stay], NAMES)

@@ -1,4 +1,4 @@
-"""What the ends of traffic are called in exposed metrics, and which traffic was secured."""
+"""The labels of sources and destinations in `/metrics`, and of the connection's security."""
 
 import pytest
 
@@ -46,16 +46,16 @@ def side(found, name):
         ("gone", "gone"),
     ],
 )
-def test_a_pod_is_told_as_its_workload(objects, pod, workload):
-    """One that is gone is told by its name."""
+def test_a_pod_is_labeled_with_its_workload(objects, pod, workload):
+    """A deleted pod is labeled with its own name."""
     found = labels(objects)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
     assert side(found, "source") == {"_workload": workload, "_workload_namespace": "default"}
     assert side(found, "destination") == {}
-    told = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
-    assert side(told, "source") == {"_workload": workload, "_workload_namespace": "default", "_pod": pod}
+    found = labels(objects, by_pod=True)(Flow(source=Peer(pod=f"default/{pod}"), destination=NO_PEER))
+    assert side(found, "source") == {"_workload": workload, "_workload_namespace": "default", "_pod": pod}
 
 
-def test_a_pod_that_goes_stays_what_it_was(objects):
+def test_a_deleted_pod_keeps_its_workload_label(objects):
     describe = labels(objects)
     flow = Flow(source=Peer(pod="default/db-0"), destination=NO_PEER)
     before = describe(flow)
@@ -63,25 +63,25 @@ def test_a_pod_that_goes_stays_what_it_was(objects):
     assert describe(flow) == before
 
 
-def test_who_is_no_pod_is_one_series_unless_pods_are_told_apart(objects):
-    """Addresses have no end."""
+def test_all_outside_peers_are_one_series_unless_labels_name_pods(objects):
+    """The number of addresses has no limit."""
     stranger = Flow(source=Peer(outside="192.0.2.1"), destination=ELSEWHERE)
     assert side(labels(objects)(stranger), "source") == {"_workload": "outside"}
     assert side(labels(objects)(stranger), "destination") == {"_workload": "elsewhere"}
-    told = labels(objects, by_pod=True)(stranger)
-    assert side(told, "source") == {"_workload": "outside", "_outside": "192.0.2.1"}
+    found = labels(objects, by_pod=True)(stranger)
+    assert side(found, "source") == {"_workload": "outside", "_outside": "192.0.2.1"}
     found = labels(objects)(Flow(source=GATEWAY, destination=NO_PEER))
     assert side(found, "source") == {"_workload": "gateway", "_workload_namespace": "headgate-system"}
 
 
 @pytest.mark.parametrize("secured", [True, False])
-def test_traffic_is_secured_if_the_proxy_says_so(objects, secured):
+def test_traffic_is_labeled_mutual_tls_if_the_proxy_reports_it(objects, secured):
     """R74."""
     flow = Flow(source=Peer(pod="default/db-0"), destination=Peer(pod="default/bare"), secured=secured)
     assert labels(objects)(flow)["connection_security_policy"] == ("mutual_tls" if secured else "none")
 
 
-def test_the_port_of_a_pod_is_told_where_pods_are(objects):
+def test_labels_with_pods_have_the_port_of_the_pod(objects):
     flow = Flow(source=NO_PEER, destination=Peer(pod="default/bare"), target=8080)
     assert "destination_pod_port" not in labels(objects)(flow)
     assert labels(objects, by_pod=True)(flow)["destination_pod_port"] == "8080"

@@ -1,4 +1,4 @@
-"""The recording rules and alerts of deploy/prometheus, by Prometheus' own tool: what they say of which series."""
+"""The recording rules and alerts of deploy/prometheus, tested with promtool."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ CASES = Path(__file__).parent / "alerts.yml"
 
 
 @pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed (Debian: prometheus)")
-def test_alerts_fire_when_they_should_and_at_no_other_time_and_rates_are_right():
+def test_promtool_accepts_the_rules_and_their_tests():
     done = subprocess.run(
         [PROMTOOL, "test", "rules", CASES.name],
         cwd=CASES.parent,
@@ -25,9 +25,9 @@ def test_alerts_fire_when_they_should_and_at_no_other_time_and_rates_are_right()
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_is_seen_firing_and_seen_silent():
+def test_each_alert_has_a_firing_and_a_silent_test():
     groups = yaml.safe_load(RULES.read_text())["groups"]
     alerts = {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
-    looks = [look for case in yaml.safe_load(CASES.read_text())["tests"] for look in case.get("alert_rule_test", ())]
-    assert {look["alertname"] for look in looks if look["exp_alerts"]} == alerts
-    assert {look["alertname"] for look in looks if not look["exp_alerts"]} == alerts
+    checks = [check for case in yaml.safe_load(CASES.read_text())["tests"] for check in case.get("alert_rule_test", ())]
+    assert {check["alertname"] for check in checks if check["exp_alerts"]} == alerts
+    assert {check["alertname"] for check in checks if not check["exp_alerts"]} == alerts

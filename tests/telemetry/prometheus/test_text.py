@@ -1,4 +1,4 @@
-"""Totals for Prometheus: they only grow, there is an end to how many, and Prometheus' own tool can read them."""
+"""Totals and their text format for Prometheus: limited in number, and accepted by promtool."""
 
 import itertools
 import re
@@ -40,7 +40,7 @@ def text_of(found):
 
 
 def values(text, name, *labels):
-    """Return the values of a name by some of its labels."""
+    """Return the values of a metric by some of its labels."""
     found = {}
     for line in text.splitlines():
         match = LINE.fullmatch(line)
@@ -50,8 +50,8 @@ def values(text, name, *labels):
     return found
 
 
-def test_requests_are_told_by_class_and_a_failure_is_what_it_is_everywhere():
-    """D22. The usual classes are there from the start: a series that begins with its first failure hides it from rate()."""
+def test_requests_have_a_response_class_and_a_classification():
+    """D22. The usual classes start at zero, because rate() misses the first value of a series."""
     found = totals()
     found.add(WEB, Counts.of({class_index(200): 3, class_index(404): 2, class_index(0): 1}))
     found.add(WEB, Counts.of({class_index(200): 4}))
@@ -64,7 +64,7 @@ def test_requests_are_told_by_class_and_a_failure_is_what_it_is_everywhere():
     }
 
 
-def test_what_access_rules_refused_is_told_apart_for_requests_and_connections():
+def test_denied_requests_and_connections_have_series_of_their_own():
     found = totals()
     found.add(WEB, Counts.of({DENIED_REQUESTS: 3, CONNECTIONS: 2, DENIED_CONNECTIONS: 1}))
     text = text_of(found)
@@ -91,29 +91,31 @@ def test_classes_are_successes_or_failures(name, expected):
     assert classification(name) == expected
 
 
-def test_grpc_is_told_by_its_own_status():
+def test_grpc_responses_have_the_class_of_their_grpc_status():
     found = totals()
     found.add(WEB, Counts.of({class_index(200, "5"): 3, class_index(200, "14"): 2}))
     expected = {("grpc-0",): 0, ("grpc-5",): 3, ("grpc-14",): 2, ("denied",): 0}
     assert values(text_of(found), "headgate_requests_total", "response_class") == expected
 
 
-def test_buckets_are_exact_because_their_bounds_are_some_of_those_that_proxies_count_by():
+def test_exposed_buckets_are_exact_because_proxies_count_by_the_same_bounds():
     assert set(LE_US) <= set(BOUNDS_US)
     latencies = [90, 100, 101, 1000, 1001, 4_000_000, 29_000_000, 31_000_000, 70_000_000]
     found = totals()
     for latency in latencies:
         found.add(WEB, Counts(gathered({bucket_of(latency): 1})))
     text = text_of(found)
-    told = {bound: count for (bound,), count in values(text, "headgate_request_duration_seconds_bucket", "le").items()}
+    exposed = {
+        bound: count for (bound,), count in values(text, "headgate_request_duration_seconds_bucket", "le").items()
+    }
     expected = {f"{bound / 1e6:g}": sum(latency < bound for latency in latencies) for bound in LE_US}  # as Envoy does
-    assert told == expected | {"+Inf": len(latencies)}
+    assert exposed == expected | {"+Inf": len(latencies)}
     assert values(text, "headgate_request_duration_seconds_count") == {(): len(latencies)}
     (total,) = values(text, "headgate_request_duration_seconds_sum").values()
     assert total == pytest.approx(sum(min(latency, 60_000_000) for latency in latencies) / 1e6, rel=0.1)
 
 
-def test_copies_are_nobodys_requests():
+def test_copies_do_not_count_as_requests():
     """D22."""
     found = totals()
     found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), Counts.of({SUCCEEDED: 5, FAILED: 2}))
@@ -123,7 +125,7 @@ def test_copies_are_nobodys_requests():
     assert "tcp" not in text
 
 
-def test_connections_and_bytes():
+def test_connections_and_bytes_have_their_own_series():
     found = totals()
     found.add(WEB, Counts.of({CONNECTIONS: 2, SENT: 1 << 48, RECEIVED: 7}))
     found.add(Flow(source=WEB.source, destination=NO_PEER, service="default/web", port=80), Counts.of({UNREACHED: 3}))
@@ -134,7 +136,7 @@ def test_connections_and_bytes():
     assert values(text, "headgate_tcp_received_bytes_total") == {(): 7}
 
 
-def test_there_is_an_end_to_the_number_of_series_and_nothing_is_lost():
+def test_traffic_beyond_the_limit_of_series_counts_as_other():
     now = itertools.count(step=1)
     found = totals(most=5, clock=lambda: float(next(now)))
     for number in range(20):
@@ -146,7 +148,7 @@ def test_there_is_an_end_to_the_number_of_series_and_nothing_is_lost():
     assert rows[OTHER] == Counts.of({class_index(200): 15})
 
 
-def test_room_of_what_is_idle_is_used_again():
+def test_idle_series_make_room_for_new_ones():
     now = 0.0
     found = totals(most=1, clock=lambda: now)
     found.add(WEB, Counts.of({class_index(200): 1}))
@@ -156,7 +158,7 @@ def test_room_of_what_is_idle_is_used_again():
     assert dict(total.labels)["source_workload"] == "new"
 
 
-def test_what_windows_count_is_counted_in_totals_too_and_so_is_what_they_miss():
+def test_windows_pass_their_counts_and_notes_to_totals():
     windows, found = Windows(), totals(by_pod=True)
     windows.add(WEB, Counts.of({class_index(200): 1}))
     windows.count_in(found)
@@ -169,8 +171,8 @@ def test_what_windows_count_is_counted_in_totals_too_and_so_is_what_they_miss():
 
 
 @pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed (Debian: prometheus)")
-def test_prometheus_own_tool_has_nothing_to_say_against_it():
-    """Names end as they should, histograms are whole, odd characters are escaped."""
+def test_promtool_accepts_the_text():
+    """Names have the right suffixes, histograms are complete, special characters are escaped."""
     found = totals()
     found.add(
         Flow(source=Peer(pod='default/a"\\\n'), destination=WEB.destination),

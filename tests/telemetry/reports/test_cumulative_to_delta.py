@@ -1,4 +1,4 @@
-"""Every request counts once: what proxies, reports and headgate itself may do to cumulative values."""
+"""Every request counts once, whatever happens to proxies, reports and headgate itself."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ def fresh():
 
 
 def restarted(growth):
-    """What the next headgate knows, by way of the disk."""
+    """Return the state after a restart of headgate, restored from disk."""
     found = CumulativeToDelta(ABSENCES, START + 1e9)
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(growth.checkpoint()), type=DeltaCheckpoint)
     found.restore(kept, START)
@@ -49,8 +49,8 @@ ACTIONS = st.lists(
 
 
 @given(ACTIONS)
-def test_what_is_heard_in_time_counts_exactly_once(actions):
-    """With evictions, repeated reports, proxies and headgates that are restarted right after a report."""
+def test_requests_in_timely_reports_count_exactly_once(actions):
+    """With evictions, repeated reports, and restarts of proxies and headgate right after a report."""
     growth, proxy, true, counted = fresh(), Proxy(), 0, 0
     reports = []
 
@@ -77,7 +77,7 @@ def test_what_is_heard_in_time_counts_exactly_once(actions):
 
 
 @given(ACTIONS, st.lists(st.booleans(), min_size=1, max_size=40))
-def test_nothing_counts_twice_whatever_is_lost(actions, arrives):
+def test_no_request_counts_twice_whichever_reports_are_lost(actions, arrives):
     growth, proxy, true, counted, number = fresh(), Proxy(), 0, 0, 0
     for what, *more in actions:
         if what == "count":
@@ -97,8 +97,8 @@ def test_nothing_counts_twice_whatever_is_lost(actions, arrives):
 @pytest.mark.parametrize("age", range(5))
 @pytest.mark.parametrize("idle", range(16))
 @pytest.mark.parametrize("more", [3, 5, 7])
-def test_an_idle_series_that_comes_back_counts_exactly_what_is_new(age, idle, more):
-    """For some seconds it goes on where it was, after that it begins anew; a report looks the same either way."""
+def test_only_the_growth_of_an_idle_series_that_returns_counts(age, idle, more):
+    """For some seconds it continues from its old value, later it starts from zero. A report does not show which."""
     growth, proxy = fresh(), Proxy(number=age)
     proxy.count("a", 5)
     proxy.count("b")
@@ -112,7 +112,7 @@ def test_an_idle_series_that_comes_back_counts_exactly_what_is_new(age, idle, mo
 
 @pytest.mark.parametrize("lost", range(3, 16))
 @pytest.mark.parametrize("age", range(5))
-def test_an_idle_series_that_comes_back_after_silence_never_counts_what_was_before(lost, age):
+def test_old_counts_of_an_idle_series_do_not_count_again_after_a_gap(lost, age):
     growth, proxy = fresh(), Proxy(number=age)
     proxy.count("a", 5)
     counted = total(growth, proxy.flush())
@@ -124,7 +124,7 @@ def test_an_idle_series_that_comes_back_after_silence_never_counts_what_was_befo
     assert counted + total(growth, proxy.flush()) <= 13
 
 
-def test_reports_that_are_lost_are_made_up_for_by_the_next_one():
+def test_the_next_report_makes_up_for_lost_ones():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 3)
     counted = total(growth, proxy.flush())
@@ -135,7 +135,7 @@ def test_reports_that_are_lost_are_made_up_for_by_the_next_one():
     assert counted + total(growth, proxy.flush()) == 53
 
 
-def test_what_was_overtaken_by_a_newer_report_adds_nothing():
+def test_a_report_that_a_newer_one_overtook_adds_nothing():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 3)
     old = proxy.flush()
@@ -143,7 +143,7 @@ def test_what_was_overtaken_by_a_newer_report_adds_nothing():
     assert total(growth, proxy.flush(), old) == 7
 
 
-def test_the_last_report_of_a_process_may_come_after_the_first_of_the_next():
+def test_the_last_report_of_a_process_may_arrive_after_the_first_of_the_next():
     growth, old = fresh(), Proxy()
     old.count("a", 3)
     counted = total(growth, old.flush())
@@ -154,7 +154,7 @@ def test_the_last_report_of_a_process_may_come_after_the_first_of_the_next():
     assert counted + total(growth, new.flush(), last, new.flush()) == 10
 
 
-def test_counters_that_are_reset_begin_anew():
+def test_counters_that_were_reset_start_from_zero():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 7)
     counted = total(growth, proxy.flush())
@@ -163,7 +163,7 @@ def test_counters_that_are_reset_begin_anew():
     assert counted + total(growth, proxy.flush()) == 9
 
 
-def test_a_histogram_whose_total_grew_but_whose_bucket_shrank_began_anew():
+def test_a_histogram_with_a_smaller_bucket_was_reset_even_if_its_total_grew():
     growth = fresh()
     assert total(growth, histogram(2, b0=3, b1=1)) == 4
     (grown,) = growth.take(histogram(4, b0=3, b1=2), START + 4).grown
@@ -172,8 +172,8 @@ def test_a_histogram_whose_total_grew_but_whose_bucket_shrank_began_anew():
     assert (grown.value, grown.buckets) == (10, gathered({0: 1, 2: 9}))
 
 
-def test_a_proxy_that_ran_for_long_before_headgate_did_is_listened_to_from_then_on():
-    """A gap in what is known must not look like a burst of requests."""
+def test_the_first_values_of_a_proxy_older_than_headgate_do_not_count():
+    """A gap in the data must not look like a burst of requests."""
     growth, proxy = fresh(), Proxy(start=START - 1000, number=600)
     proxy.count("a", 100_000)
     taken = growth.take(first := proxy.flush(), first.time)
@@ -182,7 +182,7 @@ def test_a_proxy_that_ran_for_long_before_headgate_did_is_listened_to_from_then_
     assert total(growth, proxy.flush()) == 2
 
 
-def test_a_proxy_that_was_silent_for_long_and_forgotten_is_not_counted_anew():
+def test_the_first_values_of_a_forgotten_proxy_do_not_count_again():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 100)
     assert total(growth, proxy.flush()) == 100
@@ -194,7 +194,7 @@ def test_a_proxy_that_was_silent_for_long_and_forgotten_is_not_counted_anew():
     assert total(growth, back.flush()) == 2
 
 
-def test_a_report_says_when_it_is_late():
+def test_a_report_after_a_gap_is_late():
     growth, proxy = fresh(), Proxy()
     proxy.count("a")
     report = proxy.flush()
@@ -206,8 +206,8 @@ def test_a_report_says_when_it_is_late():
     assert growth.take(report, report.time).late == 22 > GAP
 
 
-def test_signs_of_life_are_enough_to_know_that_a_series_was_evicted():
-    """A proxy without traffic reports no series: only that it is there."""
+def test_reports_without_series_show_that_a_series_was_evicted():
+    """A proxy without traffic sends reports without series."""
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
@@ -220,8 +220,8 @@ def test_signs_of_life_are_enough_to_know_that_a_series_was_evicted():
 
 @pytest.mark.parametrize("seconds", [stats_sink.LOCAL_SECONDS, stats_sink.CLUSTER_SECONDS])
 @pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
-def test_proxies_that_report_more_and_less_often_count_exactly_after_any_rest(seconds, idle):
-    """A series that rests is dropped by the second sweep, or goes on: either way what comes next counts once."""
+def test_counts_are_exact_after_any_idle_time_at_any_report_interval(seconds, idle):
+    """The second eviction drops an idle series, or it continues. Either way its next growth counts once."""
     number = stats_sink.reports_per_eviction(seconds)
     growth, proxy = CumulativeToDelta(number, START), Proxy(reports_per_eviction=number)
     proxy.count("a", 2)
@@ -232,7 +232,7 @@ def test_proxies_that_report_more_and_less_often_count_exactly_after_any_rest(se
     assert counted + total(growth, proxy.flush()) == 7
 
 
-def test_a_clock_that_is_set_back_stops_the_counting_for_a_moment_only():
+def test_a_clock_that_is_set_back_interrupts_counting_only_briefly():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 2)
     counted = total(growth, proxy.flush())
@@ -243,7 +243,7 @@ def test_a_clock_that_is_set_back_stops_the_counting_for_a_moment_only():
     assert counted == 7
 
 
-def test_a_proxy_can_not_fill_the_memory_with_names():
+def test_the_number_of_series_of_a_proxy_is_limited():
     growth = fresh()
     many = [Sample(series_of("mesh.sent", pod=str(number)), 1) for number in range(MOST_SERIES + 5)]
     taken = growth.take(Report("n", START, START + 2, many), START)

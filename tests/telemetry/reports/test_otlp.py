@@ -1,4 +1,4 @@
-"""Reports as they travel: headgate's own series out of them, and no harm from the rest."""
+"""Decoding of reports: headgate's own series are read, other or malformed content does no harm."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ from headgate.telemetry.reports.otlp import Sample, read_report
 PLACE = {"backend": "default/web", "cluster": "outbound/default/web/8080", "pod": "default/web-0"}
 
 
-def test_counters_and_histograms_are_read_with_all_that_tells_them_apart():
+def test_counters_and_histograms_are_read_with_their_attributes():
     report = read_report(
         message(counter("mesh.requests", 7, **PLACE, code="200-"), histogram("mesh.latency", [1500, 1500, 90], **PLACE))
     )
@@ -29,7 +29,7 @@ def test_counters_and_histograms_are_read_with_all_that_tells_them_apart():
     assert packed_counters.by_index(latency.buckets, packed_counters.WIDE) == {0: 1, bucket_of(1500): 2}
 
 
-def test_what_is_not_headgates_is_left_out():
+def test_series_that_headgate_did_not_configure_are_left_out():
     other_bounds = histogram("mesh.latency", [], bounds=range(1, 170), **PLACE)
     gauge = pb.Metric(name="mesh.requests")
     gauge.gauge.data_points.append(pb.NumberDataPoint(as_int=5))
@@ -39,20 +39,20 @@ def test_what_is_not_headgates_is_left_out():
     assert report.samples == []
 
 
-def test_a_report_without_series_is_a_sign_of_life():
+def test_a_report_without_series_is_valid():
     gauge = pb.Metric(name="server.uptime")
     gauge.gauge.data_points.append(pb.NumberDataPoint(as_int=5, time_unix_nano=int((START + 2) * 1e9)))
     assert read_report(message(gauge)) == ("sidecar/default/client", 0.0, START + 2, [])
 
 
 @pytest.mark.parametrize("nodes", [(), ("sidecar/default/a", "sidecar/default/b")])
-def test_a_report_has_one_owner(nodes):
-    with pytest.raises(TelemetryError, match=f"a report that names {len(nodes)} proxies"):
+def test_a_report_must_name_exactly_one_proxy(nodes):
+    with pytest.raises(TelemetryError, match=f"the report names {len(nodes)} proxies"):
         read_report(message(counter("mesh.sent", 1), nodes=nodes))
 
 
 @given(st.binary(max_size=300), st.integers(0, 400), st.integers(0, 255))
-def test_broken_reports_are_refused_and_nothing_else(junk, place, byte):
+def test_a_malformed_report_raises_a_telemetry_error(junk, place, byte):
     good = bytearray(message(counter("mesh.requests", 7, **PLACE), histogram("mesh.latency", [5], **PLACE)))
     good[place % len(good)] = byte
     for data in (junk, bytes(good), bytes(good[:place])):

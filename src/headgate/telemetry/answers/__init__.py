@@ -1,1 +1,1 @@
-"""Answers about the traffic of resources, out of counts and objects. Pure."""
+"""Queries about the traffic of resources, answered from counts of flows and objects. Pure."""

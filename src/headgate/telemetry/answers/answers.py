@@ -1,8 +1,8 @@
-"""Answers questions about the traffic of resources from a Reading and the objects (R83 to R96).
+"""Answers queries about the traffic of resources from a Reading and an object graph (R83 to R96).
 
-A pod received what its callers' proxies counted, and what its own proxy counted of callers without one. A resource with pods
-received the sum of its pods, with percentiles over all their requests (R89). A Service received what its pods did on the ports
-that it leads to, whichever name was called, and requests to its name that reached no pod (D25).
+The requests to a pod are counted by its callers' proxies, or by its own proxy if a caller has none. A workload has the sum of
+its pods, with percentiles over all their requests (R89). A Service has the requests to its pods on its target ports, whichever
+name was called, and the requests to its name that reached no pod (D25).
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from headgate.telemetry.counters.histogram import merged, percentiles
 
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)
-"""The percentiles in answers (R84)."""
+"""The percentiles in answers, as shares of the requests (R84)."""
 
 
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
@@ -40,17 +40,17 @@ NOTHING = Statistics()
 
 
 class Sum(Value, frozen=True, kw_only=True, gc=False):
-    """Statistics of requests of users, and of copies of requests, which are no successes or failures of users (D22)."""
+    """Statistics of users' requests, and of mirrored copies, which are not successes or failures of users (D22)."""
 
     counts: Statistics = NOTHING
     copies: Statistics = NOTHING
 
 
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
-    """The peer of a resource. Without `peer`, it is all that the resource received (R87).
+    """One edge of a resource: direction and peer. Without a peer, it is everything that the resource received (R87).
 
-    A peer is a resource of the same kind, or a pod that belongs to none; the Service that was called, if no pod answered; or
-    `Outside`, with a name or an address. `copy`: the requests are copies (D22).
+    A peer is a resource of the same kind, or a pod that belongs to none. If no pod answered, it is the called Service. A peer
+    outside the mesh has the kind `Outside`, with a name or an address. `copy`: the requests are mirrored copies (D22).
     """
 
     direction: Literal["to", "from"] = "from"
@@ -59,10 +59,10 @@ class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
 
 
 class Row(Value, frozen=True, kw_only=True, gc=False):
-    """One answer: what `about` exchanged over an edge; of a split, what its `backend` did.
+    """One row of an answer: the traffic of the resource `about` over an edge, or of one backend of a TrafficSplit.
 
-    `mesh` are the pods of `about`. An edge has `security`, in which the identity of a pod that is gone is missing; between
-    Services, `called` is how many of its requests and connections named the Service that received them.
+    `mesh` counts the pods of `about`. An edge has `security`, without the identities of deleted pods. On an edge between
+    Services, `called` is the number of requests and connections to the name of the Service that received them.
     """
 
     about: Ref
@@ -91,9 +91,9 @@ def everything(_: ObjectInfo) -> bool:
 
 
 class Traffic:
-    """The flows of a Reading with the indexes that questions need, built on first use; good for every ObjectGraph.
+    """The flows of a Reading with indexes, which are built on first use and do not depend on objects.
 
-    `arrived` is the Reading's, if it has it.
+    `arrived` are the sums by pod, if the Reading has them.
     """
 
     def __init__(self, flows: Mapping[Flow, Counts], arrived: PodTotals | None = None) -> None:
@@ -101,43 +101,43 @@ class Traffic:
         self._given = arrived
 
     def received(self, pods: Iterable[str], more: Iterable[CountedFlow] = ()) -> Sum:
-        """Return what pods (`namespace/name`) received, and `more`."""
+        """Return the sum of what pods (`namespace/name`) received and of the flows `more`."""
         requests, copies = self.arrived.requests, self.arrived.copies
-        of_users, of_mirrors = _apart(more)
+        of_users, of_mirrors = _split_copies(more)
         of_users += [requests[pod] for pod in pods if pod in requests]
         of_mirrors += [copies[pod] for pod in pods if pod in copies] if copies else []
         return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors) if of_mirrors else NOTHING)
 
     def answered(self, apex: str, backend: str) -> Sum:
-        """Return what a backend of a split answered of what was called as its apex."""
+        """Return the requests to the apex Service of a split that a backend answered."""
         return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
     def arrived(self) -> PodTotals:
-        """What pods received."""
+        """The sums of what each pod received."""
         return self._given or _arrived(self.flows)
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[CountedFlow]]:
-        """By the pod that received."""
+        """Flows by the pod that received them."""
         return _indexed(self.flows, attrgetter("destination.pod"))
 
     @cached_property
     def out_of(self) -> Mapping[str, Sequence[CountedFlow]]:
-        """By the pod that sent."""
+        """Flows by the pod that sent them."""
         return _indexed(self.flows, attrgetter("source.pod"))
 
     @cached_property
     def called_as(self) -> Mapping[str, Sequence[CountedFlow]]:
-        """By the Service that clients called."""
+        """Flows by the Service that clients called."""
         return _indexed(self.flows, lambda flow: "" if flow.copy else flow.service)
 
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[CountedFlow]]:
-    """Return flows by a name, those in which something was exchanged: only then is there an edge (R91)."""
+    """Return flows by a name, without those that exchanged nothing: these are no edges (R91)."""
     found: defaultdict[str, list[CountedFlow]] = defaultdict(list)
     for one in flows.items():
-        if (key := name(one[0])) and one[1].others:
+        if (key := name(one[0])) and one[1].counters:
             found[key].append(one)
     return found
 
@@ -153,13 +153,13 @@ def _arrived(flows: Mapping[Flow, Counts]) -> PodTotals:
 
 
 def summed(flows: Iterable[CountedFlow]) -> Sum:
-    """Add up, copies apart."""
-    of_users, of_mirrors = _apart(flows)
+    """Return the sums of users' requests and of copies."""
+    of_users, of_mirrors = _split_copies(flows)
     return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors))
 
 
-def _apart(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
-    """Return counts of requests of users, and those of copies."""
+def _split_copies(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
+    """Return the counts of users' requests, and the counts of copies."""
     of_users: list[Counts] = []
     of_mirrors: list[Counts] = []
     for flow, counts in flows:
@@ -169,31 +169,31 @@ def _apart(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
 
 def _statistics(several: Sequence[Counts]) -> Statistics:
     total = several[0] if len(several) == 1 else _total(several)
-    if not total.others:
+    if not total.counters:
         return NOTHING
     return Statistics(
         success=total.success,
         failure=total.failure,
-        denied=total.denied if total.is_refused else 0,
+        denied=total.denied if total.is_denied else 0,
         connections=total.connections,
         unreached=total.unreached,
-        denied_connections=total.denied_connections if total.is_refused else 0,
+        denied_connections=total.denied_connections if total.is_denied else 0,
         latencies=percentiles(total.latency, SHARES),
     )
 
 
 def _exchanged(flows: Iterable[CountedFlow]) -> int:
-    """Return how many requests and connections there were."""
+    """Return the number of requests and connections."""
     return sum(one.success + one.failure + one.denied + one.connections for _, one in flows)
 
 
 def _total(several: Sequence[Counts]) -> Counts:
-    total = Counts(0, sum([counts.others for counts in several]))
-    return Counts(merged([counts.latency for counts in several], total.success + total.failure), total.others)
+    total = Counts(0, sum([counts.counters for counts in several]))
+    return Counts(merged([counts.latency for counts in several], total.success + total.failure), total.counters)
 
 
 class Answers:
-    """Answers about the traffic of a Reading among the objects of a ObjectGraph."""
+    """Answers queries about the traffic of a Reading, among the objects of a graph."""
 
     def __init__(self, traffic: Traffic, graph: ObjectGraph) -> None:
         self._traffic = traffic
@@ -203,16 +203,16 @@ class Answers:
         self._rows: dict[Ref, Row] = {}
 
     def one(self, ref: Ref) -> Row | None:
-        """Return what a resource received; None if it does not exist."""
-        thing = self._graph.find(ref)
-        return self._row(thing) if thing else None
+        """Return the row of a resource; None if it does not exist."""
+        info = self._graph.find(ref)
+        return self._row(info) if info else None
 
     def all(self, kind: str, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield what each resource of a kind received, by namespace and name."""
-        return (self._row(thing) for thing in self._graph.of(kind, namespace) if selects(thing))
+        """Yield the row of each resource of a kind, sorted by namespace and name."""
+        return (self._row(info) for info in self._graph.of(kind, namespace) if selects(info))
 
     def splits(self, namespace: str = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield a row for each backend of each TrafficSplit: what it answered of what was called as the apex."""
+        """Yield a row for each backend of each TrafficSplit: the requests to the apex that the backend answered."""
         for split in filter(selects, self._graph.of(SPLIT, namespace)):
             service, apex = split.apex
             for backend in split.backends:
@@ -220,21 +220,21 @@ class Answers:
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
     def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
-        """Yield the edges of a resource, by direction and peer; `selects` chooses peers."""
+        """Yield the edges of a resource, sorted by direction and peer; `selects` filters peers."""
 
         def grouped(peers: Iterable[Ref]) -> Iterable[Ref]:
             """Return the selected peers, each group once."""
             chosen = (
                 one for one in peers if selects is everything or selects(self._graph.find(one) or ObjectInfo(ref=one))
             )
-            return dict.fromkeys(_only(peer, grouping) for peer in chosen)
+            return dict.fromkeys(_grouping_key(peer, grouping) for peer in chosen)
 
         found: dict[Edge, list[CountedFlow]] = defaultdict(list)
-        for flow, counts in self._sent(ref):
+        for flow, counts in self._sent_flows(ref):
             for peer in grouped(self._destinations(flow, ref.kind)):
                 found[Edge(direction="to", peer=peer, copy=flow.copy)].append((flow, counts))
-        for flow, counts in self._taken(ref):
-            for peer in grouped(self._homes_of(flow.source, ref.kind)):
+        for flow, counts in self._received_flows(ref):
+            for peer in grouped(self._resources_of_peer(flow.source, ref.kind)):
                 found[Edge(direction="from", peer=peer, copy=flow.copy)].append((flow, counts))
         for edge in sorted(found):
             yield self._edge(ref, edge, found[edge])
@@ -261,12 +261,12 @@ class Answers:
             servers=tuple(sorted(filter(None, servers))),
         )
 
-    def _row(self, thing: ObjectInfo) -> Row:
-        row = self._rows.get(thing.ref)
+    def _row(self, info: ObjectInfo) -> Row:
+        row = self._rows.get(info.ref)
         if row is None:
-            ref = thing.ref
+            ref = info.ref
             found = self._received(ref)
-            row = self._rows[ref] = Row(about=ref, sum=found, labels=thing.labels, mesh=self._graph.mesh(ref))
+            row = self._rows[ref] = Row(about=ref, sum=found, labels=info.labels, mesh=self._graph.mesh(ref))
         return row
 
     def _received(self, ref: Ref) -> Sum:
@@ -282,7 +282,7 @@ class Answers:
         return self._traffic.received(whole, self._into_service(ref, (pod for pod in pods if pod not in whole)))
 
     def _pods(self, ref: Ref) -> Sequence[str]:
-        """Return the pods that received or sent something and belong to a resource, or are it."""
+        """Return the pods with traffic that belong to a resource; for a pod, itself."""
         if ref.kind == POD:
             return (str(ref),)
         if ref.kind not in self._parties:
@@ -290,40 +290,40 @@ class Answers:
         return self._parties[ref.kind].get(ref, ())
 
     def _members(self, kind: str, pods: Iterable[str]) -> Mapping[Ref, Sequence[str]]:
-        """Return those of some pods that belong to a resource of a kind, by the resource."""
+        """Group pods by the resource of a kind to which they belong."""
         found: dict[Ref, list[str]] = defaultdict(list)
         for pod in pods:
-            for home in self._graph.resources_of(_pod(pod), kind):
-                found[home].append(pod)
+            for owner in self._graph.resources_of(_pod(pod), kind):
+                found[owner].append(pod)
         return found
 
-    def _sent(self, ref: Ref) -> Iterator[CountedFlow]:
+    def _sent_flows(self, ref: Ref) -> Iterator[CountedFlow]:
         return (one for pod in self._pods(ref) for one in self._traffic.out_of.get(pod, ()))
 
-    def _taken(self, ref: Ref) -> Iterable[CountedFlow]:
+    def _received_flows(self, ref: Ref) -> Iterable[CountedFlow]:
         if ref.kind == SERVICE:
             return self._into_service(ref, self._pods(ref))
         return (one for pod in self._pods(ref) for one in self._traffic.into.get(pod, ()))
 
     def _is_whole(self, service: Ref, pod: str) -> bool:
-        """Return whether all that a pod received counts for a Service: its sum is known already."""
+        """Return whether all traffic of a pod counts for a Service, so that the pod's sum can be used."""
         ports = self._service_index[1].get(pod)
-        return ports is not None and self._graph.leads_to(service, pod, ports)
+        return ports is not None and self._graph.targets_ports(service, pod, ports)
 
     def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
-        """Yield what some pods received of a Service's traffic, and what counts for it without a pod that it selects."""
+        """Yield the flows of a Service: to some of its pods, and those that count for it without a selected pod."""
         for pod in pods:
             for one in self._traffic.into.get(pod, ()):
                 flow = one[0]
-                if self._graph.counts_with_pod(flow) and self._graph.leads_to(service, pod, (flow.target,)):
+                if self._graph.counts_with_pod(flow) and self._graph.targets_ports(service, pod, (flow.target,)):
                     yield one
         yield from self._service_index[0].get(service, ())
 
     @cached_property
     def _service_index(self) -> tuple[Mapping[Ref, Sequence[CountedFlow]], Mapping[str, set[int] | None]]:
-        """Flows that count for Services by themselves, and the ports at which pods received all the others.
+        """Flows that count for Services on their own, and the ports at which each pod received its other flows.
 
-        A pod with a flow that counts by itself has None.
+        The ports are None for a pod with a flow that counts on its own.
         """
         by_service: defaultdict[Ref, list[CountedFlow]] = defaultdict(list)
         ports: dict[str, set[int] | None] = {}
@@ -336,7 +336,7 @@ class Answers:
                     known.add(flow.target)
                 continue
             ports[pod] = None
-            if counts.others:
+            if counts.counters:
                 for service in self._graph.services_behind(flow):
                     by_service[service].append(one)
         return by_service, ports
@@ -347,16 +347,16 @@ class Answers:
         called = (flow.copy and flow.backend) or flow.service
         if called and flow.destination == NO_PEER:
             return (_ref(SERVICE, called),)
-        return self._homes_of(flow.destination, POD if kind == SERVICE else kind)
+        return self._resources_of_peer(flow.destination, POD if kind == SERVICE else kind)
 
-    def _homes_of(self, peer: Peer, kind: str) -> tuple[Ref, ...]:
+    def _resources_of_peer(self, peer: Peer, kind: str) -> tuple[Ref, ...]:
         if not peer.pod:
             return (Ref(OUTSIDE, "", peer.outside or UNKNOWN),)
         pod = _pod(peer.pod)
         return self._graph.resources_of(pod, kind) or (pod,)
 
 
-def _only(peer: Ref, grouping: Grouping) -> Ref:
+def _grouping_key(peer: Ref, grouping: Grouping) -> Ref:
     """Reduce a peer to its grouping key; a peer without namespace is grouped by its kind."""
     namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
     if not grouping:

@@ -1,1 +1,1 @@
-"""What is counted for each flow, added up over time. Pure: moments are arguments."""
+"""The counters of each flow, and their sums over time. Pure: times are arguments."""

@@ -1,4 +1,4 @@
-"""The counters of a flow, as two packed integers: its latencies, and everything else that is counted."""
+"""The counters of a flow in two packed integers: a latency histogram, and all other counters."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ from headgate.telemetry.counters.histogram import Buckets
 
 NO_RESPONSE = "none"
 DENIED = "denied"
-"""The class of requests that access rules refused: neither successes nor failures, whatever their status."""
+"""The class of requests that access rules denied: neither successes nor failures, whatever their status."""
 _GRPC_CODES = 17
-_GRPC_UNKNOWN = 2  # what gRPC makes of a status that it does not know
-_GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # those that HTTP writes as 500 and above
+_GRPC_UNKNOWN = 2  # gRPC's code UNKNOWN, also for statuses beyond the defined ones
+_GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # the codes that map to HTTP statuses of 500 and above
 _CLASSES = (
     *(f"{hundreds}xx" for hundreds in range(1, 6)),
     NO_RESPONSE,
@@ -23,7 +23,7 @@ _CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
 SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS = range(len(_CLASSES), len(_CLASSES) + 7)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
-"""The limit of a counter's growth in one report: more is an error of the proxy, and must not spoil other counters."""
+"""The limit of a counter's growth in one report. A larger value is a proxy's error, and would overflow into other counters."""
 
 _BITS = packed_counters.BITS[packed_counters.WIDE]
 _ONE_COUNTER = (1 << _BITS) - 1
@@ -44,14 +44,14 @@ _RESPONSES = _mask(*range(len(_CLASSES)))
 
 
 class Counts(Value, frozen=True, gc=False):
-    """Counts of a flow. `latency` is a histogram without denied requests, `others` are wide packed counters.
+    """Counts of a flow. `latency` is a histogram without denied requests; `counters` are wide packed counters.
 
-    Bytes and connections are of ports that are not HTTP. Connections that no server accepted are `unreached`, not failed
-    requests (R98).
+    Bytes and connections are counted only on ports that are not HTTP. Connections that no server accepted are `unreached`,
+    not failed requests (R98).
     """
 
     latency: Buckets = 0
-    others: int = 0
+    counters: int = 0
 
     @classmethod
     def of(cls, counts: Mapping[int, int], latency: Buckets = 0) -> "Counts":
@@ -60,35 +60,35 @@ class Counts(Value, frozen=True, gc=False):
 
     def plus(self, more: "Counts") -> "Counts":
         """Return the sum."""
-        return Counts(self.latency + more.latency, self.others + more.others)
+        return Counts(self.latency + more.latency, self.counters + more.counters)
 
     def minus(self, less: "Counts") -> "Counts":
         """Return the rest of a sum without one of its parts."""
-        return Counts(self.latency - less.latency, self.others - less.others)
+        return Counts(self.latency - less.latency, self.counters - less.counters)
 
     @property
     def success(self) -> int:
-        """Requests below 500; with gRPC, the status OK and the client's mistakes (D22, docs/metrics.md)."""
-        return _total(self.others & _SUCCESSES)
+        """Responses with a status below 500; for gRPC, OK and client errors (D22, docs/metrics.md)."""
+        return _total(self.counters & _SUCCESSES)
 
     @property
     def failure(self) -> int:
-        """All other requests, including those that never reached a server."""
-        return _total(self.others & _FAILURES)
+        """Requests with another response, and requests that reached no server."""
+        return _total(self.counters & _FAILURES)
 
     @property
-    def is_refused(self) -> bool:
-        """Whether access rules refused a request or a connection."""
-        return bool(self.others & _DENIALS)
+    def is_denied(self) -> bool:
+        """Whether access rules denied a request or a connection."""
+        return bool(self.counters & _DENIALS)
 
     @property
     def denied(self) -> int:
-        """Requests that access rules refused."""
+        """Requests that access rules denied."""
         return self.count(DENIED_REQUESTS)
 
     @property
     def connections(self) -> int:
-        """Connections that reached a server, or the proxy that refused them on its behalf."""
+        """Connections that reached a server, or the server's proxy that denied them."""
         return self.count(CONNECTIONS)
 
     @property
@@ -98,30 +98,30 @@ class Counts(Value, frozen=True, gc=False):
 
     @property
     def denied_connections(self) -> int:
-        """Connections that access rules refused; they are part of `connections`."""
+        """Connections that access rules denied; they are part of `connections`."""
         return self.count(DENIED_CONNECTIONS)
 
     @property
     def classes(self) -> tuple[tuple[str, int], ...]:
         """Requests by the class of their response, sorted: `2xx`, `5xx`; `grpc-0`; `none` without a response."""
-        found = packed_counters.by_index(self.others & _RESPONSES, packed_counters.WIDE)
+        found = packed_counters.by_index(self.counters & _RESPONSES, packed_counters.WIDE)
         return tuple(sorted((_CLASSES[index], count) for index, count in found.items()))
 
     def count(self, index: int) -> int:
-        """Return one counter of `others`."""
-        return self.others >> _BITS * index & _ONE_COUNTER
+        """Return the counter with an index."""
+        return self.counters >> _BITS * index & _ONE_COUNTER
 
 
 def class_index(status: int, grpc: str = "") -> int:
-    """Return the index of the counter of a response's class.
+    """Return the counter index of a response's class.
 
-    `status` is 0 without a response, `grpc` (gRPC's status) is empty without one.
+    `status` is the HTTP status, 0 without a response. `grpc` is the gRPC status, empty for other protocols.
     """
     if grpc.isdecimal():
         return _CLASS_INDEXES[f"grpc-{grpc if int(grpc) < _GRPC_CODES else _GRPC_UNKNOWN}"]
     return _CLASS_INDEXES.get(f"{status // 100}xx", _CLASS_INDEXES[NO_RESPONSE])
 
 
-def _total(others: int) -> int:
+def _total(counters: int) -> int:
     """Return the sum of all counters: in base 2^64, a number and the sum of its digits are equal modulo 2^64 - 1."""
-    return others % _ONE_COUNTER
+    return counters % _ONE_COUNTER

@@ -1,4 +1,4 @@
-"""Flows: traffic from one peer to another, the unit of every metric (R80 to R107, D20, D22)."""
+"""Flows: the traffic from one peer to another, the unit of every traffic metric (R80 to R107, D20, D22)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -8,14 +8,14 @@ import msgspec
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.counts import Counts
 
-ROOM = 1000  # flows up to which no sweep is worth it
-PART = 1000  # flows that are encoded together, and again when one of them changes
+SWEEP_FROM = 1000  # below this number of flows, unused numbers are not freed
+PART = 1000  # flows that are encoded together; a change of one encodes all of them again
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
-    """One end of a flow: a `pod` (`namespace/name`), or `outside`: `gateway`, an address or an identity.
+    """One end of a flow: a `pod` (`namespace/name`), or `outside`, which is `gateway`, an address or an identity.
 
-    Both are empty for the destination of requests that had no endpoint.
+    Both are empty for the destination of requests that reached no endpoint.
     """
 
     pod: str = ""
@@ -27,11 +27,11 @@ GATEWAY = Peer(outside="gateway")
 
 
 class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
-    """Traffic from one peer to another. `service` (`namespace/name`) and `port` are what the client called, if known.
+    """Traffic from one peer to another. The client called `service` (`namespace/name`) and `port`, if known.
 
-    `backend` is the Service whose endpoint answered: with a split, another one than `service`. `target` is the port of the
-    destination pod, 0 if unknown. `copy`: copies of requests, which are no successes or failures of users (D22).
-    `secured`: over mutual TLS.
+    `backend` is the Service whose endpoint answered; with a split it differs from `service`. `target` is the port of the
+    destination pod, 0 if unknown. `copy`: mirrored copies, which are not successes or failures of users (D22). `secured`:
+    over mutual TLS.
     """
 
     source: Peer
@@ -45,16 +45,16 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
 
 
 class PodTotals(Value, frozen=True, kw_only=True):
-    """The counts of what each pod (`namespace/name`) received: requests of users, and copies."""
+    """The sums of what each pod (`namespace/name`) received: requests of users, and mirrored copies."""
 
     requests: Mapping[str, Counts]
     copies: Mapping[str, Counts]
 
 
 class Reading(Value, frozen=True, kw_only=True):
-    """The flows of the `window` seconds before `end` (seconds since the epoch). `cut` names what is missing, for users.
+    """The flows of the `window` seconds before `end` (seconds since the epoch). `cut` lists for users what is missing.
 
-    `arrived` is the sum of `flows` by destination pod, if the source has it at hand.
+    `arrived` are the sums of `flows` by destination pod, if the source has them.
     """
 
     end: float
@@ -72,18 +72,18 @@ class Source(Protocol):
 
 
 class FlowNumbers:
-    """Numbers at most `most` flows, so that time buckets need not repeat them. A number is used again once no bucket has it."""
+    """Assigns a number to each of at most `most` flows. Time buckets store numbers; unused numbers are assigned again."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._room = min(ROOM, most - 1)
+        self._sweep_above = min(SWEEP_FROM, most - 1)
         self._numbers: dict[Flow, int] = {}
         self._names: list[Flow | None] = []
         self._free: list[int] = []
         self._encoded: dict[int, bytes] = {}
 
     def number(self, flow: Flow) -> int | None:
-        """Return a flow's number; None when there are too many flows."""
+        """Return the number of a flow; None if there are too many flows."""
         number = self._numbers.get(flow)
         if number is not None or len(self._numbers) >= self._most:
             return number
@@ -97,23 +97,23 @@ class FlowNumbers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many flows were added that half of them may be unused."""
-        return len(self._numbers) > self._room
+        """Whether enough flows were added since the last sweep that half of them may be unused."""
+        return len(self._numbers) > self._sweep_above
 
     def sweep(self, used: set[int]) -> None:
-        """Free all numbers but these."""
+        """Free all numbers that are not in `used`."""
         for flow, number in [item for item in self._numbers.items() if item[1] not in used]:
             del self._numbers[flow]
             self._free.append(number)
             self._name(number, None)
-        self._room = min(ROOM + 2 * len(self._numbers), self._most - 1)
+        self._sweep_above = min(SWEEP_FROM + 2 * len(self._numbers), self._most - 1)
 
     def names(self) -> Sequence[Flow | None]:
-        """Return a copy of the flows in the order of their numbers."""
+        """Return a copy of all flows, indexed by number; None for free numbers."""
         return tuple(self._names)
 
     def encoded(self) -> tuple[bytes, ...]:
-        """Return all flows in parts as MessagePack, of which only those are encoded that changed."""
+        """Return all flows in parts as MessagePack; unchanged parts come from a cache."""
         firsts = range(0, len(self._names), PART)
         for first in firsts:
             if first not in self._encoded:
@@ -121,7 +121,7 @@ class FlowNumbers:
         return tuple(self._encoded[first] for first in firsts)
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Take over the numbers of an earlier headgate (`encoded`)."""
+        """Restore the numbers that an earlier headgate saved (`encoded`)."""
         self._names = [flow for part in parts for flow in msgspec.msgpack.decode(part, type=list[Flow | None])]
         self._numbers = {flow: number for number, flow in enumerate(self._names) if flow}
         self._free = [number for number, flow in enumerate(self._names) if not flow]

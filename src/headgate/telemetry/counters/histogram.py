@@ -1,6 +1,6 @@
-"""Latencies as counts in log-spaced buckets: they add up across proxies, pods and time, which percentiles do not (R89).
+"""Latency histograms with log-spaced buckets. Unlike percentiles, they can be added across proxies, pods and time (R89).
 
-A percentile is off by at most 5 % (`model.latency_buckets`). A histogram is one integer of narrow packed counters, one for a bucket.
+The error of a percentile is at most 5 % (`model.latency_buckets`). A histogram is one integer with a narrow packed counter per bucket.
 """
 
 from bisect import bisect_left, bisect_right
@@ -9,27 +9,27 @@ from itertools import accumulate
 from math import ceil, sqrt
 from typing import TypeAlias
 
-from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # where it always was
+from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # imported from here by other modules
 from headgate.telemetry.counters import packed_counters
 
-BUCKETS = len(BOUNDS_US) + 1  # the last one is for what is longer
+BUCKETS = len(BOUNDS_US) + 1  # the last one is for longer latencies
 MOST = packed_counters.LARGEST_NARROW
-"""The largest count of a bucket: two million requests a second of the same latency, for half an hour."""
+"""The largest count of a bucket: two million requests a second with the same latency, for half an hour."""
 _EMPTY = packed_counters.zeros(BUCKETS, packed_counters.NARROW)
-_FEWER = 8  # bits by which counts are shifted where their sum could exceed a bucket
-_KEPT = sum((MOST >> _FEWER) << 32 * bucket for bucket in range(BUCKETS))
+_SHIFT = 8  # bits by which counts are shifted if their sum could overflow a bucket
+_SHIFT_MASK = sum((MOST >> _SHIFT) << 32 * bucket for bucket in range(BUCKETS))
 
 Buckets: TypeAlias = int
 """Packed counts, one for each of `BOUNDS_US` and one for longer latencies; 0 is an empty histogram."""
 
 
 def bucket_of(microseconds: float) -> int:
-    """Return the index of a latency's bucket; like Envoy, count what equals a bound above it."""
+    """Return the bucket index of a latency; as in Envoy, a value equal to a bound belongs to the bucket above."""
     return bisect_right(BOUNDS_US, microseconds)
 
 
 def gathered(counts: Mapping[int, int]) -> Buckets:
-    """Return the histogram with these counts by the index of their bucket."""
+    """Return the histogram with these counts, given by bucket index."""
     counters = _EMPTY[:]
     for bucket, count in counts.items():
         counters[bucket] = min(count, MOST)
@@ -37,17 +37,17 @@ def gathered(counts: Mapping[int, int]) -> Buckets:
 
 
 def merged(several: Sequence[Buckets], requests: int) -> Buckets:
-    """Return the sum of histograms with so many `requests` in all.
+    """Return the sum of histograms, which have `requests` requests in total.
 
-    If these could exceed a bucket, counts are divided by 256, which changes no percentile noticeably.
+    If the total could overflow a bucket, all counts are divided by 256, which hardly changes percentiles.
     """
     if requests > MOST:
-        several = [buckets >> _FEWER & _KEPT for buckets in several]
+        several = [buckets >> _SHIFT & _SHIFT_MASK for buckets in several]
     return sum(several)
 
 
 def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
-    """Return the latency in seconds at each share, 0 to 1; nothing without requests."""
+    """Return the latency in seconds at each share (0 to 1); empty if there are no requests."""
     if not buckets:
         return ()
     first, counters = packed_counters.unpack_from_first(buckets, packed_counters.NARROW)

@@ -1,10 +1,10 @@
-"""Many counters packed into one integer, so that one `+` adds them all.
+"""Many counters packed into one integer, so that one `+` adds all of them.
 
-Each counter takes 32 or 64 bits; the first counter takes the lowest ones. An addition is twenty times as fast as a loop over
-counters, and exact as long as no counter exceeds its bits: callers limit what they add. numpy was measured against this
-(docs/adr/0004-packed-counters.md).
+Each counter takes 32 or 64 bits; the first counter takes the lowest bits. One addition is twenty times as fast as a loop over
+counters. It is exact as long as no counter overflows, so callers limit what they add. See docs/adr/0004-packed-counters.md
+for measurements against numpy.
 
-The little-endian bytes of a packed integer are an array of C integers. That is how OTLP encodes histograms.
+The little-endian bytes of a packed integer are an array of C integers, as OTLP encodes histograms.
 """
 
 from array import array
@@ -22,7 +22,7 @@ LARGEST_NARROW = (1 << BITS[NARROW]) - 1
 
 
 def zeros(count: int, width: Width) -> "array[int]":
-    """Return so many counters at zero, not packed."""
+    """Return an array of `count` counters at zero."""
     return array(width, bytes(count * BITS[width] // 8))
 
 
@@ -32,12 +32,12 @@ def pack(counters: "array[int]") -> int:
 
 
 def unpack(packed: int, width: Width) -> "array[int]":
-    """Return the counters up to the last that is not zero."""
+    """Return the counters without the zeros at the end."""
     return array(width, _to_bytes(packed, width))
 
 
 def unpack_from_first(packed: int, width: Width) -> "tuple[int, array[int]]":
-    """Return the index of the first counter that is not zero, and the counters from there to the last that is not.
+    """Return the counters without the zeros at both ends, after the index of the first of them.
 
     `packed` must not be 0.
     """
@@ -48,7 +48,7 @@ def unpack_from_first(packed: int, width: Width) -> "tuple[int, array[int]]":
 
 
 def by_index(packed: int, width: Width) -> dict[int, int]:
-    """Return the counters that are not zero by their index."""
+    """Return the counters that are not zero, by index."""
     if not packed:
         return {}
     first, counters = unpack_from_first(packed, width)
@@ -56,7 +56,7 @@ def by_index(packed: int, width: Width) -> dict[int, int]:
 
 
 def to_narrow(packed: int) -> int:
-    """Convert wide counters to narrow ones; a count that is too large becomes the largest."""
+    """Convert wide counters to narrow ones; a count that does not fit becomes `LARGEST_NARROW`."""
     if not packed:
         return 0
     halves = array(NARROW, _to_bytes(packed, WIDE))
@@ -75,15 +75,15 @@ def to_wide(packed: int) -> int:
 
 
 def highest_bits(count: int) -> int:
-    """Return the highest bit of each of so many wide counters: what `difference` needs."""
+    """Return an integer with the highest bit of each of `count` wide counters set, for `difference`."""
     return sum(1 << BITS[WIDE] * (index + 1) - 1 for index in range(count))
 
 
 def difference(new: int, old: int, highest: int) -> int | None:
-    """Subtract wide counters; return None if a count is smaller than before. No count may have its highest bit set.
+    """Subtract wide counters; return None if a counter is smaller than before. No count may have its highest bit set.
 
-    `highest` are the `highest_bits`: set in `new` before the subtraction, the bit of a counter is gone after it just if
-    the counter had to borrow.
+    `highest` are the `highest_bits`. They are set in `new` before the subtraction; afterwards the bit of a counter is
+    missing exactly if the counter had to borrow.
     """
     if not old:
         return new

@@ -1,6 +1,6 @@
 """The sum of a sliding window: buckets that enter the window are added, buckets that leave it are subtracted.
 
-Half a minute of a large mesh is a million counts. A second later, all but a thirtieth of them are the same.
+Half a minute of a large mesh has a million counts. A second later, only a thirtieth of them are different.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from headgate.telemetry.counters.flows import NO_PEER, Flow, PodTotals
 from headgate.telemetry.counters.time_buckets import TimeBucket
 
 Key = TypeVar("Key")
-_NAMELESS = Flow(source=NO_PEER, destination=NO_PEER)  # never read: each counted number has a flow
+_NAMELESS = Flow(source=NO_PEER, destination=NO_PEER)  # unreachable: each number in a bucket has a flow
 
 
 class SlidingSum:
@@ -25,9 +25,9 @@ class SlidingSum:
         return PodTotals(requests=dict(self._requests), copies=dict(self._copies))
 
     def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:
-        """Become the sum of other buckets, one bucket at a step. `names` are the present flows by their numbers.
+        """Change this to the sum of `buckets`, one bucket per step. `names` are the current flows by number.
 
-        The caller may stop after any step, and slide to other buckets from there.
+        The caller may stop after any step, and slide to other buckets later.
         """
         wanted = {id(bucket): bucket for bucket in buckets}
         gone = {key: bucket for key, bucket in self._buckets.items() if key not in wanted}
@@ -49,7 +49,7 @@ class SlidingSum:
         self._requests: dict[str, Counts] = {}
         self._copies: dict[str, Counts] = {}
         self._buckets: dict[int, TimeBucket] = {}  # by id(), which stays unique while the bucket is in here
-        self._names: dict[int, Flow] = {}  # by the numbers at the time of adding; numbers are used again later
+        self._names: dict[int, Flow] = {}  # by number when the bucket was added; numbers are reused later
 
     def _add(self, bucket: TimeBucket, names: Sequence[Flow | None]) -> None:
         for number, counts in bucket.items():
@@ -75,9 +75,9 @@ def _increase(sums: dict[Key, Counts], key: Key, counts: Counts) -> None:
 
 
 def _decrease(sums: dict[Key, Counts], key: Key, counts: Counts) -> bool:
-    """Subtract; return whether anything is left."""
+    """Subtract counts; return whether the rest is above zero."""
     left = sums[key].minus(counts)
-    if left.latency or left.others:
+    if left.latency or left.counters:
         sums[key] = left
         return True
     del sums[key]

@@ -1,7 +1,7 @@
-"""Counts of flows in time buckets of a second, which are packed at their end, merged into coarser ones, and dropped.
+"""Counts of flows in time buckets of one second, which are packed, later merged into coarser buckets, and finally dropped.
 
-Packed, a mesh of tens of thousands of flows fits into memory: a record for each flow is a head, then the two integers of
-`Counts` as little-endian bytes, without leading and trailing zero bytes.
+Packing makes tens of thousands of flows fit into memory. The record of a flow is a head, then the two integers of `Counts` as
+little-endian bytes without leading and trailing zeros.
 """
 
 from collections import Counter, deque
@@ -17,13 +17,13 @@ FINE = 140.0  # seconds after which buckets are merged: windows of two minutes a
 COARSE = 30.0  # seconds of a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
 _HEAD = Struct("<IHHHH")
-"""Flow number; for `latency` and for `others`: bytes of leading zeros that are left out, bytes that follow."""
+"""The flow number, then for `latency` and `counters` each: the number of leading zero bytes left out, and of bytes that follow."""
 
 
 class TimeBucket:
-    """The counts between two moments of the monotonic clock, by flow number, and notes on what is missing from them.
+    """The counts between two monotonic times, by flow number, with notes about missing counts.
 
-    Counts are packed later than they are asked for, because packing takes longer than reading them once.
+    Counts are packed as late as possible, because packing takes longer than reading them once.
     """
 
     def __init__(self, start: float, end: float, counts: Mapping[int, Counts] | bytes, notes: "Counter[str]") -> None:
@@ -47,7 +47,7 @@ class TimeBucket:
         return isinstance(self._counts, bytes)
 
     def packed(self) -> bytes:
-        """Pack the counts, if they are not, and return them."""
+        """Return the packed counts; pack them first if necessary."""
         if not isinstance(self._counts, bytes):
             self._counts = pack_flows(self._counts)
         return self._counts
@@ -68,7 +68,7 @@ class OpenBucket:
         self.counts[number] = before.plus(counts) if before else counts
 
     def closed(self) -> TimeBucket:
-        """Return a copy that does not change any more."""
+        """Return an immutable copy."""
         return TimeBucket(self.start, self.end, dict(self.counts), Counter(self.notes))
 
 
@@ -82,7 +82,7 @@ class TimeBuckets:
         self._merging: OpenBucket | None = None
 
     def advance(self, now: float) -> bool:
-        """If the current bucket has ended, begin a new one, and merge and drop old ones; return whether it has ended."""
+        """Start a new bucket if the current one has ended, and merge and drop old ones; return whether it has ended."""
         if now < self.current.end:
             return False
         self.cut(now)
@@ -98,13 +98,13 @@ class TimeBuckets:
         return True
 
     def cut(self, now: float) -> None:
-        """Close the current bucket and begin another, so that a sum never contains a bucket that still changes."""
+        """Close the current bucket and start another, so that a sum never contains a bucket that still changes."""
         if self.current.counts or self.current.notes:
             self._fine.append(self.current.closed())
             self.current = OpenBucket(now, LENGTH)
 
     def put(self, bucket: TimeBucket) -> None:
-        """Add a bucket of the past; the oldest must come first."""
+        """Add a past bucket. Call this for the oldest bucket first."""
         (self._coarse if bucket.end - bucket.start > COARSE / 2 else self._fine).append(bucket)
 
     def __iter__(self) -> Iterator[TimeBucket]:
@@ -112,7 +112,7 @@ class TimeBuckets:
         return self.since(-inf)
 
     def since(self, moment: float) -> Iterator[TimeBucket]:
-        """Yield the buckets of which more than half is after a moment, oldest first; open ones as copies."""
+        """Yield the buckets that are mostly after a time, oldest first; open buckets as copies."""
         yield from (bucket for bucket in self._coarse if _is_since(moment, bucket))
         if self._merging and _is_since(moment, self._merging):
             yield self._merging.closed()
@@ -121,7 +121,7 @@ class TimeBuckets:
             yield self.current.closed()
 
     def _merge(self, bucket: TimeBucket) -> None:
-        """Add a bucket to the coarse one that is open; one bucket a second, so that merging never takes long."""
+        """Add a bucket to the open coarse bucket. This happens once a second, so that merging never takes long."""
         if self._merging and bucket.start >= self._merging.end:
             self._coarse.append(self._merging.closed())
             self._coarse[-1].packed()
@@ -141,13 +141,13 @@ def pack_flows(counts_of: Mapping[int, Counts]) -> bytes:
     parts: list[bytes] = []
     for number, counts in counts_of.items():
         zeros, latency = _shortened(counts.latency)
-        more_zeros, others = _shortened(counts.others)
-        parts += (_HEAD.pack(number, zeros, len(latency), more_zeros, len(others)), latency, others)
+        more_zeros, counters = _shortened(counts.counters)
+        parts += (_HEAD.pack(number, zeros, len(latency), more_zeros, len(counters)), latency, counters)
     return b"".join(parts)
 
 
 def unpack_flows(packed: bytes) -> Iterator[tuple[int, Counts]]:
-    """Yield each flow number and its counts."""
+    """Yield the flow numbers with their counts."""
     at, end = 0, len(packed)
     while at < end:
         number, zeros, length, more_zeros, more = _HEAD.unpack_from(packed, at)
@@ -164,7 +164,7 @@ def unpack_flows(packed: bytes) -> Iterator[tuple[int, Counts]]:
 
 
 def flows_in(packed: bytes) -> Iterator[int]:
-    """Yield the flow numbers alone."""
+    """Yield the flow numbers."""
     at = 0
     while at < len(packed):
         number, _, length, _, more = _HEAD.unpack_from(packed, at)
@@ -173,7 +173,7 @@ def flows_in(packed: bytes) -> Iterator[int]:
 
 
 def _shortened(packed: int) -> tuple[int, bytes]:
-    """Return how many zero bytes come first, and the bytes from there to the last that is not zero."""
+    """Return the number of leading zero bytes, and the bytes without zeros at both ends (little-endian)."""
     everything = packed.to_bytes(packed.bit_length() + 7 >> 3, "little")
     found = everything.lstrip(b"\0")
     return len(everything) - len(found), found

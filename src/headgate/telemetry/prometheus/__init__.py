@@ -1,1 +1,1 @@
-"""Traffic in Prometheus' words: totals with labels, the text that it scrapes, and samples read back. Pure."""
+"""Traffic metrics for Prometheus: labeled totals, the text format, and samples that are read back. Pure."""

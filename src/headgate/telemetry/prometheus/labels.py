@@ -1,4 +1,4 @@
-"""The labels of flows in `/metrics`: which workload, or which pod, is at each end."""
+"""The labels of flows in `/metrics`: the workload or pod at each end."""
 
 from functools import lru_cache
 
@@ -8,26 +8,26 @@ from headgate.telemetry.prometheus.totals import Labels
 from headgate.telemetry.reports.series import ELSEWHERE
 
 OUTSIDE = "outside"
-_GATEWAYS = "headgate-system"  # as the gateway's identity has it
-_REMEMBERED = 20_000  # pods, and flows
+_GATEWAYS = "headgate-system"  # the namespace in the gateway's identity
+_CACHE_SIZE = 20_000  # pods, and flows
 
 
 class FlowLabels:
-    """Describes flows by the objects of now (`totals.Describe`); a pod that is gone keeps its workload."""
+    """Returns the labels of flows from the current objects (`totals.Describe`); a deleted pod keeps its workload."""
 
     def __init__(self, find: FindObject, *, by_pod: bool = False) -> None:
         self._by_pod = by_pod
-        self._workload = lru_cache(_REMEMBERED)(lambda pod: workload(Ref(POD, *pod.split("/", 1)), find))
+        self._workload = lru_cache(_CACHE_SIZE)(lambda pod: workload(Ref(POD, *pod.split("/", 1)), find))
 
     def __call__(self, flow: Flow) -> Labels:
-        """Describe a flow."""
+        """Return the labels of a flow."""
         ends = flow.source, flow.destination
         return _labels(flow, *(self._workload(end.pod) if end.pod else "" for end in ends), by_pod=self._by_pod)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _labels(flow: Flow, source: str, destination: str, *, by_pod: bool) -> Labels:
-    """Return the labels of a flow between two workloads; those without a value are left out, as Prometheus does."""
+    """Return the labels of a flow between two workloads, without empty labels, which are the same to Prometheus."""
     found = (
         *_end("source", flow.source, source, by_pod=by_pod),
         *_end("destination", flow.destination, destination, by_pod=by_pod),

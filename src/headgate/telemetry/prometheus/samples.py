@@ -1,7 +1,7 @@
-"""Reads traffic back from the samples that a Prometheus has of headgate's series.
+"""Reads traffic from the samples of headgate's series in a Prometheus.
 
-Samples are read themselves, never `increase()` or `rate()`: these extrapolate, and ignore the first value of a series. Counts
-are exact to a scrape, latencies to the buckets that are exposed.
+The query returns raw samples instead of `increase()` or `rate()`, which extrapolate and ignore the first value of a series.
+Counts are exact to one scrape interval, latencies to the exposed buckets.
 """
 
 from collections import defaultdict
@@ -21,8 +21,8 @@ from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.prometheus import text
 
 BEFORE = 130.0  # seconds before a window that are queried too, so that scrapes may be two minutes apart
-NO_PODS = "headgates that counted before by workload, not by pod: what they counted is left out"
-NEW = "series whose growth before Prometheus first saw them is unknown"
+NO_PODS = "headgates that counted by workload instead of by pod, whose counts are left out"
+NEW = "series whose growth before their first scrape is unknown"
 _BUCKET = f"{text.LATENCY}_bucket"
 _INDEXES = {
     text.OPENED: counts.CONNECTIONS,
@@ -37,11 +37,11 @@ _COPY_INDEXES = {text.SUCCESS: counts.SUCCEEDED, text.FAILURE: counts.FAILED}
 Labels: TypeAlias = Mapping[str, str]
 Samples: TypeAlias = Sequence[tuple[float, str]]
 Scraped: TypeAlias = tuple[str, str]
-"""The target of a scrape: `job` and `instance`."""
+"""A scrape target: `job` and `instance`."""
 
 
 class Series(Value, frozen=True):
-    """What Prometheus has of one series."""
+    """A series in the answer of Prometheus."""
 
     metric: dict[str, str]
     values: tuple[tuple[float, str], ...]
@@ -58,19 +58,19 @@ class _Answer(Value, frozen=True, kw_only=True):
 
 
 def query(window: float) -> str:
-    """Return the query for all samples that a reading of so many seconds needs."""
+    """Return the PromQL query for all samples that a reading of `window` seconds needs."""
     return f'{{__name__=~"{"|".join(_NAMES)}"}}[{round((window + BEFORE) * 1000)}ms]'
 
 
-class Life(NamedTuple):
-    """One headgate: its first scrape in the query, and since when it counted then.
+class Lifetime(NamedTuple):
+    """One scraped headgate: the time of its first scrape, and when its counters had started then.
 
-    `again` are the first scrapes after each restart.
+    `restarts` are the times of the first scrape after each restart.
     """
 
     scraped: float
     started: float
-    again: tuple[float, ...] = ()
+    restarts: tuple[float, ...] = ()
 
 
 def read_samples(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
@@ -78,24 +78,24 @@ def read_samples(series: Sequence[Series], end: float, window: float, url: str) 
     try:
         return _reading(series, end, window, url)
     except (KeyError, ValueError) as error:
-        raise TelemetryError(f"the Prometheus {url} has numbers that are none of headgate's: {error}") from error
+        raise TelemetryError(f"the Prometheus {url} has samples that do not come from headgate: {error}") from error
 
 
 def _reading(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
-    lives = _lives(series, url)
+    lifetimes = _lifetimes(series, url)
     flows: dict[Flow, Counts] = defaultdict(Counts)
     buckets: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
     notes: dict[str, int] = defaultdict(int)
     for one in series:
         name = one.metric["__name__"]
-        life = lives.get(_scraped(one.metric))
+        lifetime = lifetimes.get(_scraped(one.metric))
         if name == text.STARTED:
             notes[NO_PODS] += _counts_workloads(one)
             continue
-        samples = [item for item in one.values if item[0] >= life.scraped] if life else ()
-        if not life or not samples:
+        samples = [item for item in one.values if item[0] >= lifetime.scraped] if lifetime else ()
+        if not lifetime or not samples:
             continue
-        count, is_known = growth(samples, end - window, life)
+        count, is_known = growth(samples, end - window, lifetime)
         notes[NEW] += not is_known
         if name == _BUCKET:
             key = tuple(sorted((label, text) for label, text in one.metric.items() if label != "le"))
@@ -113,10 +113,10 @@ def _reading(series: Sequence[Series], end: float, window: float, url: str) -> R
     return Reading(end=end, window=window, flows=flows, cut=cut)
 
 
-def growth(samples: Samples, since: float, life: Life) -> tuple[int, bool]:
-    """Return the growth of a counter after a moment, and whether that is certain.
+def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, bool]:
+    """Return the growth of a counter after the time `since`, and whether it is known exactly.
 
-    A series that is newer than the first scrape of its headgate began with zero, and so did all series of a restart.
+    Series that are newer than the first scrape of their headgate started at zero, and so did all series after a restart.
     """
     values = [(moment, int(float(text))) for moment, text in samples]
     before = [item for item in values if item[0] <= since]
@@ -126,45 +126,45 @@ def growth(samples: Samples, since: float, life: Life) -> tuple[int, bool]:
     elif not after:
         return 0, True
     else:
-        is_known = after[0][0] > life.scraped or life.started >= since
+        is_known = after[0][0] > lifetime.scraped or lifetime.started >= since
         at, last = after[0][0], 0 if is_known else after[0][1]
     total = 0
     for moment, value in after:
-        is_new = value < last or any(at < one <= moment for one in life.again)
+        is_new = value < last or any(at < one <= moment for one in lifetime.restarts)
         total += value if is_new else value - last
         at, last = moment, value
     return total, is_known
 
 
-def _lives(series: Iterable[Series], url: str) -> Mapping[Scraped, Life]:
+def _lifetimes(series: Iterable[Series], url: str) -> Mapping[Scraped, Lifetime]:
     found = [one for one in series if one.metric["__name__"] == text.STARTED and one.values]
     if not found:
         raise TelemetryError(
-            f"the Prometheus {url} has nothing of headgate's in the last minutes: start `headgate up` with"
+            f"the Prometheus {url} has no series of headgate from the last minutes: start `headgate up` with"
             " --metrics-address, and add that address to scrape_configs"
         )
     ends = {_scraped(one.metric): one.values[-1][0] for one in found if _counts_workloads(one)}
-    lives = {
-        scraped: _life(samples)
+    lifetimes = {
+        scraped: _lifetime(samples)
         for scraped, values in ((_scraped(one.metric), one.values) for one in found if not _counts_workloads(one))
         if (samples := [item for item in values if item[0] > ends.get(scraped, 0.0)])
     }
-    begun = max(((life.scraped, *life.again)[-1] for life in lives.values()), default=0.0)
+    begun = max(((lifetime.scraped, *lifetime.restarts)[-1] for lifetime in lifetimes.values()), default=0.0)
     if any(end > begun for end in ends.values()):
         raise TelemetryError(
-            f"the Prometheus {url} has no pods of headgate's: start `headgate up` with --metrics-by pod"
+            f"the series of headgate in the Prometheus {url} have no pods: start `headgate up` with --metrics-by pod"
         )
-    return lives
+    return lifetimes
 
 
 def _counts_workloads(started: Series) -> bool:
     return started.metric.get("by") != "pod"
 
 
-def _life(samples: Samples) -> Life:
-    again = tuple(moment for (_, before), (moment, text) in pairwise(samples) if text != before)
+def _lifetime(samples: Samples) -> Lifetime:
+    restarts = tuple(moment for (_, before), (moment, text) in pairwise(samples) if text != before)
     moment, started = samples[0]
-    return Life(moment, float(started), again)
+    return Lifetime(moment, float(started), restarts)
 
 
 def _scraped(labels: Labels) -> Scraped:
@@ -203,7 +203,7 @@ def _index(name: str, labels: Labels) -> int:
 
 
 def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
-    """Yield the count of each exposed bucket, as a count of headgate's own bucket in the middle of it."""
+    """Yield the count of each exposed bucket, as the count of headgate's own bucket in its middle."""
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:
@@ -217,7 +217,7 @@ def decode(content: bytes, url: str) -> Sequence[Series]:
     try:
         answer = msgspec.json.decode(content, type=_Answer)
     except msgspec.DecodeError as error:
-        raise TelemetryError(f"what answers at {url} is no Prometheus: {error}") from error
+        raise TelemetryError(f"the answer of {url} is not one of Prometheus: {error}") from error
     if answer.status != "success":
-        raise TelemetryError(f"the Prometheus {url} can't answer: {answer.error}")
+        raise TelemetryError(f"the Prometheus {url} reports an error: {answer.error}")
     return answer.data.result

@@ -1,7 +1,7 @@
-"""Writes metrics in Prometheus' text format 0.0.4: families in general, and those of the mesh's traffic.
+"""Writes metrics in Prometheus' text format 0.0.4, and defines the families of the mesh's traffic.
 
-Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that a Prometheus
-chooses the window.
+Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that Prometheus can
+choose the window.
 """
 
 from bisect import bisect_left
@@ -30,15 +30,15 @@ RECEIVED = "headgate_tcp_received_bytes_total"
 INCOMPLETE = "headgate_traffic_incomplete_total"
 STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
-_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the last of `BOUNDS_US` in each
+_SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the index in `BOUNDS_US` of each exposed bound
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
-# exposed as zero too: rate() ignores the first value of a series, so a first failure would be missing
+# These classes are exposed even at zero: rate() ignores the first value of a series, so it would miss a first failure.
 _USUAL, _USUAL_GRPC = ("2xx", "5xx", counts.DENIED), ("grpc-0", "grpc-14", counts.DENIED)
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Line(NamedTuple):
-    """One value of a family. `suffix` names a part of a histogram; `more` are labels beside those shared by many lines."""
+    """One value of a family. `suffix` is that of a histogram's series; `more` are labels that other lines do not share."""
 
     value: float
     labels: Labels = ()
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 
 class Family(NamedTuple):
-    """All values of one name."""
+    """A metric family: all values of one metric name."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -56,7 +56,7 @@ class Family(NamedTuple):
 
 
 def written(families: Iterable[Family]) -> Iterator[str]:
-    """Yield the text line by line. A family without values is left out."""
+    """Yield the text format line by line, without families that have no values."""
     for family in families:
         first = True
         for line in family.lines:
@@ -67,7 +67,7 @@ def written(families: Iterable[Family]) -> Iterator[str]:
 
 
 def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
-    """Yield a histogram's lines. `buckets` are counts, one for each bound and one for what is above; `total` is their sum."""
+    """Yield a histogram's lines. `buckets` are counts per bound, and one for larger values; `total` is the sum of the values."""
     count = 0
     for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):
         yield Line(count, labels, "_bucket", (("le", _number(bound)),))
@@ -82,25 +82,30 @@ def traffic(totals: Totals) -> Iterator[Family]:
     def over(lines: Callable[[Total], Iterator[Line]]) -> Iterator[Line]:
         return (line for row in rows for line in lines(row))
 
-    yield Family(REQUESTS, "counter", "Requests, by who sent and who answered them.", over(_requests))
-    yield Family(LATENCY, "histogram", "How long requests took, as their client's side saw it.", over(_latency))
-    yield Family(COPIES, "counter", "Copies of requests that mirrors sent.", over(_copies))
+    yield Family(REQUESTS, "counter", "Requests by source, destination and response class.", over(_requests))
+    yield Family(LATENCY, "histogram", "Duration of requests, measured by the client's proxy.", over(_latency))
+    yield Family(COPIES, "counter", "Mirrored copies of requests.", over(_copies))
     for name, index, text in (
         (OPENED, counts.CONNECTIONS, "Connections that reached a server, on ports that are not HTTP."),
-        (FAILED, counts.UNREACHED, "Connections that reached none."),
-        (DENIED, counts.DENIED_CONNECTIONS, "Opened connections that access rules refused."),
-        (SENT, counts.SENT, "Bytes from client to server, when a connection has ended."),
-        (RECEIVED, counts.RECEIVED, "Bytes from server to client, when a connection has ended."),
+        (FAILED, counts.UNREACHED, "Connections that reached no server, on ports that are not HTTP."),
+        (DENIED, counts.DENIED_CONNECTIONS, "Opened connections that access rules denied."),
+        (SENT, counts.SENT, "Bytes from client to server, counted when a connection ends."),
+        (RECEIVED, counts.RECEIVED, "Bytes from server to client, counted when a connection ends."),
     ):
         yield Family(name, "counter", text, over(_of_connections(index)))
     notes = (Line(count, (("what", what),)) for what, count in sorted(totals.notes.items()))
-    yield Family(INCOMPLETE, "counter", "What is missing from the counts of traffic, or odd about them.", notes)
+    yield Family(INCOMPLETE, "counter", "Events that make the traffic counts incomplete, by kind.", notes)
     by = "pod" if totals.by_pod else "workload"
-    yield Family(STARTED, "gauge", "Since when traffic is counted.", [Line(totals.started, (("by", by),))])
+    yield Family(
+        STARTED,
+        "gauge",
+        "When counting of traffic started, in seconds since the epoch.",
+        [Line(totals.started, (("by", by),))],
+    )
 
 
 def class_index_of(response_class: str) -> int:
-    """Return the index of the counter of a class of responses, such as 2xx, none, grpc-14 or denied."""
+    """Return the counter index of a response class, such as 2xx, none, grpc-14 or denied."""
     if response_class == counts.DENIED:
         return counts.DENIED_REQUESTS
     if response_class.startswith("grpc-"):
@@ -110,7 +115,7 @@ def class_index_of(response_class: str) -> int:
 
 @lru_cache(64)
 def classification(response_class: str) -> str:
-    """Return whether responses of a class are successes, failures (D22) or refusals by access rules."""
+    """Return whether a response class is `success`, `failure` (D22) or `denied` by access rules."""
     if response_class == counts.DENIED:
         return counts.DENIED
     return FAILURE if Counts.of({class_index_of(response_class): 1}).failure else SUCCESS

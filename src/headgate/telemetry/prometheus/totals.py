@@ -1,7 +1,7 @@
-"""Counts of traffic since headgate started, for Prometheus and the like.
+"""Counts of traffic since headgate started, for Prometheus.
 
-Totals only grow. Their labels name workloads, or pods if the operator wants that. Their number is limited: traffic beyond the
-limit counts as `OTHER`.
+Totals only grow. Their labels name workloads, or pods with `--metrics-by pod`. The number of label sets is limited; traffic
+beyond the limit counts as `OTHER`.
 """
 
 from collections import Counter
@@ -14,15 +14,15 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
 
-MOST = 5_000  # each is some 28 lines of text when it has latencies
-IDLE = 3600.0  # seconds after which a total may be dropped at the limit; if it comes back, it starts from zero
+MOST = 5_000  # each has about 28 lines of text if it has latencies
+IDLE = 3600.0  # seconds after which an idle total may be dropped at the limit; if it returns, it starts from zero
 SWEEP = 60.0  # seconds between two searches for idle totals
 
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values of labels, in the order in which they are written."""
+"""Names and values of labels, in the order of the text format."""
 Describe = Callable[[Flow], Labels]
-"""Returns the labels of a flow, by the objects of now."""
+"""Returns the labels of a flow from the current objects."""
 OTHER: Labels = (
     ("source_workload", "other"),
     ("destination_workload", "other"),
@@ -31,9 +31,9 @@ OTHER: Labels = (
 
 
 class Total(NamedTuple):
-    """The counts of all flows with the same labels, or of their copies (D22).
+    """The counts of all flows with the same labels, or of their mirrored copies (D22).
 
-    `latency` are wide packed counters, because totals grow without end.
+    `latency` are wide packed counters, because totals grow without limit.
     """
 
     labels: Labels
@@ -44,14 +44,14 @@ class Total(NamedTuple):
 
 class _Row(msgspec.Struct, gc=False):
     latency: int = 0
-    others: int = 0
+    counters: int = 0
     grown: float = 0.0
 
 
 class Totals:
     """Adds up the counts of flows by their labels, which `describe` returns.
 
-    `clock` is monotonic, `started` is now in seconds since the epoch. `by_pod`: labels name pods, not only workloads.
+    `clock` is monotonic. `started` is the current time in seconds since the epoch. `by_pod`: labels name pods too.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Totals:
         self._swept = clock() - SWEEP
 
     def add(self, flow: Flow, counts: Counts) -> None:
-        """Add growth."""
+        """Add the growth of a flow."""
         row = self._row((self._describe(flow), flow.copy))
         row.grown = self._clock()
         row.latency += packed_counters.to_wide(counts.latency)
-        row.others += counts.others
+        row.counters += counts.counters
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note that something is missing from the counts; users read `what`."""
+        """Note that counts are missing; users read `what`."""
         self.notes[what] += count
 
     def rows(self) -> Sequence[Total]:
         """Return all totals."""
-        return [Total(*key, Counts(others=row.others), row.latency) for key, row in self._rows.items()]
+        return [Total(*key, Counts(counters=row.counters), row.latency) for key, row in self._rows.items()]
 
     def _row(self, key: tuple[Labels, bool]) -> _Row:
         row = self._rows.get(key)

@@ -1,1 +1,1 @@
-"""What proxies report, read as growth of flows and as records of requests. Pure."""
+"""Reads the proxies' OTLP reports: metrics as growth of flows, and log records of requests. Pure."""

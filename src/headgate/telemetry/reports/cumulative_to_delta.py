@@ -1,12 +1,12 @@
 """Converts the cumulative values that proxies report to deltas, so that each request counts once.
 
 Within one process of a proxy a series only grows, with two exceptions:
-- A counter is reset: a value below the last one is new growth from zero.
-- Envoy evicts a series that is idle. Measured with Envoy 1.40: at the first eviction after its last growth, Envoy leaves the
-  series out of its reports; if the series grows before the next eviction, it continues from its old value. At the next
-  eviction Envoy drops it, and it starts from zero. So a series starts from zero if it was absent from more reports than
-  there are between two evictions. While headgate misses reports, it cannot know: then the smaller delta counts, because no
-  request may count twice.
+- A counter is reset: a value below the last one is growth from zero.
+- Envoy evicts idle series. Measured with Envoy 1.40: at the first eviction after its last growth, Envoy leaves the series out
+  of its reports. If it grows before the next eviction, it continues from its old value. At the next eviction Envoy drops it,
+  and it starts from zero. So a series starts from zero if it was missing from more reports than there are between two
+  evictions. If headgate itself misses reports, it can't know. Then the smaller delta counts, because no request may count
+  twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
-GAP = 10.0  # seconds without a report, after which the next one is late
-STEPS = 3  # reports in a row that are older than the last one by GAP: then the proxy's clock was set back
+GAP = 10.0  # seconds without a report after which the next one is late
+STEPS = 3  # after so many reports in a row that are older than the last one by GAP, the proxy's clock was set back
 FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
 MOST_SERIES = 20_000  # of one process; Envoy's own limits are below that
 STALE = 20  # reports after which the checkpoint of an idle process is encoded again
@@ -40,19 +40,19 @@ class SeriesCheckpoint(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class ProcessCheckpoint(Value, frozen=True, kw_only=True):
-    """A process of a proxy on disk. `number` counts the reports until the last one, which came at `heard`."""
+    """A process of a proxy on disk. `number` counts the reports until the last one, which arrived at `last_report`."""
 
     node: str
     start: float
-    heard: float
+    last_report: float = msgspec.field(name="heard")
     number: int
     series: tuple[SeriesCheckpoint, ...] = ()
 
 
 class DeltaCheckpoint(Value, frozen=True, kw_only=True):
-    """All last values on disk. Each of `runs` is a `ProcessCheckpoint` as MessagePack.
+    """The last values of all series on disk. Each of `runs` is a `ProcessCheckpoint` as MessagePack.
 
-    Every process that started after `began` is known from its start.
+    headgate has counted every process that started after `began` from its start.
     """
 
     began: float
@@ -60,7 +60,7 @@ class DeltaCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class Delta(NamedTuple):
-    """The growth of a series; `buckets` is that of a histogram."""
+    """The growth of a series; `buckets` is the growth of a histogram."""
 
     series: Series
     value: int
@@ -70,9 +70,9 @@ class Delta(NamedTuple):
 class Deltas(NamedTuple):
     """The growth that a report brought.
 
-    `late`: no report came for so many seconds before; some requests may be as old. `unknown`: the process has run for long
-    and is new to headgate, so its first values do not count. `full`: the process has more series than `MOST_SERIES`.
-    `changed`: the checkpoint is out of date, with or without growth.
+    `late`: seconds without a report before this one, 0 if it is not late; some requests may be as old. `unknown`: the process
+    started before headgate knew it, so its first values do not count. `full`: the process has more series than
+    `MOST_SERIES`. `changed`: the checkpoint is out of date, with or without growth.
     """
 
     grown: Sequence[Delta]
@@ -85,7 +85,7 @@ class Deltas(NamedTuple):
 class CumulativeToDelta:
     """Holds the last values of all proxies. Times are seconds since the epoch.
 
-    `reports_per_eviction` is how many reports there are between two evictions: Envoy evicts by counting reports, not by a timer.
+    Envoy evicts idle series after every `reports_per_eviction` reports; it counts reports instead of using a timer.
     """
 
     def __init__(self, reports_per_eviction: int, began: float) -> None:
@@ -99,7 +99,7 @@ class CumulativeToDelta:
         oldest = self._began if proxy else max(self._began, now - FORGET)
         if proxy is None:
             proxy = self._proxies[report.node] = _Proxy(max(report.start, oldest), self._reports_per_eviction)
-        silence = report.time - proxy.heard
+        silence = report.time - proxy.last_report
         proxy.note_report(report.time, now)
         is_unknown = report.start not in proxy.processes and report.start < oldest
         process = proxy.process(report.start)
@@ -113,12 +113,12 @@ class CumulativeToDelta:
         return Deltas(grown, late=silence if is_late else 0.0, full=process.is_full, changed=process.is_changed)
 
     def last_report_time(self, node: str) -> float:
-        """Return the time of a proxy's last report, by its clock; 0 for a proxy that is not known."""
+        """Return the time of a proxy's last report by the proxy's clock; 0 for an unknown proxy."""
         proxy = self._proxies.get(node)
-        return proxy.heard if proxy else 0.0
+        return proxy.last_report if proxy else 0.0
 
     def forget(self, now: float) -> None:
-        """Drop proxies that have been silent for `FORGET` seconds; one that returns is new."""
+        """Drop proxies that have been silent for `FORGET` seconds. A proxy that returns later counts as new."""
         for node in [node for node, proxy in self._proxies.items() if proxy.arrived < now - FORGET]:
             del self._proxies[node]
 
@@ -130,7 +130,7 @@ class CumulativeToDelta:
                 yield
 
     def checkpoint(self) -> DeltaCheckpoint:
-        """Return everything, for `restore`."""
+        """Return the last values of all series, for `restore`."""
         return DeltaCheckpoint(
             began=self._began,
             runs=tuple(
@@ -145,16 +145,16 @@ class CumulativeToDelta:
         self._began = saved.began
         for part in saved.runs:
             item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
-            proxy = self._proxies.setdefault(item.node, _Proxy(item.heard, self._reports_per_eviction))
+            proxy = self._proxies.setdefault(item.node, _Proxy(item.last_report, self._reports_per_eviction))
             proxy.arrived = now
             proxy.number = max(proxy.number, item.number)
             proxy.processes[item.start] = _Process(item.series)
 
 
 class _Moment(NamedTuple):
-    """When a value was reported: by the proxy's clock, and by the number of the report.
+    """When a value was reported: the time by the proxy's clock, and the number of the report.
 
-    A series that was last seen in report `evicted` or before was dropped by Envoy since.
+    Envoy has dropped every series that was last seen in report `evicted` or before.
     """
 
     time: float
@@ -165,36 +165,36 @@ class _Moment(NamedTuple):
 class _Proxy:
     """The processes of one proxy by their start, and when it reported last."""
 
-    def __init__(self, heard: float, reports_per_eviction: int) -> None:
+    def __init__(self, last_report: float, reports_per_eviction: int) -> None:
         self.processes: dict[float, _Process] = {}
-        self.heard = heard
+        self.last_report = last_report
         self.arrived = 0.0
         self.number = 0  # of reports that arrived; several messages of one moment count as one
         self._reports_per_eviction = reports_per_eviction
-        self._swept = 0
-        self._behind = 0
+        self._evicted_at = 0
+        self._reports_in_the_past = 0
 
     def note_report(self, time: float, now: float) -> None:
         """Count a report of `time` by the proxy's clock that arrived at `now`."""
         self.arrived = now
-        self._behind = self._behind + 1 if time < self.heard - GAP else 0
-        if self._behind >= STEPS:
+        self._reports_in_the_past = self._reports_in_the_past + 1 if time < self.last_report - GAP else 0
+        if self._reports_in_the_past >= STEPS:
             self._set_back(time)
-        if time > self.heard:
+        if time > self.last_report:
             self.number += 1
-            self.heard = time
+            self.last_report = time
 
     def moment(self, time: float) -> _Moment:
-        """Return the moment of a report's values; drop evicted series now and then."""
+        """Return the moment of a report's values, and drop evicted series from time to time."""
         evicted = self.number - self._reports_per_eviction - 1
-        if evicted > self._swept:
-            self._swept = self.number
+        if evicted > self._evicted_at:
+            self._evicted_at = self.number
             for process in self.processes.values():
                 process.drop(evicted)
-        return _Moment(time, self.number - (time < self.heard), evicted)
+        return _Moment(time, self.number - (time < self.last_report), evicted)
 
     def process(self, start: float) -> "_Process | None":
-        """Return a process; None for a report without series, and for a process older than those that are known."""
+        """Return a process; None for a report without series, and for a process older than the known ones."""
         if not start or (
             start not in self.processes and len(self.processes) >= _PROCESSES and start < min(self.processes)
         ):
@@ -206,9 +206,9 @@ class _Proxy:
 
     def _set_back(self, time: float) -> None:
         """Continue by the proxy's new clock."""
-        self.heard = time - 1
+        self.last_report = time - 1
         for process in self.processes.values():
-            process.set_back(self.heard)
+            process.set_back(self.last_report)
 
 
 class _Last(msgspec.Struct, gc=False):
@@ -265,9 +265,10 @@ class _Process:
             last.time = min(last.time, time)
 
     def checkpoint(self, node: str, start: float, proxy: _Proxy) -> bytes:
-        """Return all series as they were at the last growth, or up to `STALE` reports later.
+        """Return all series as of the last growth, or of a report up to `STALE` reports later.
 
-        The reports that an idle series missed since then are not in it: after a restart its growth may count as less.
+        It does not include from how many later reports an idle series was missing. So after a restart, its growth may count
+        as less.
         """
         if not self._encoded or proxy.number > self._encoded_at + STALE:
             series = tuple(
@@ -280,7 +281,9 @@ class _Process:
                 )
                 for series, last in self._series.items()
             )
-            saved = ProcessCheckpoint(node=node, start=start, heard=proxy.heard, number=proxy.number, series=series)
+            saved = ProcessCheckpoint(
+                node=node, start=start, last_report=proxy.last_report, number=proxy.number, series=series
+            )
             self._encoded, self._encoded_at = msgspec.msgpack.encode(saved), proxy.number
         return self._encoded
 

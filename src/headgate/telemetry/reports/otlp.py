@@ -1,7 +1,7 @@
-"""Reads the reports of proxies: OpenTelemetry's ExportMetricsServiceRequest.
+"""Reads the proxies' metric reports: OpenTelemetry's ExportMetricsServiceRequest.
 
-A report has the cumulative values of all live series of one proxy, or of a part of them if they are many. Series that are not
-headgate's own, by name or shape, are left out.
+A report has the cumulative values of a proxy's live series, or of a part of them if there are many. Series that headgate did
+not configure, by name or shape, are left out.
 """
 
 import struct
@@ -23,9 +23,9 @@ _NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here
 
 
 class Series(NamedTuple):
-    """The identity of a series within a process. `attributes` are encoded `KeyValue`s, one after the other.
+    """The identity of a series within a process. `attributes` are consecutive encoded `KeyValue`s.
 
-    A process always encodes them in the same way. They are decoded (`pairs`) only when a series is new: nearly all of the
+    A process always encodes them in the same way. They are decoded (`pairs`) only for a new series, because nearly all of the
     tens of thousands of values a second belong to known series.
     """
 
@@ -33,12 +33,12 @@ class Series(NamedTuple):
     attributes: bytes = b""
 
     def pairs(self) -> dict[str, str]:
-        """Return the attributes whose values are text."""
+        """Return the attributes with text values."""
         return otlp_messages.pairs(self.attributes)
 
 
 class Sample(NamedTuple):
-    """The value of a series. A histogram has `buckets` too, wide packed counters by `BOUNDS`: cumulative counts have no end."""
+    """The value of a series. A histogram has `buckets` too: wide packed counters by `BOUNDS`, for unlimited cumulative counts."""
 
     series: Series
     value: int
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The values that a proxy sent in one message. `start` identifies the process of the proxy; 0 in a report without series.
+    """The values in one message of a proxy. `start` identifies the proxy's process; it is 0 in a report without series.
 
     Both times are seconds since the epoch, by the proxy's clock.
     """
@@ -58,16 +58,16 @@ class Report(NamedTuple):
 
 
 def read_report(data: bytes) -> Report:
-    """Read a message. Raises TelemetryError if it is malformed, or does not name one proxy."""
+    """Decode a message. Raises TelemetryError if it is malformed, or does not name exactly one proxy."""
     try:
         message = otlp_messages.request().FromString(data)
     except DecodeError as error:
-        raise TelemetryError(f"a report that is no ExportMetricsServiceRequest: {error}") from error
+        raise TelemetryError(f"the report is not an ExportMetricsServiceRequest: {error}") from error
     node = reporting_node(message.resource_metrics, NODE)
     samples: list[Sample] = []
     start = time = 0
     for name, kind, point in _points(message):
-        time = time or point.time_unix_nano  # the same everywhere in a message
+        time = time or point.time_unix_nano  # all points of a message have the same time
         if name.startswith(_PREFIXES) and (sample := _sample(name, kind, point)):
             start = start or point.start_time_unix_nano
             samples.append(sample)
@@ -75,12 +75,12 @@ def read_report(data: bytes) -> Report:
 
 
 def reporting_node(parts: Iterable[Any], attribute: str) -> str:
-    """Return the node id in an attribute of the resources of a message. Raises TelemetryError if there is not just one."""
+    """Return the node ID in an attribute of a message's resources. Raises TelemetryError unless there is exactly one."""
     nodes: set[str] = {
         item.value.string_value for part in parts for item in part.resource.attributes if item.key == attribute
     }
     if len(nodes) != 1:
-        raise TelemetryError(f"a report that names {len(nodes)} proxies: its resource has one attribute {attribute!r}")
+        raise TelemetryError(f"the report names {len(nodes)} proxies: it needs exactly one value of {attribute!r}")
     return nodes.pop()
 
 

@@ -1,7 +1,7 @@
-"""Message classes for OpenTelemetry's metrics that leave attributes and numbers undecoded, as bytes.
+"""Message classes for OpenTelemetry's metrics that keep attributes and numbers as undecoded bytes.
 
-A report of 20 edges has 200 attributes and 7,000 numbers, of which nearly all are as in the report before. Bytes are compared,
-and counts added, in one operation; decoding a Python object for each would take three times as long as all the rest.
+A report of 20 edges has 200 attributes and 7,000 numbers, and nearly all are the same as in the report before. As bytes, they
+are compared and added in one operation. Decoding them to Python objects would take three times as long as everything else.
 """
 
 from functools import cache
@@ -21,17 +21,17 @@ _POINTS = frozenset({"NumberDataPoint", "HistogramDataPoint"})
 
 
 def request() -> Any:
-    """Return the class of `ExportMetricsServiceRequest` whose points have `attributes` as bytes, each a `KeyValue`.
+    """Return a class of `ExportMetricsServiceRequest` whose points have `attributes` as bytes, each an encoded `KeyValue`.
 
-    `bucket_counts` and `explicit_bounds` are bytes too, as they are in memory.
+    `bucket_counts` and `explicit_bounds` are bytes too: little-endian 64-bit numbers.
     """
     return _class(pb.ExportMetricsServiceRequest.DESCRIPTOR.full_name)
 
 
 def pairs(attributes: bytes) -> dict[str, str]:
-    """Decode `KeyValue`s that follow each other; return those with text. Malformed bytes have none.
+    """Decode consecutive `KeyValue`s, and return those with text values; empty for malformed bytes.
 
-    Messages in a row parse as one message with repeated fields.
+    Consecutive messages parse as one message with repeated fields.
     """
     try:
         found = _class(_PAIRS).FromString(attributes)
@@ -62,7 +62,7 @@ def _pool() -> DescriptorPool:
 
 
 def _copy(file: Any, pool: DescriptorPool) -> None:
-    """Add a file, and first those that it imports."""
+    """Add a file to the pool, after the files that it imports."""
     for needed in file.dependencies:
         _copy(needed, pool)
     found = FileDescriptorProto()

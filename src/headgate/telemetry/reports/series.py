@@ -34,9 +34,9 @@ from headgate.telemetry.reports.cumulative_to_delta import Delta
 from headgate.telemetry.reports.otlp import Series
 
 ELSEWHERE = Peer(outside="elsewhere")
-"""The destination of traffic to an address of no Service, which a transparent sidecar forwards unchanged."""
+"""The destination of traffic to an address outside all Services, which a transparent sidecar forwards unchanged."""
 FindCaller = Callable[[str, str, str], Peer | None]
-"""Returns the caller of a proxy (node id) by address and identity, which is empty in plaintext.
+"""Returns the caller of a proxy (node ID) by address and identity, which is empty for plaintext.
 
 None means that the caller's own proxy has counted the request.
 """
@@ -67,7 +67,7 @@ class _Meaning(NamedTuple):
 
 
 def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Counts] | None:
-    """Return the flow that grew, and by how much; None for a series that is not counted, or is counted by another proxy."""
+    """Return the flow of a series and its growth; None if the series is not counted, or another proxy counts it."""
     meaning = _meaning(node, delta.series)
     if meaning is None:
         return None
@@ -81,12 +81,12 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
 
 
 def dropped_at(delta: Delta) -> str:
-    """Return the cluster of the mirror whose copies were dropped; empty for other series."""
+    """Return the cluster of the mirror that dropped copies; empty for other series."""
     return delta.series.pairs().get(COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
 
 
 def peer(node: str) -> Peer:
-    """Return a proxy as the end of a flow: its pod, or the gateway."""
+    """Return the peer of a proxy: its pod, or the gateway."""
     pod = pod_of(node)
     return Peer(pod=pod) if pod else GATEWAY
 
@@ -107,9 +107,9 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
 
 
 def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
-    """Return the counters that a series grows, and whether its latencies count; neither for one that is not counted."""
+    """Return the indexes of the counters of a series, and whether its latencies count; none and False if it is not counted."""
     if name == _DENIED:
-        # the connection of a client with an identity was counted by the client's proxy when it opened
+        # The proxy of a client with an identity counted the connection when it opened.
         only = (counts.DENIED_CONNECTIONS,)
         return only if found.get("identity") else (*only, counts.CONNECTIONS), False
     if name not in (_LATENCY, _FLAGGED):
@@ -122,7 +122,7 @@ def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
-    """Return the flow of a client's series; None outside of Services, and for the tunnel, whose inner traffic is counted."""
+    """Return the flow of a client's series; None if no Service was called, and for the tunnel, which would count twice."""
     is_copy = COPY_CLUSTER in found
     cluster = found.get(COPY_CLUSTER if is_copy else "cluster", "")
     ref = parse_cluster(cluster)

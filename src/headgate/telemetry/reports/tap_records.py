@@ -13,15 +13,15 @@ from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
 
 METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
-_NODE = "node_name"  # of Envoy's own labels
+_NODE = "node_name"  # one of the labels that Envoy adds
 _HEADER = "header."
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """A finished request, as the proxy `node` saw it. Times are seconds since the epoch, and microseconds for `latency`.
+    """A finished request, as recorded by the proxy `node`. `time` is in seconds since the epoch, `latency` in microseconds.
 
-    A record of the server's side has a `port` of the proxy's own pod; one of the client's side has none. `status` is 0
-    without a response, `latency` None without a whole one. `denied`: access rules refused the request.
+    A record of the server's side has a `port` of the proxy's own pod; on the client's side it is 0. Without a response,
+    `status` is 0; without a complete response, `latency` is None. `denied`: access rules denied the request.
     """
 
     node: str
@@ -51,11 +51,11 @@ _TEXTS = [field.name for field in fields(Record) if field.type is str and field.
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
-    """Read a message: the proxy's node id, and its records. Raises TelemetryError if it is malformed, or does not name one proxy."""
+    """Return a proxy's node ID and records from a message. Raises TelemetryError if it is malformed, or unless it names one proxy."""
     try:
         message = pb.ExportLogsServiceRequest.FromString(data)
     except DecodeError as error:
-        raise TelemetryError(f"a report that is not an ExportLogsServiceRequest: {error}") from error
+        raise TelemetryError(f"the report is not an ExportLogsServiceRequest: {error}") from error
     node = reporting_node(message.resource_logs, _NODE)
     records = (
         _record(node, record.time_unix_nano / 1e9, found)
@@ -81,7 +81,7 @@ def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
         denied=found.get("verdict") == "denied"
         or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
-        **{name: found.get(name, "") for name in _TEXTS},  # the others have the name that the proxy sends
+        **{name: found.get(name, "") for name in _TEXTS},  # these fields have the names that the proxy sends
     )
 
 
