@@ -180,7 +180,10 @@ def test_check_finds_errors_of_traffic_targets_in_files(run: Run, tmp_path: Path
     (tmp_path / "warehouse.yaml").write_text(warehouse.replace("app: database\n    spec:", label))
     ended = run("check", "warehouse.yaml", BOOKSTORE + "/access.yaml")
     assert ended.code == 1
-    assert "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: nothing" in ended.out
+    assert (
+        "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: it is not enforced"
+        in ended.out
+    )
 
 
 def test_compile_prints_valid_objects_despite_errors(run: Run, tmp_path: Path) -> None:

@@ -61,12 +61,12 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
         "\n"
         "Without a backend\n"
         "  without a ready endpoint or a weight: 503 from the proxy\n"
-        "  when no backend offers the port: the Service's plain behaviour\n"
+        "  when no backend has the port: the Service itself (no route)\n"
         "\n"
         "Routes, in order of precedence\n"
         "  matched    TrafficSplit default/website-firefox, match firefox-users/firefox\n"
         "  not tried  TrafficSplit default/website-insiders, match insiders/cookie\n"
-        "  not tried  the Service's plain behaviour\n"
+        "  not tried  the Service itself (no route)\n"
     )
     assert all(len(line) <= 80 for line in ended.out.splitlines())
 
@@ -121,7 +121,7 @@ def test_the_first_failed_condition_of_a_route_is_named(
         "result": "failed",
         "condition": condition,
     }
-    assert found["object"] == "the Service's plain behaviour"
+    assert found["object"] == "the Service itself (no route)"
     assert [item["service"] for item in found["backends"]] == ["default/website"]
 
 
@@ -147,7 +147,7 @@ def test_an_unknown_host_is_404_and_exits_with_1(run: Run) -> None:
 
 def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     ended = run("explain", "GET", "http://website:8080/", "-H", "cookie: insider=yes", "-f", EXAMPLE)
-    assert "Users      the cookie side decides; a user stays with one backend" in ended.out
+    assert "Users      by the cookie side: a user stays with one backend" in ended.out
     assert "default/website-v1:8080    1/2     50 %" in ended.out
 
 
@@ -200,7 +200,7 @@ def test_explain_shows_that_a_tcp_port_closes_the_connection(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("GET", "ftp://website/"), "is not a URL to call"),
+        (("GET", "ftp://website/"), "is not an HTTP URL"),
         (("GET", "POST", "http://website/"), "is not a method and a URL"),
         (("GET", "http://website/", "-H", "nonsense"), "'name: value'"),
         (("GET", "http://website/", "--via", "edge"), "write gateway/NAME"),
@@ -216,8 +216,8 @@ def test_wrong_usage_of_explain_exits_with_2(run: Run, arguments: tuple[str, ...
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--via", "gateway/gone"), "no Gateway default/gone"),
-        (("--from", "pod/gone"), "no Pod default/gone"),
+        (("--via", "gateway/gone"), "Gateway default/gone is not found"),
+        (("--from", "pod/gone"), "Pod default/gone not found"),
     ],
 )
 def test_a_missing_gateway_or_pod_is_an_error(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -245,10 +245,14 @@ async def test_explain_without_files_uses_the_running_headgate(world: World) -> 
 async def test_the_running_headgate_reports_the_same_errors_as_files(world: World) -> None:
     await put(world.store, *objects())
     for arguments, code, words in (
-        (("http://website:8080/", "--from", "pod/missing"), 1, "there is no Pod default/missing"),
-        (("http://website:8080/", "--via", "gateway/none"), 1, "no Gateway default/none serves anything"),
-        (("http://website:8080/", "--from", "website"), 2, "'website' is no client; write pod/NAME, deployment/NAME"),
-        (("ftp://website/",), 2, "'ftp://website/' is not a URL to call"),
+        (("http://website:8080/", "--from", "pod/missing"), 1, "Pod default/missing not found"),
+        (("http://website:8080/", "--via", "gateway/none"), 1, "Gateway default/none is not found or serves no port"),
+        (
+            ("http://website:8080/", "--from", "website"),
+            2,
+            "'website' is not a client; write pod/NAME, deployment/NAME",
+        ),
+        (("ftp://website/",), 2, "'ftp://website/' is not an HTTP URL"),
     ):
         ended = await world.run("explain", *arguments)
         assert (ended.code, words in " ".join(ended.err.split())) == (code, True), ended.err

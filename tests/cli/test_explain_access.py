@@ -86,7 +86,9 @@ def test_a_request_without_a_matching_rule_shows_the_nearest_one(explain: Callab
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
     assert arrived["reason"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
-    assert arrived["remedy"].startswith("a TrafficTarget in namespace default with destination ServiceAccount sa-1")
+    assert arrived["remedy"].startswith(
+        "create a TrafficTarget in namespace default with destination ServiceAccount sa-1"
+    )
 
 
 def test_the_protocol_of_the_called_service_selects_the_rules(explain: Callable[..., Any]) -> None:
@@ -117,7 +119,7 @@ def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Ca
     local = pod("local", "127.77.128.9", account="sa-2", sidecar="")
     found = explain(world(local), "pod/local")
     assert found["identity"] == GATEWAY
-    assert "the gateway passes it on" in found["caller_note"]
+    assert "the gateway forwards its requests" in found["caller_note"]
 
 
 def test_the_health_check_port_bypasses_a_transparent_sidecar(explain: Callable[..., Any]) -> None:
@@ -126,21 +128,21 @@ def test_the_health_check_port_bypasses_a_transparent_sidecar(explain: Callable[
     arrived = arrival(explain(world(*CLOSED, *led), "pod/three", url="http://led/"))
     assert arrived["allowed"]
     assert (
-        arrived["reason"] == "port 15020 is not redirected to its sidecar, so the request reaches the process past it"
+        arrived["reason"] == "port 15020 is not redirected to its sidecar, so the request reaches the process directly"
     )
 
 
 @pytest.mark.parametrize(
     ("server", "reason"),
     [
-        ({"sidecar": ""}, "it has no sidecar, and nothing else asks who calls"),
+        ({"sidecar": ""}, "it has no sidecar, so every request is allowed"),
         (
             {"annotations": {"headgate.dev/excluded-inbound-ports": "8080"}},
-            "its sidecar leaves port 8080 alone (headgate.dev/excluded-inbound-ports)",
+            "its sidecar does not intercept port 8080 (headgate.dev/excluded-inbound-ports)",
         ),
         (
             {"sidecar": "explicit", "annotations": {"headgate.dev/application-ports": "9090=20417"}},
-            "its sidecar does not take port 8080, so the request reaches the process past it",
+            "its sidecar does not serve port 8080, so the request reaches the process directly",
         ),
     ],
 )
@@ -163,7 +165,7 @@ def test_access_and_mtls_options_apply_to_files(explain: Callable[..., Any]) -> 
     assert arrival(explain(world(), "pod/two"))["allowed"]
     assert not arrival(explain(world(), "pod/two", "--access", "deny"))["allowed"]
     off = arrival(explain(world(), "pod/two", "--mtls", "off"))
-    assert (off["hop"], off["hop_reason"]) == ("plaintext", "mutual TLS is off there")
+    assert (off["hop"], off["hop_reason"]) == ("plaintext", "mutual TLS is off for this workload")
     assert not arrival(explain(world(), "pod/bare", "--mtls", "strict"))["allowed"]
 
 
@@ -220,11 +222,11 @@ def test_a_deployment_calls_with_the_identity_of_its_pods(run: Run) -> None:
     assert found["caller_note"] == "as its pod thief"
     assert found["code"] == 1
     missing = run("explain", "http://bookstore:8080/", "--from", "deploy/missing", "-f", EXAMPLE)
-    assert (missing.code, "no pod of a Deployment default/missing runs" in missing.err) == (1, True)
+    assert (missing.code, "no running pod of Deployment default/missing found" in missing.err) == (1, True)
 
 
 def test_a_service_account_without_pods_gets_a_note(explain: Callable[..., Any]) -> None:
-    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as it now"
+    assert explain(world(), "serviceaccount/typo")["caller_note"] == "no pod runs as this ServiceAccount now"
 
 
 @pytest.mark.parametrize(("caller", "status"), [("pod/two", 403), ("sa/sa-2", 403), ("pod/bare", 404), ("", 404)])

@@ -131,7 +131,7 @@ def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
     assert (second.reason, second.field) == (first.reason, first.field)
     assert first.message == "Service default/missing not found; it gets no traffic until it exists"
     assert second.message == (
-        "without default/missing, no backend with a weight above 0 is left for default/web:80; its requests are answered with 503"
+        "no usable backend with a weight above 0 is left for default/web:80 (default/missing can't be used), so its requests are answered with 503"
     )
 
 
@@ -153,7 +153,9 @@ def test_a_port_mismatch_is_told_once_for_each_port():
     objects = world({"a": 1, "b": 1}, ports={"a": (80, 90), "b": (80,)})
     objects[SERVICE.key("default", "web")] = service(80, 90)
     (finding,) = compiled(objects).report.findings
-    assert finding.message.startswith("traffic will not be split for b on port 90: it offers 80; ")
+    assert finding.message.startswith(
+        "traffic will not be split for b on port 90: Service default/b has only port 80; "
+    )
     assert finding.field == "spec.backends[1].service"
 
 

@@ -67,7 +67,7 @@ def test_a_rule_for_a_match_that_is_not_there_does_not_stand_for_the_whole_group
     assert access(result) == Access(closed=True)
     (told,) = findings(result, Reason.RULE_NOT_FOUND)
     assert told.field == "spec.rules[0].matches[0]"
-    assert told.message.endswith("there is: read, all")
+    assert told.message.endswith("its matches are: read, all")
 
 
 def test_a_rule_for_a_group_with_mistakes_allows_nothing():

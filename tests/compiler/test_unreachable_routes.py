@@ -72,8 +72,8 @@ def fits(match, request):
 def test_every_finding_is_shown_by_its_witness_and_no_request_disproves_it(matches_, requests):
     routes = table(matches_)
     for item in unreachable(routes):
-        assert first_matching_route(routes, item.witness) == item.winner != routes[item.number]
-        assert item.never is not fits(routes[item.number].match, item.witness)
+        assert first_matching_route(routes, item.example) == item.winner != routes[item.number]
+        assert item.never is not fits(routes[item.number].match, item.example)
         for request in requests:
             assert first_matching_route(routes, request) != routes[item.number]
 

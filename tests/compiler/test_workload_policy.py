@@ -44,7 +44,7 @@ def test_a_pod_of_several_has_the_names_of_all():
     assert workloads(result)["half"].subjects == ("bar",)
     (told,) = findings(result, Reason.SUBJECTS_MERGED)
     assert told.about.name == "two"
-    assert told.message.startswith("TLSConfig default/one selects pod default/front too")
+    assert told.message.startswith("TLSConfig default/one also selects pod default/front")
 
 
 def test_equal_names_are_nothing_to_tell():
@@ -55,7 +55,7 @@ def test_a_selector_outlives_mistakes_elsewhere():
     result = compiled(FRONT, config("tls", WANTED, "not a name"))
     assert targets(result) == {"front": TlsMode.STRICT}
     assert workloads(result)["front"].subjects == ()
-    assert "its pods take mutual TLS only" in findings(result, Reason.INVALID)[0].message
+    assert "its pods use mutual TLS only" in findings(result, Reason.INVALID)[0].message
 
 
 @pytest.mark.parametrize(

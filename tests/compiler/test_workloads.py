@@ -58,8 +58,8 @@ def test_the_oldest_service_decides_for_who_does_not_say_which_he_means():
     (told,) = findings(result, Reason.PROTOCOL_CONFLICT)
     assert told.about.name == "young"
     assert told.reason.severity is Severity.WARNING
-    assert "port 8080 is http here, but port 8080 of Service default/old, which is older, declares tcp" in told.message
-    assert "at the pods' sidecars, plaintext counts as tcp" in told.message
+    assert "port 8080 is http, but port 8080 of the older Service default/old is tcp" in told.message
+    assert "the pods' sidecars treat plaintext as tcp" in told.message
 
 
 def test_a_service_that_says_nothing_decides_last():
@@ -153,4 +153,4 @@ def test_a_pod_with_mistakes_keeps_its_sidecar_and_no_exceptions():
     assert ports(result) == {8080: [Protocol.HTTP]}
     assert set(identities(result).values()) == {WHO}
     (told,) = findings(result, Reason.INVALID)
-    assert told.message.endswith("; until it is corrected, its sidecar guards every port")
+    assert told.message.endswith("; until it is corrected, its sidecar has no excluded ports")

@@ -60,7 +60,7 @@ def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(w
 
     described = until(lambda: _described(world, namespace, LEFT_OUT))
     warning = next(line for line in described.splitlines() if line.split()[:2] == ["Warning", "PortMismatch"])
-    assert f"{LEFT_OUT}: it offers 1024; give the Service blue-birds a port 8080" in warning
+    assert f"{LEFT_OUT}: Service {namespace}/blue-birds has only port 1024" in warning
     assert world.conditions("birds", namespace, ResolvedRefs="PortMismatch")["ResolvedRefs"][0] == "False"
 
     patch = '[{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]'

@@ -34,7 +34,7 @@ def test_a_port_that_headgate_may_not_bind_is_reachable_through_the_http_proxy(n
     world.apply(
         external("web", port=80), external("web-v1", world.backend("v1"), port=80), split("web", "web", {"web-v1": 1})
     )
-    message = "this user may not listen on port 80; reach it as http://web.default:80"
+    message = "headgate has no permission to listen on port 80; call http://web.default:80"
     kind, _, text = world.event("PortNotBindable", "web")
     assert (kind, message in text) == ("Warning", True)
     assert world.send(5, world.request("web", 80)) == {"ConnectionRefusedError": 5}

@@ -58,4 +58,4 @@ def test_try_names_a_workload_that_does_not_exist(bookstore: World) -> None:
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "pod/missing")
     assert "error: no pod default/missing has a sidecar" in done.stderr
     done = bookstore.headgate("try", "http://bookstore:8080/", "--from", "buyer")
-    assert (done.returncode, "'buyer' is no client" in done.stderr) == (2, True)
+    assert (done.returncode, "'buyer' is not a client" in done.stderr) == (2, True)

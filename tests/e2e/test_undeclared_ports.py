@@ -148,13 +148,14 @@ def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(clo
         )
         assert reason == "NotEnforced"
         assert (
-            f"port 8080 of Service default/late leads to port {BYPASS} of pod default/{pod} past the sidecar" in message
+            f"port 8080 of Service default/late leads to port {BYPASS} of pod default/{pod} and bypasses the sidecar"
+            in message
         )
         assert "replace the pods (kubectl rollout restart)" in message
     assert closed.event("NotEnforced", "readers")[0] == "Warning"
     arrival = explained(closed, "http://late:8080/")
     assert arrival["allowed"]
-    assert f"does not take port {BYPASS}" in arrival["reason"]
+    assert f"does not serve port {BYPASS}" in arrival["reason"]
     assert not explained(closed, "http://web:8080/")["allowed"]
     closed.kubectl("set", "env", "deployment/web", "PORT_BYPASS-")
     closed.kubectl("rollout", "status", "deployment/web", "--timeout", "60s")

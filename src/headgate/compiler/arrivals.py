@@ -1,4 +1,4 @@
-"""What becomes of a request at the pods that a route leads to: how it gets there, who lets it in, and what would help."""
+"""Explain how a request reaches the pods of a route: mutual TLS or plaintext, authorization, and remedies."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -21,17 +21,18 @@ MUTUAL_TLS, PLAINTEXT = "mutual TLS", "plaintext"
 _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace its pods'
 
 
-_PAST = {
-    "excluded": f"its sidecar leaves port {{port}} alone ({EXCLUDED_PORTS})",
-    "probes": "port {port} is not redirected to its sidecar, so the request reaches the process past it",
-    "written": "its sidecar does not take port {port}, so the request reaches the process past it",
+_BYPASS_TEXTS = {
+    "excluded": f"its sidecar does not intercept port {{port}} ({EXCLUDED_PORTS})",
+    "probes": "port {port} is not redirected to its sidecar, so the request reaches the process directly",
+    "written": "its sidecar does not serve port {port}, so the request reaches the process directly",
 }
 
 
 class Caller(Value, frozen=True, kw_only=True):
-    """Who calls. `identity` is what it proves (SPIFFE ID), empty for plaintext; short names are those of `home`.
+    """The sender of a request.
 
-    `is_scoped`: its proxy knows only what it may call, and refuses what it does not know.
+    `identity` is its SPIFFE ID, empty for plaintext. Short Service names belong to the namespace `home`. With
+    `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
     """
 
     name: str
@@ -42,9 +43,10 @@ class Caller(Value, frozen=True, kw_only=True):
 
 
 class Arrival(Value, frozen=True, kw_only=True):
-    """A request at one endpoint (`workload` is `namespace/pod`, empty where nobody knows it): the hop, and the answer.
+    """What happens to a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
 
-    `object` and `rule` are what allows it, `reason` says why or why not, `remedy` what would allow it.
+    `hop` is how the request gets there. `object` and `rule` are what allows it, `reason` says why it is allowed
+    or not, and `remedy` says what would allow it.
     """
 
     workload: str
@@ -59,17 +61,17 @@ class Arrival(Value, frozen=True, kw_only=True):
 
 
 def gateway(trust_domain: str, note: str = "") -> Caller:
-    """Return the node's gateway as the caller: whoever comes through it is no more than that."""
+    """Return the node's gateway as the caller; all requests through it have its identity."""
     return Caller(name="the gateway", identity=gateway_id(trust_domain), note=note)
 
 
 def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -> Caller:
-    """Return a pod of a ServiceAccount as the caller, as if it had a sidecar."""
+    """Return a caller for a pod with this ServiceAccount and a sidecar."""
     known = f"{namespace}/{name}" in snapshot.pods_of_account
     return Caller(
         name=f"ServiceAccount {namespace}/{name}",
         identity=spiffe_id(compiled.mesh.trust_domain, namespace, name),
-        note="" if known else "no pod runs as it now",
+        note="" if known else "no pod runs as this ServiceAccount now",
         home=namespace,
         is_scoped=compiled.mesh.scoped,
     )
@@ -78,7 +80,8 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
 def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     """Return a pod (`namespace/pod`) as the caller; without a sidecar it calls in plaintext.
 
-    On one machine its calls end at the gateway, which is all that others see. Raises KeyError when there is none.
+    On a single machine, plaintext calls go through the gateway and have its identity. Raises KeyError when the
+    pod does not exist.
     """
     namespace, written = name.partition("/")[0], snapshot.pods[name]
     title = f"Pod {name}"
@@ -86,17 +89,15 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
     if known:
         return Caller(name=title, identity=known.identity, home=namespace, is_scoped=compiled.mesh.scoped)
     address = written.status.pod_ip
-    lacks = (
-        f"it has no sidecar, so it calls in plaintext and its ServiceAccount {account_name(written)} counts for nothing"
-    )
+    no_sidecar = f"it has no sidecar, so it calls in plaintext, without the identity of its ServiceAccount {account_name(written)}"
     if address and ip_address(address).is_loopback:
-        note = f"{lacks}; the gateway passes it on"
+        note = f"{no_sidecar}; the gateway forwards its requests"
         return Caller(name=title, identity=gateway_id(compiled.mesh.trust_domain), note=note)
-    return Caller(name=title, identity="", note=lacks, home=namespace)
+    return Caller(name=title, identity="", note=no_sidecar, home=namespace)
 
 
 class Arrivals:
-    """Answers for one caller."""
+    """Explains requests of one caller."""
 
     def __init__(self, compiled: Compiled, snapshot: Snapshot, caller: Caller) -> None:
         self._compiled = compiled
@@ -104,7 +105,7 @@ class Arrivals:
         self._caller = caller
 
     def at(self, ref: PortRef, request: Request, only: Endpoint | None = None) -> tuple[Arrival, ...]:
-        """Return what becomes of a request at each ready endpoint of a Service port, or at one of them."""
+        """Return what happens to a request at each ready endpoint of a Service port, or only at one of them."""
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
         return tuple(self._arrival(endpoint, ref, request) for endpoint in ready if only in (None, endpoint))
 
@@ -117,11 +118,14 @@ class Arrivals:
         workload = self._workloads.get(endpoint.workload) or self._workloads.get(endpoint.address)
         known = bool(endpoint.identity and self._caller.identity)
         if endpoint.resolved:
-            answer, remedy = Authorization(allowed=True, why="it is outside the mesh, which does not ask who calls"), ""
+            answer, remedy = (
+                Authorization(allowed=True, why="it is outside the mesh, so no sidecar authorizes the request"),
+                "",
+            )
         elif workload is None:
-            answer, remedy = Authorization(allowed=True, why="it has no sidecar, and nothing else asks who calls"), ""
+            answer, remedy = Authorization(allowed=True, why="it has no sidecar, so every request is allowed"), ""
         else:
-            answer, remedy = self._asked(workload, endpoint, ref, request=request, known=known)
+            answer, remedy = self._authorized(workload, endpoint, ref, request=request, known=known)
         return Arrival(
             workload=workload.name if workload else endpoint.workload,
             address=f"{endpoint.address}:{endpoint.port}",
@@ -134,13 +138,13 @@ class Arrivals:
             remedy=remedy,
         )
 
-    def _asked(
+    def _authorized(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, known: bool
     ) -> tuple[Authorization, str]:
-        """Return the sidecar's answer, and what would make it another one."""
+        """Return the decision of the workload's sidecar, and a remedy for a refusal."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
-            return Authorization(allowed=True, why=_PAST[cause].format(port=endpoint.port)), ""
+            return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), ""
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
         protocol = protocol_at(port, ref, known=known) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if known else ""
@@ -149,38 +153,38 @@ class Arrivals:
         if answer.allowed or answer.status:
             return answer, ""
         if not known:
-            return answer, self._to_be_known(workload)
-        others = [
+            return answer, self._identity_remedy(workload)
+        targets = [
             f"TrafficTarget {grant.origin.namespace}/{grant.origin.name}"
             for grant in grants_allowing(workload, endpoint.port, protocol=protocol, request=request)
         ]
-        return answer, self._to_be_allowed(workload, others)
+        return answer, self._authorization_remedy(workload, targets)
 
-    def _to_be_known(self, workload: Workload) -> str:
-        """Say how the caller would come with an identity, which is the first that is needed."""
+    def _identity_remedy(self, workload: Workload) -> str:
+        """Return how the caller could get an identity, which comes before authorization."""
         if not self._caller.identity:
             return f"{_GIVE_SIDECAR}, so that it calls as its ServiceAccount"
         if workload.tls_mode is not workload.target_tls_mode:
-            return "wait: it is on its way to mutual TLS, and proxies are getting ready for it"
+            return "wait: its migration to mutual TLS is in progress"
         if not workload.tls_mode.accepts_tls:
-            return "select the pod with a TLSConfig, or let mutual TLS be permissive (--mtls)"
-        return "declare the port in the pod template, and lead a Service to it"
+            return "select the pod with a TLSConfig, or run headgate with --mtls permissive"
+        return "declare the port in the pod template, and add it to a Service"
 
-    def _to_be_allowed(self, workload: Workload, others: list[str]) -> str:
+    def _authorization_remedy(self, workload: Workload, targets: list[str]) -> str:
         caller, server = parse_id(self._caller.identity), parse_id(workload.identity)
         if caller is None or server is None:
             return ""
         source = f"ServiceAccount {caller.namespace}/{caller.name}"
-        if others:
-            named = " or ".join(dict.fromkeys(others))
-            return f"add {source} to spec.sources of {named}, or write a TrafficTarget for it alone"
+        if targets:
+            named = " or ".join(dict.fromkeys(targets))
+            return f"add {source} to spec.sources of {named}, or create a TrafficTarget for it"
         return (
-            f"a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
-            f"source {source} and a rule that fits would allow it"
+            f"create a TrafficTarget in namespace {server.namespace} with destination ServiceAccount {server.name}, "
+            f"source {source} and a rule that matches the request"
         )
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
-        """Say why a hop is not mutual TLS."""
+        """Return why a hop is not mutual TLS."""
         if endpoint.resolved:
             return "it is outside the mesh"
         if workload is None:
@@ -188,14 +192,14 @@ class Arrivals:
         if not self._caller.identity:
             return "the caller has no sidecar"
         if port_of(workload, endpoint.port) is None:
-            return f"its sidecar does not take port {endpoint.port}"
+            return f"its sidecar does not serve port {endpoint.port}"
         if workload.tls_mode is workload.target_tls_mode:
-            return "mutual TLS is off there"
-        return "it is between plaintext and mutual TLS, and not all proxies are ready"
+            return "mutual TLS is off for this workload"
+        return "its migration to mutual TLS is in progress, and some proxies are not ready"
 
 
 def _onward(request: Request, protocol: Protocol) -> Request:
-    """Return a request as a proxy sends it on to a port where `protocol` is spoken."""
+    """Return a request as a proxy forwards it to a port with this protocol."""
     if protocol is Protocol.HTTP_ANY:
         return request
     return structs.replace(request, version="2" if protocol is Protocol.HTTP2 else "1.1")

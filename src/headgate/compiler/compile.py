@@ -1,4 +1,4 @@
-"""Objects in, mesh and report out: equal input gives equal output, whatever its order and whatever was compiled before."""
+"""Compile a snapshot of all objects to a mesh and a report. The result depends on the snapshot and settings only."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -34,17 +34,17 @@ from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficT
 from headgate.settings import Settings
 
 CONNECTION_SHARE = 4
-"""A certificate has two fifths of its life left at least while it is renewed in time: so a connection that begins with it,
-and lasts for a quarter of a life, ends before it does."""
+"""The longest connection, as a fraction of a certificate's lifetime: one fourth. A certificate that is renewed in time has
+two fifths of its lifetime left at least, so it outlives each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
-"""The kinds that say how workloads may be called."""
+"""The kinds that configure mutual TLS and authorization of workloads."""
 A = TypeVarTuple("A")
 R = TypeVar("R")
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 
 
 def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS) -> Compiled:
-    """Compile one snapshot. Never raises for what users wrote: their mistakes are findings.
+    """Compile one snapshot. Users' mistakes become findings and raise nothing.
 
     `tls_modes` has the mode in force for each workload (`namespace/pod`) whose mTLS migration is not finished.
     """
@@ -52,7 +52,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
 
 
 class PlainServices(NamedTuple):
-    """What Services say by themselves, by Service port where nothing else is said."""
+    """What Services define on their own: frontends, protocols, route tables and findings."""
 
     frontends: tuple[Frontend, ...]
     choices: Mapping[PortRef, ProtocolChoice]
@@ -61,19 +61,19 @@ class PlainServices(NamedTuple):
 
 
 class ServiceEndpoints(NamedTuple):
-    """What Services lead to: their ready endpoints, and for each Service the ports of pods, ready or not."""
+    """The ready endpoints of Services, and for each Service the ports of its pods, ready or not."""
 
     endpoints: tuple[Endpoints, ...]
     ready: Mapping[PortRef, tuple[Endpoint, ...]]
-    led: tuple[tuple[PodPort, ...], ...]
+    pod_ports: tuple[tuple[PodPort, ...], ...]
 
 
 class Compiler:
-    """Compiles one snapshot after the other. A stage whose input is what it was is not computed again.
+    """Compiles one snapshot after another, and reuses the result of each stage whose input is equal.
 
-    A stage is a function of immutable values, and its last result is kept with the values that it was computed from: one
-    result, or one for each Service. The objects of a stage are only those of the kinds that it reads. Values that come out
-    equal are the very objects of the last compilation, so that a later comparison is by identity.
+    A stage is a pure function of immutable values. Its last result is kept with its arguments: one result, or one
+    for each Service. A stage gets only the kinds of objects that it reads. Equal results keep their identity, so
+    that later comparisons are fast.
     """
 
     def __init__(self) -> None:
@@ -96,9 +96,11 @@ class Compiler:
         tables = tuple(claims.tables(served.plain))
         api = GatewayApi(snapshot, claims.ready, tables, settings)
         service_pods = self._part(snapshot, Service, Pod)
-        running = self._once(workloads, service_pods, service_endpoints.led, settings, roots(tables))
+        running = self._once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         policy_objects = self._part(snapshot, Service, Pod, *POLICY_KINDS)
-        policies = self._once(apply_policies, policy_objects, service_endpoints.led, settings, running, dict(tls_modes))
+        policies = self._once(
+            apply_policies, policy_objects, service_endpoints.pod_ports, settings, running, dict(tls_modes)
+        )
         known = self._once(self._identified, service_endpoints.endpoints, policies.workloads)
         mesh = with_hosts(
             Mesh(
@@ -137,7 +139,7 @@ class Compiler:
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
-        """Return the objects of some kinds, as the same value as last time if they are the same."""
+        """Return a snapshot of some kinds; the same object as last time if nothing in it changed."""
         source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.fail_closed)
         last = self._parts.get(shapes)
         if last is None or last[0] != source:
@@ -146,11 +148,11 @@ class Compiler:
         return last[1]
 
     def _once(self, stage: Callable[[*A], R], *values: *A) -> R:
-        """Return what a stage makes of some values."""
+        """Return the result of a stage for its arguments, from the last compilation if they are equal."""
         return self._each(stage, {None: values})[0]
 
     def _each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
-        """Return what a stage makes of the values of each key."""
+        """Return the results of a stage for the arguments of each key."""
         last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
         for key, values in wanted.items():
             before = last.get(key)
@@ -173,7 +175,7 @@ class Compiler:
         return tuple(self._each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
-        """Return tables as the very objects of the last compilation where they are equal."""
+        """Return the tables; equal tables of the last compilation keep their identity."""
         last, found = self._tables, []
         for table in tables:
             before = last.get(table.ref)
@@ -212,23 +214,21 @@ def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
 
 def _invalid(snapshot: Snapshot) -> list[Finding]:
     return [
-        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_left(snapshot, key)}")
+        Finding(key, Reason.INVALID, cause.field, f"{cause.message}{_remaining_effect(snapshot, key)}")
         for key, causes in snapshot.mistakes.items()
         if key not in snapshot.objects
         for cause in causes
     ]
 
 
-def _left(snapshot: Snapshot, key: Key) -> str:
-    """Say what an object with mistakes does all the same."""
+def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
+    """Return the effect that an invalid object still has, as the end of a message."""
     left = snapshot.fail_closed.get(key)
     if isinstance(left, TrafficTarget):
-        return (
-            f"; until it is corrected, it keeps ServiceAccount {left.spec.destination.name} closed and allows nothing"
-        )
+        return f"; until it is corrected, ServiceAccount {left.spec.destination.name} stays closed and this object allows nothing"
     if isinstance(left, Pod):
-        return "; until it is corrected, its sidecar guards every port" if has_sidecar(left) else ""
-    return "; until it is corrected, its pods take mutual TLS only and have no names of it" if left else ""
+        return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
+    return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

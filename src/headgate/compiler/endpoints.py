@@ -1,4 +1,4 @@
-"""EndpointSlices to the ready endpoints of each Service port (R37, R38: by the port's name, so targetPort is resolved)."""
+"""Find the ready endpoints of each Service port in EndpointSlices, by the port's name (R37, R38)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +15,7 @@ _DEFAULT_PORT = 80
 def endpoints(
     name: str, service: core.Service, slices: tuple[core.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
-    """Return one entry for each routed port of a Service, with or without endpoints; `domain` is the mesh's."""
+    """Return one entry for each routed port of a Service, also if it has no endpoint; `domain` is the mesh's."""
     ports = routed_ports(service)
     if not is_external(service):
         return tuple(Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in ports)
@@ -25,9 +25,9 @@ def endpoints(
 
 
 def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
-    """Return who must answer at each place (pod or address, and port) whose sidecar is called with mutual TLS.
+    """Return the identity of each (pod or address, port) whose clients use mutual TLS.
 
-    An address is for a slice that names no pod.
+    The address serves EndpointSlices that name no pod.
     """
     return {
         (place, port.port): item.identity
@@ -39,7 +39,7 @@ def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
 
 
 def identified(entry: Endpoints, known: Mapping[tuple[str, int], str]) -> Endpoints:
-    """Return endpoints with their identities."""
+    """Return the entry with the identities of its endpoints."""
     return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready)) if known else entry
 
 
@@ -69,7 +69,7 @@ def _workload(item: core.EndpointSlice, endpoint: core.Endpoint) -> str:
 
 
 def external_hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
-    """Return the Host of requests to each Service port that stands for a name outside the mesh."""
+    """Return the Host header for requests to each Service port that leads to a DNS name outside the mesh."""
     resolved = ((entry.ref, item) for entry in endpoints for item in entry.ready if item.resolved)
     return {
         ref: item.address if item.port == _DEFAULT_PORT else f"{item.address}:{item.port}" for ref, item in resolved
@@ -77,7 +77,7 @@ def external_hosts(endpoints: Iterable[Endpoints]) -> Mapping[PortRef, str]:
 
 
 def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
-    """Return a mesh whose requests to names outside it carry that name as Host, unless a filter sets another one."""
+    """Return the mesh with host rewrites for external names, where no filter sets another host."""
     if not hosts:
         return mesh
     return structs.replace(

@@ -1,6 +1,6 @@
-"""What would become of a request, and why: the model's decision in the words of the user's objects.
+"""Explain where a request goes and which of the user's objects decide it.
 
-The fields of `Explanation` are those of `headgate explain -o json`; they stay.
+The fields of `Explanation` are those of `headgate explain -o json`, so their names must not change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,11 +22,11 @@ from headgate.model.sanitizing import FORBIDDEN
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.registry import TRAFFIC_SPLIT
 
-PLAIN = "the Service's plain behaviour"
+PLAIN = "the Service itself (no route)"
 
 
 class Backend(Value, frozen=True, kw_only=True):
-    """A share of the requests, exactly and in percent. Where `status` is not 0, the proxy answers it itself."""
+    """A share of the requests, as an exact fraction and in percent. With a `status`, the proxy answers it itself."""
 
     service: str
     port: int
@@ -40,12 +40,12 @@ class Backend(Value, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether every endpoint refuses the request."""
+        """Say whether every endpoint refuses the request."""
         return bool(self.arrivals) and not any(item.allowed for item in self.arrivals)
 
 
 class Copy(Value, frozen=True, kw_only=True):
-    """A mirror, and how many of the requests it gets a copy of."""
+    """A mirror, with the fraction of requests that it gets a copy of."""
 
     service: str
     port: int
@@ -55,9 +55,10 @@ class Copy(Value, frozen=True, kw_only=True):
 
 
 class Tried(Value, frozen=True, kw_only=True):
-    """A route, and what came of it: `matched`, `failed` with the first condition, or `not tried` after a match.
+    """A route and its result: `matched`, `failed` with the first unmet condition, or `not tried` after a match.
 
-    `matches` are those of splits that the route is for: a rule that names roots of splits is one route for each.
+    `matches` are the matches of splits that belong to the route: a rule with roots of splits becomes one route
+    for each.
     """
 
     object: str
@@ -68,12 +69,12 @@ class Tried(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The object and the part of it that the route comes from: `HTTPRoute default/website, rule 0`."""
+        """The object of the route and its part in it, like `HTTPRoute default/website, rule 0`."""
         return _words(self.object, self.name, self.matches)
 
 
 class Remark(Value, frozen=True, kw_only=True):
-    """What the compiler has to say about the objects that decide here."""
+    """A finding about an object that decides here."""
 
     object: str
     reason: str
@@ -82,11 +83,11 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Explanation(Value, frozen=True, kw_only=True):
-    """The whole answer. `service` and `gateway` are `namespace/name`, one of them is empty; both for an unknown host.
+    """The whole answer; `service` or `gateway` is `namespace/name` of the entry, both are empty for an unknown host.
 
-    `identity` is what `caller` proves to the pods that it calls; empty for plaintext. `sanitized` names each header that
-    the proxy removes or replaces before it looks at routes, and why; or why it refuses the request for its form. `location` is
-    the address that a redirect names.
+    `identity` is the SPIFFE ID of `caller` at the pods, empty for plaintext. `sanitized` has each header that the
+    proxy removes or replaces before routing, with the reason; or why it refuses the malformed request. `location`
+    is the address of a redirect. `nothing_left` says what happens when no backend is left.
     """
 
     method: str
@@ -116,19 +117,19 @@ class Explanation(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The object and the part of it that decides; empty when no route matches."""
+        """The deciding object and the part of it; empty when no route matches."""
         return _words(self.object, self.route, self.matches)
 
 
-class Question(Value, frozen=True, kw_only=True):
-    """What is to be explained: a request, its URL as the user wrote it, and who sends it."""
+class ExplainInput(Value, frozen=True, kw_only=True):
+    """A request to explain, its URL as the user wrote it, and its caller."""
 
     request: Request
     url: str
     caller: Caller
 
 
-def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: Question) -> Explanation:
+def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, asked: ExplainInput) -> Explanation:
     """Explain a request that arrives at a port of a Gateway, or at the HTTP proxy for an authority."""
     request, caller = asked.request, asked.caller
     decision = decide(compiled.mesh, where, request, caller.home)
@@ -166,7 +167,7 @@ def explain(compiled: Compiled, snapshot: Snapshot, where: GatewayPort | str, as
         else "",
         sticky=_sticky(route.split.sticky) if route else "",
         user=_user(decision),
-        nothing_left=_nothing_left(decision),
+        nothing_left=_fallback(decision),
         candidates=tuple(_candidates(compiled.mesh, decision, seen)),
         remarks=tuple(_remarks(compiled, snapshot, decision)),
     )
@@ -181,7 +182,7 @@ def _sanitized(decision: Decision) -> Iterator[str]:
 
 def _protocol_reason(snapshot: Snapshot, at_service: PortRef | None, gateway: GatewayPort | None) -> str:
     if gateway:
-        return "because the Gateway's listener says so"
+        return "because the Gateway's listener has this protocol"
     if at_service is None:
         return ""
     return choice_at(snapshot, at_service).why
@@ -266,7 +267,7 @@ def _redirect(redirect: Redirect) -> str:
         f"port {redirect.port}" if redirect.port else "",
         _path(redirect.path) if redirect.path else "",
     )
-    return f"redirect with {redirect.status}: {', '.join(part for part in parts if part) or 'to itself'}"
+    return f"redirect with {redirect.status}: {', '.join(part for part in parts if part) or 'to the same address'}"
 
 
 def _sticky(sticky: Sticky | None) -> str:
@@ -277,11 +278,11 @@ def _sticky(sticky: Sticky | None) -> str:
         "header": f"the header {sticky.name}",
         "source": "the client's address",
     }
-    return f"{by[sticky.kind]} decides; a user stays with one backend"
+    return f"by {by[sticky.kind]}: a user stays with one backend"
 
 
 def _user(decision: Decision) -> str:
-    """Say where the request's own user is, when it says who that is."""
+    """Return the backend of the request's own user, if the request identifies one."""
     sticky = decision.route.split.sticky if decision.route else None
     if sticky is None or decision.slot is None:
         return ""
@@ -289,19 +290,19 @@ def _user(decision: Decision) -> str:
     return str(side.ref) if side.ref else f"the proxy: {side.status}"
 
 
-def _nothing_left(decision: Decision) -> str:
-    """Say what answers when the backends are gone (D9 to D11)."""
+def _fallback(decision: Decision) -> str:
+    """Return what happens when no backend is left (D9 to D11)."""
     route = decision.route
     if route is None or route.redirect:
         return ""
-    nobody = "503 from the proxy" if decision.protocol.is_http else "the connection is closed"
+    outcome = "503 from the proxy" if decision.protocol.is_http else "the connection is closed"
     if route.origin is None:
-        return f"without a ready endpoint: {nobody}"
+        return f"without a ready endpoint: {outcome}"
     if route.origin.kind == TRAFFIC_SPLIT.kind:
-        return f"without a ready endpoint or a weight: {nobody}; when no backend offers the port: {PLAIN}"
+        return f"without a ready endpoint or a weight: {outcome}; when no backend has the port: {PLAIN}"
     if not decision.protocol.is_http:
-        return f"without a backend: {nobody}"
-    return "shares without a ready endpoint: 503; shares whose backend can't be used: 500"
+        return f"without a backend: {outcome}"
+    return "shares without a ready endpoint: 503; shares of an unusable backend: 500"
 
 
 def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tried]:
@@ -332,7 +333,7 @@ def _tried(route: Route, result: str, condition: str = "") -> Tried:
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
-    """Yield what is said about the objects that decide here, splits that would like to, and objects about the pods."""
+    """Yield the findings about objects that decide here: routes, splits of the Service, and policies of the pods."""
     about = {candidate.route.origin for candidate in decision.tried}
     about |= {step.split for candidate in decision.tried for step in candidate.route.split_matches}
     about |= set(_claimants(compiled, snapshot, decision))

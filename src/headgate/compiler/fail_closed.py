@@ -1,8 +1,8 @@
-"""What holds of a TrafficTarget, TLSConfig or Pod with mistakes: leaving it out as a whole would open what it closes.
+"""The restrictive part of an invalid TrafficTarget, TLSConfig or Pod, so that a mistake opens nothing.
 
-A TrafficTarget whose destination can be read keeps its pods closed and allows nothing. A TLSConfig whose selector can be
-read keeps its pods strict and gives them no names. If that can't be read, nobody can tell whom it is about: it is left out.
-A pod keeps its sidecar, and none of its exceptions: without the sidecar, its callers would send plaintext.
+A TrafficTarget with a readable destination keeps its pods closed and allows nothing. A TLSConfig with a readable selector
+keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is ignored. A pod
+keeps its sidecar without the exceptions, because callers would send plaintext to a pod without a sidecar.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from headgate.resources.smi import (
 from headgate.resources.workloads import LabelSelector
 
 ACCOUNT = "ServiceAccount"
-KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that nobody writes by hand
+KEPT = (SIDECAR, APPLICATION_PORTS)  # annotations that headgate writes
 
 
 def restrictive_part(obj: Object) -> Resource | None:
-    """Return the part that holds of an object that can't be decoded; none for all other kinds."""
+    """Return the restrictive part of an object that can't be decoded; None for all other kinds."""
     kind = find_written(str(obj.get("apiVersion")), str(obj.get("kind")))
     namespace = part(obj, "metadata").get("namespace") or "default"
     metadata = Metadata(namespace=str(namespace), name=str(part(obj, "metadata").get("name")))

@@ -1,7 +1,7 @@
-"""What is spoken on a Service port, and why (003; R61 to R67, D16). Client side and server side both ask here.
+"""Choose the protocol of each Service port, with the reason (003; R61 to R67, D16); clients and servers share the choice.
 
-The first that says something decides: `appProtocol`, the beginning of the port's name, http. Kubernetes' own `protocol`
-(TCP, UDP, SCTP) says nothing about it (R66).
+`appProtocol` decides first, then the prefix of the port's name; the default is http. The `protocol` field of Kubernetes
+(TCP, UDP, SCTP) has no influence (R66).
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from headgate.model.routing import Endpoints, PortRef, Protocol
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 
-_FILE = "service_names.txt"  # says where the names come from
+_FILE = "service_names.txt"  # its header names the source
 _NAMED = {
     Protocol.HTTP: "http http1 grpc-web ws",
     Protocol.HTTP2: "http2 h2c grpc",
@@ -26,7 +26,7 @@ _NAMED = {
         "tcp redis mongo mongodb postgres postgresql kafka amqp mqtt ldap cassandra cql memcache memcached nats stomp "
         "zookeeper thrift xmpp-client irc rtsp sip dns tds ms-sql-s rdp kerberos"
     ),
-    # Their servers send first: a proxy that waits for the client's first bytes would wait for ever.
+    # Their servers send first, so a proxy that waits for the client's first bytes would wait forever.
     Protocol.TCP_SERVER_FIRST: "tcp-server-first mysql mariadb smtp ftp ssh sftp imap pop3 nntp vnc",
     Protocol.TLS: "tls https ssl wss ldaps imaps pop3s smtps submissions ftps amqps mqtts secure-mqtt rediss ircs",
 }
@@ -44,9 +44,9 @@ def _by_word(words: Mapping[Protocol, str]) -> dict[str, Protocol]:
 
 
 def _registered() -> Iterator[tuple[str, Protocol]]:
-    """Yield the service names of IANA's registry, which Kubernetes allows as `appProtocol` (D16), in lower case.
+    """Yield the service names of IANA's registry in lower case; Kubernetes allows them as `appProtocol` (D16).
 
-    Those of protocols over TLS are TLS, all others are TCP.
+    Names of protocols over TLS get TLS, all remaining names TCP.
     """
     text = files("headgate.compiler").joinpath(_FILE).read_text(encoding="ascii")
     for name, *marks in (line.split() for line in text.splitlines() if not line.startswith("#")):
@@ -54,18 +54,19 @@ def _registered() -> Iterator[tuple[str, Protocol]]:
 
 
 NAMED: Mapping[str, Protocol] = MappingProxyType(_by_word(_NAMED))
-"""What a port's name may be, or begin with before a `-`, in lower case."""
+"""Protocols by port name, or by its part before a `-`; keys are in lower case."""
 KNOWN: Mapping[str, Protocol] = MappingProxyType({**dict(_registered()), **_by_word(_APP_ONLY), **NAMED})
-"""What `appProtocol` may be, in lower case."""
+"""Protocols by `appProtocol`, in lower case."""
 GRPC = "grpc"
-"""As the whole name of a port it says little: 001 has such a port with any kind of application behind it. gRPC clients
-speak HTTP/2 anyway, so calling the backend as the client calls is right for both."""
+"""A port named just `grpc` can have any HTTP application behind it (001). gRPC clients use HTTP/2, so it is safe to call
+the backend with the HTTP version of the client."""
 
 
 class ProtocolChoice(NamedTuple):
-    """A port's protocol, and why in words that follow it: `tcp, because ...`.
+    """The protocol of a port, and the reason as a clause (`because ...`).
 
-    `declared` says whether the Service says it; a backend that says nothing takes what its root has.
+    `declared` says whether the Service declares it; a backend without a declaration uses the protocol of its
+    root.
     """
 
     protocol: Protocol
@@ -74,7 +75,7 @@ class ProtocolChoice(NamedTuple):
 
 
 def protocol_of(port: ServicePort) -> ProtocolChoice:
-    """Decide what is spoken on a Service port."""
+    """Choose the protocol of a Service port."""
     written = port.app_protocol
     if protocol := _app_protocol(port):
         return ProtocolChoice(protocol, f"because the port's appProtocol is {written}", declared=True)
@@ -83,16 +84,16 @@ def protocol_of(port: ServicePort) -> ProtocolChoice:
             Protocol.HTTP, f"because headgate does not know the appProtocol {written}", declared=False
         )
     if port.name.lower() == GRPC:
-        why = "because the port's name is grpc; backends are called as clients call"
+        why = "because the port's name is grpc (backends get the HTTP version of the client)"
         return ProtocolChoice(Protocol.HTTP_ANY, why, declared=True)
     if word := _name_word(port.name):
         return ProtocolChoice(NAMED[word], f"because the port's name is {port.name}", declared=True)
-    why = "because neither appProtocol nor the port's name says what it is"
+    why = "because neither appProtocol nor the port's name declares a protocol"
     return ProtocolChoice(Protocol.HTTP, why, declared=False)
 
 
 def choices(snapshot: Snapshot) -> Mapping[PortRef, ProtocolChoice]:
-    """Decide what is spoken on every port that is routed."""
+    """Choose the protocol of every routed port."""
     return {
         PortRef(name, port.port): protocol_of(port)
         for name, (_, service) in snapshot.services.items()
@@ -101,21 +102,20 @@ def choices(snapshot: Snapshot) -> Mapping[PortRef, ProtocolChoice]:
 
 
 def choice_at(snapshot: Snapshot, ref: PortRef) -> ProtocolChoice:
-    """Decide what is spoken on one port that is routed."""
+    """Choose the protocol of one routed port."""
     _, service = snapshot.services[ref.service]
     return protocol_of(next(port for port in routed_ports(service) if port.port == ref.port))
 
 
 def unknown(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield each unknown appProtocol."""
+    """Yield a finding for each unknown appProtocol."""
     for key, service in snapshot.services.values():
         known = {id(port) for port in routed_ports(service)}
         for index, port in enumerate(service.spec.ports):
             if id(port) in known and port.app_protocol and not _app_protocol(port):
                 message = (
-                    f"appProtocol {port.app_protocol} of port {port.port} is no protocol that headgate knows and no "
-                    "service name of IANA's registry; the port counts as http. Write http, http2, grpc, tcp, "
-                    "tcp-server-first, tls or a registered name"
+                    f"appProtocol {port.app_protocol} of port {port.port} is unknown (and not an IANA service name), so headgate "
+                    "treats the port as http. Write http, http2, grpc, tcp, tcp-server-first, tls or an IANA name"
                 )
                 yield Finding(key, Reason.UNKNOWN_PROTOCOL, f"spec.ports[{index}].appProtocol", message)
 
@@ -125,7 +125,7 @@ def _app_protocol(port: ServicePort) -> Protocol | None:
 
 
 def _name_word(name: str) -> str:
-    """Return the longest known word that the name is, or begins with before a `-` (R62)."""
+    """Return the longest known word that is the name or its part before a `-` (R62); empty if there is none."""
     parts = name.lower().split("-")
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
@@ -133,7 +133,7 @@ def _name_word(name: str) -> str:
 def conflicts(
     snapshot: Snapshot, known: Mapping[PortRef, ProtocolChoice], places: Iterable[Endpoints]
 ) -> tuple[Finding, ...]:
-    """Return each Service that contradicts an older one about a port of a pod (R67)."""
+    """Return a finding for each Service that declares another protocol for a pod's port than an older one (R67)."""
     declared = {ref: choice.protocol for ref, choice in known.items() if choice.declared}
     if len(set(declared.values())) < 2:
         return ()
@@ -161,10 +161,10 @@ def _conflict(snapshot: Snapshot, ref: PortRef, oldest: PortRef, declared: Mappi
     winner, _ = snapshot.services[oldest.service]
     index = next(index for index, port in enumerate(service.spec.ports) if port.port == ref.port)
     message = (
-        f"port {ref.port} is {declared[ref].value} here, but port {oldest.port} of {winner}, which is older, declares "
-        f"{declared[oldest].value} for the same port of the same pods. Clients of each Service get the protocol that it "
-        f"declares; at the pods' sidecars, plaintext counts as {declared[oldest].value}. If the pods speak only one of the "
-        "two, declare it in both Services"
+        f"port {ref.port} is {declared[ref].value}, but port {oldest.port} of the older {winner} is "
+        f"{declared[oldest].value} and leads to the same port of the same pods. Clients use the protocol of the Service "
+        f"that they call; the pods' sidecars treat plaintext as {declared[oldest].value}. If the pods speak only one of "
+        "the two, declare it in both Services"
     )
     return Finding(
         key,

@@ -1,11 +1,14 @@
-"""Every reason that headgate gives, with its meaning: a closed list, explained in docs/reasons.md."""
+"""All reasons that headgate reports, with severity, condition and meaning. docs/reasons.md lists them for users."""
 
 import enum
 from typing import NamedTuple
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is: errors stop the object, warnings change what it does, notes only tell."""
+    """How much a finding affects its object.
+
+    An error disables the object or a part of it, a warning changes what it does, a note changes nothing.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -13,7 +16,7 @@ class Severity(enum.StrEnum):
 
 
 class ConditionType(enum.StrEnum):
-    """The condition of the object's status that a reason makes False."""
+    """The condition in an object's status that a reason sets to False."""
 
     ACCEPTED = "Accepted"
     RESOLVED_REFS = "ResolvedRefs"
@@ -22,7 +25,7 @@ class ConditionType(enum.StrEnum):
 
 
 class ReasonInfo(NamedTuple):
-    """What belongs to a reason."""
+    """The severity, the condition and the meaning of a reason."""
 
     severity: Severity
     condition: ConditionType
@@ -30,7 +33,7 @@ class ReasonInfo(NamedTuple):
 
 
 class Reason(enum.Enum):
-    """Why an object does not do all that it says. The value is the word in conditions and Events."""
+    """Why an object does not do everything that it asks for. The value is the word in conditions and Events."""
 
     INVALID = "Invalid"
     SELF_REFERENCE = "SelfReference"
@@ -85,83 +88,83 @@ class Reason(enum.Enum):
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """Return the severity of findings with this reason."""
         return REASONS[self].severity
 
     @property
     def condition(self) -> ConditionType:
-        """The condition that it makes False."""
+        """Return the condition that this reason sets to False."""
         return REASONS[self].condition
 
 
 _MEANINGS = {
     (Severity.ERROR, ConditionType.ACCEPTED): {
-        Reason.INVALID: "The object breaks a rule of its kind; it is ignored.",
-        Reason.SELF_REFERENCE: "The split's root is one of its own backends; the root keeps its plain behaviour.",
-        Reason.CONFLICTED: "An older object has what this one asks for: a root service, an address, or a listener.",
-        Reason.NO_MATCHING_PARENT: "No Gateway, listener or Service port is what the route's parentRef names.",
-        Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not take routes of this kind from this namespace.",
-        Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route is one that the listener serves.",
-        Reason.UNSUPPORTED_VALUE: "The rule asks for what headgate can't do; its requests are answered with 500.",
-        Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners ask for different protocols on one port; none of them is served.",
-        Reason.INVALID_PARAMETERS: "The Gateway or its class names an object with parameters; headgate has none.",
-        Reason.UNSUPPORTED_ADDRESS: "The Gateway asks for an address of a type that headgate does not know; it is not served.",
+        Reason.INVALID: "The object breaks a rule of its kind and is ignored.",
+        Reason.SELF_REFERENCE: "The split's root is one of its own backends; the split is ignored.",
+        Reason.CONFLICTED: "An older object already has the root Service, the address or the listener.",
+        Reason.NO_MATCHING_PARENT: "No Gateway, listener or Service port matches the route's parentRef.",
+        Reason.NOT_ALLOWED_BY_LISTENERS: "The Gateway's listeners do not allow routes of this kind from this namespace.",
+        Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
+        Reason.UNSUPPORTED_VALUE: "The rule uses a value that headgate does not support; its requests are answered with 500.",
+        Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of them is served.",
+        Reason.INVALID_PARAMETERS: "The Gateway or its class has a parametersRef, which headgate does not support.",
+        Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; it is not served.",
     },
     (Severity.ERROR, ConditionType.RESOLVED_REFS): {
-        Reason.INVALID_CERTIFICATE_REF: "The listener's certificate is missing or can't be used; the listener is not served.",
+        Reason.INVALID_CERTIFICATE_REF: "The listener's certificate is missing or unusable; the listener is not served.",
     },
     (Severity.ERROR, ConditionType.PROGRAMMED): {
-        Reason.ENVOY_REJECTED: "A proxy refused the configuration; it keeps the last one.",
-        Reason.NOT_ENFORCED: "Traffic reaches the pod past a sidecar, or it has none, so nothing enforces the object there.",
-        Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it takes and makes no calls until it has one.",
+        Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",
+        Reason.NOT_ENFORCED: "The pod has no sidecar, or traffic bypasses it, so nothing enforces the object there.",
+        Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
-        Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; the first counts.",
-        Reason.PERCENT_IGNORED: "A mirror has percent and fraction; the fraction counts.",
+        Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",
+        Reason.PERCENT_IGNORED: "A mirror has both percent and fraction; only the fraction is used.",
     },
     (Severity.WARNING, ConditionType.RESOLVED_REFS): {
-        Reason.SERVICE_NOT_FOUND: "The root Service does not exist; there is nothing to split.",
+        Reason.SERVICE_NOT_FOUND: "The root Service does not exist, so the split does nothing.",
         Reason.BACKEND_NOT_FOUND: "The backend Service does not exist; it gets no traffic.",
-        Reason.PORT_MISMATCH: "The backend Service does not offer the root's port; it gets no traffic on that port.",
-        Reason.PROTOCOL_MISMATCH: "The backend Service's port is not HTTP and the root's is, or the other way; it gets no traffic.",
-        Reason.MATCH_NOT_FOUND: "An HTTPRouteGroup of the split does not exist; it matches nothing.",
-        Reason.REF_NOT_PERMITTED: "The Service is in another namespace and no ReferenceGrant there allows the reference.",
-        Reason.TARGET_PORT_NOT_DECLARED: "The Service's targetPort is none of the ports that the containers of its pods declare.",
-        Reason.INVALID_KIND: "The reference names something that is no Service.",
-        Reason.UNSUPPORTED_PROTOCOL: "The port speaks a protocol that this route or listener can't serve.",
-        Reason.INVALID_ROUTE_KINDS: "The listener names kinds of routes that its protocol can't have; it takes the others.",
-        Reason.RULE_NOT_FOUND: "The rule names a route, or a match of it, that does not exist; it allows nothing.",
+        Reason.PORT_MISMATCH: "The backend Service does not have the root's port; it gets no traffic on that port.",
+        Reason.PROTOCOL_MISMATCH: "The port is HTTP in either the root or the backend Service, but not in both; the backend gets no traffic.",
+        Reason.MATCH_NOT_FOUND: "An HTTPRouteGroup of the split does not exist, so it matches no request.",
+        Reason.REF_NOT_PERMITTED: "The Service is in another namespace, and no ReferenceGrant there allows the reference.",
+        Reason.TARGET_PORT_NOT_DECLARED: "No container of the Service's pods declares the targetPort.",
+        Reason.INVALID_KIND: "The reference names an object of another kind than Service.",
+        Reason.UNSUPPORTED_PROTOCOL: "The route or the listener does not support the protocol of the port.",
+        Reason.INVALID_ROUTE_KINDS: "The listener allows kinds of routes that its protocol does not support; they are ignored.",
+        Reason.RULE_NOT_FOUND: "The rule names a route, or a match in it, that does not exist; it allows nothing.",
     },
     (Severity.WARNING, ConditionType.BACKENDS_READY): {
-        Reason.NO_READY_ENDPOINTS: "The backend has no ready endpoint: the others of a split share its traffic, a route answers its share with 503.",
+        Reason.NO_READY_ENDPOINTS: "The backend has no ready endpoint. In a split, the other backends get its share; in a route, its share gets 503.",
         Reason.ALL_WEIGHTS_ZERO: "No backend has a weight above 0; requests are answered with an error.",
     },
     (Severity.WARNING, ConditionType.PROGRAMMED): {
-        Reason.STICKY_NOT_APPLICABLE: "The port carries connections, not requests; its users do not stay on their side.",
-        Reason.PORT_NOT_BINDABLE: "This user may not listen on the port; it is reachable through the HTTP proxy only.",
-        Reason.MATCH_NOT_APPLICABLE: "The port carries connections, not requests; a split with matches does nothing there.",
+        Reason.STICKY_NOT_APPLICABLE: "The port is not HTTP, so users do not stay with one backend.",
+        Reason.PORT_NOT_BINDABLE: "headgate has no permission to listen on the port; only the HTTP proxy serves it.",
+        Reason.MATCH_NOT_APPLICABLE: "The port is not HTTP, so a split with matches does nothing there.",
         Reason.PROTOCOL_CONFLICT: "An older Service declares another protocol for the same port of the same pods.",
-        Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is not known; the port counts as http.",
-        Reason.NAME_NOT_RESOLVED: "Proxies do not resolve the Service's externalName; its requests get 503.",
-        Reason.SHADOWED: "Every request that the match names goes to what is tried before it.",
-        Reason.NEVER_MATCHES: "No request can fit the match, whatever a client sends.",
-        Reason.NO_EFFECT: "No request reaches the split, so its weights mean nothing.",
-        Reason.ADDRESS_NOT_USABLE: "The Gateway does not get an address that it asks for; it is served at the others.",
+        Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is unknown; headgate treats the port as http.",
+        Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
+        Reason.SHADOWED: "Earlier routes take every request of this match.",
+        Reason.NEVER_MATCHES: "No request can satisfy the match.",
+        Reason.NO_EFFECT: "No request reaches the split, so its weights have no effect.",
+        Reason.ADDRESS_NOT_USABLE: "The Gateway does not get one of the addresses in its spec.",
         Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",
-        Reason.FIELD_IGNORED: "A field is written that headgate does not read; all else holds.",
-        Reason.TOO_MANY_MATCHES: "Splits behind one rule have matches in too many combinations; the matches of some of them are not asked.",
-        Reason.COPIES_DROPPED: "A mirror does not keep up; proxies drop copies beyond its limits.",
-        Reason.RULE_NOT_APPLICABLE: "No port of the destination speaks what the rule is about; it allows nothing.",
+        Reason.FIELD_IGNORED: "headgate does not read a field; the rest of the object is in effect.",
+        Reason.TOO_MANY_MATCHES: "The splits behind one rule have too many combinations of matches; the matches of some splits are ignored.",
+        Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the copies beyond its limits.",
+        Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; it allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {
-        Reason.NO_PODS: "No pod is selected; there is nothing to do until one is.",
+        Reason.NO_PODS: "The object selects no pod, so it has no effect yet.",
     },
     (Severity.NOTE, ConditionType.PROGRAMMED): {
-        Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are not whole 10 000ths; the nearest are used.",
+        Reason.WEIGHTS_ROUNDED: "The weights of a sticky split are rounded to multiples of 1/10 000.",
         Reason.NOT_ROUTED: "headgate does not route this port or Service.",
-        Reason.CONSUMER_ROUTE: "The route is for clients in its own namespace, which the gateway can't tell from others.",
+        Reason.CONSUMER_ROUTE: "The route is for clients in its own namespace only, which the gateway does not support.",
         Reason.SUBJECTS_MERGED: "Several TLSConfigs select a pod; its certificate carries the names of all of them.",
-        Reason.FRACTION_ROUNDED: "A mirror's fraction is finer than proxies can count; the nearest millionth is used.",
+        Reason.FRACTION_ROUNDED: "The fraction of a mirror is rounded to the nearest millionth.",
     },
 }
 REASONS = {

@@ -1,4 +1,4 @@
-"""What the names in users' objects mean: Services (R2, R29, D12), and HTTPRouteGroups (R11 to R15, D4 to D6)."""
+"""Resolve references in users' objects: Services (R2, R29, D12) and HTTPRouteGroups (R11 to R15, D4 to D6)."""
 
 from collections.abc import Iterator
 
@@ -10,19 +10,25 @@ from headgate.resources.smi import HttpMatch, HTTPRouteGroup
 
 
 def service_key(name: str) -> Key:
-    """Point at a Service given as `namespace/name`."""
+    """Return the key of a Service given as `namespace/name`."""
     return SERVICE.key(*name.split("/"))
 
 
 def missing(name: str, written: str) -> str:
-    """Say that a Service is not found; `name` is what `service_name` returns for the written name."""
+    """Return the message for a Service that does not exist.
+
+    `name` is the result of `service_name` for the written name, empty if that is not a Service name.
+    """
     if name:
         return f"Service {name} not found"
     return f"{written} is not the name of a Service in this cluster; write NAME, NAME.NAMESPACE or NAME.NAMESPACE.svc"
 
 
 def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Service") -> bool:
-    """Say whether `about` may refer to a Service (or Secret): in its own namespace always, else by a ReferenceGrant."""
+    """Say whether the object `about` may refer to a Service (or Secret) given as `namespace/name`.
+
+    A reference to another namespace needs a ReferenceGrant there.
+    """
     namespace, name = target.split("/")
     if namespace == about.namespace:
         return True
@@ -35,7 +41,7 @@ def permitted(snapshot: Snapshot, about: Key, target: str, *, kind: str = "Servi
 
 
 def grant_hint(about: Key, target: str, *, kind: str = "Service") -> str:
-    """Tell the user which ReferenceGrant would allow the reference."""
+    """Return the ReferenceGrant that would allow the reference, as advice in a message."""
     namespace, name = target.split("/")
     return (
         f"create a ReferenceGrant in the namespace {namespace} from group {about.group}, kind {about.kind}, namespace "
@@ -47,19 +53,22 @@ ANY_METHOD = "*"
 
 
 def group_key(namespace: str, name: str) -> Key:
-    """Point at a group."""
+    """Return the key of an HTTPRouteGroup."""
     return ROUTE_GROUP.key(namespace, name)
 
 
 def named_matches(snapshot: Snapshot, key: Key) -> Iterator[tuple[str, Match]]:
-    """Yield the matches of a group with their names; none when it does not exist or can't be used."""
+    """Yield the matches of an HTTPRouteGroup with their names (`group/match`); none for a missing or invalid group."""
     group = snapshot.objects.get(key)
     for item in group.spec.matches if isinstance(group, HTTPRouteGroup) else ():
         yield f"{key.name}/{item.name}", to_match(item)
 
 
 def to_match(item: HttpMatch) -> Match:
-    """Translate one match. A path is anchored at its start only, a header's value is matched as a whole (D5)."""
+    """Translate one match of an HTTPRouteGroup.
+
+    A path is anchored at its start only; a header's value must match completely (D5).
+    """
     path = Path(kind="regex", value=f"(?:{item.path_regex}).*") if item.path_regex else None
     methods = tuple(sorted(set(item.methods or ())))
     headers = ((name.lower(), pattern) for name, pattern in (item.headers or {}).items())

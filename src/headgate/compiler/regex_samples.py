@@ -1,7 +1,7 @@
-"""A text that a regular expression matches, and what can be said of all its texts, by simple means (RE2).
+"""Find a text that a regular expression (RE2) matches, and facts about all texts that it matches.
 
-Nothing here is a guess: a sample was matched, and what is said of all texts follows from the range that RE2 gives. Where
-that is not enough, the answer is that nothing is known.
+The answers are certain: samples are verified by matching, and facts follow from the match range that RE2 reports. Otherwise
+the answer is "unknown" (None or False).
 """
 
 import functools
@@ -12,9 +12,9 @@ import re2
 
 from headgate.resources.regexes import fault, matches
 
-_RANGE = 256  # characters of the bounds of a range
+_RANGE = 256  # characters in the bounds of a match range
 _CHARACTERS = string.ascii_letters + string.digits + "/-_.~:=;, " + string.punctuation
-_EDGES = "bBAzQE"  # escapes that stand for no character
+_EDGES = "bBAzQE"  # escapes that match no character
 _REPEAT = re.compile(r"\{(\d+)(?:,\d*)?\}")
 _ANYTHING = {".*", "(?:.*).*", "(?:).*", "(?:/).*", "(?:^/).*", "(?:^.*).*", "(?:/.*).*", "/.*", "^.*$", "^.*", ".*$"}
 _PREFIXED = re.compile(r"\(\?:(?P<inner>.*)\)\.\*")
@@ -23,20 +23,20 @@ _UNLESS_SIMPLE = ("\\b", "\\B", "(?m", "(?s", "(?i", "(?U")
 
 
 def sample(pattern: str) -> str | None:
-    """Return a short text that the whole of a sound pattern matches; None where none is found."""
+    """Return a short text that the whole pattern matches; None if none is found. The pattern must be valid."""
     low, _ = bounds(pattern)
     candidates = (looks_like(pattern), low.decode(errors="replace"))
     return next((text for text in candidates if matches(pattern, text)), None)
 
 
 def looks_like(pattern: str) -> str:
-    """Return a text as the pattern's author may have meant it, without `^`, `$` and the like; it need not match."""
+    """Return a text that the pattern's author may have meant, without `^` and `$`; it need not match."""
     return _Reader(pattern).alternatives()
 
 
 @functools.lru_cache(maxsize=4096)
 def bounds(pattern: str) -> tuple[bytes, bytes]:
-    """Return the smallest and the largest text (UTF-8) that a whole match can be; all texts where RE2 can't say."""
+    """Return the smallest and the largest text (UTF-8) of a whole match; all texts if RE2 gives no range."""
     try:
         found = re2.compile(f"^(?:{pattern})$").possiblematchrange(_RANGE)
     except re2.error:
@@ -46,7 +46,7 @@ def bounds(pattern: str) -> tuple[bytes, bytes]:
 
 
 def matches_nothing(pattern: str) -> bool:
-    """Say whether it is certain that no text matches, as with `a$b`."""
+    """Say whether it is certain that the pattern matches no text, as with `a$b`."""
     low, high = bounds(pattern)
     if low == high and not matches(pattern, low.decode(errors="replace")):
         return True
@@ -57,30 +57,30 @@ def matches_nothing(pattern: str) -> bool:
 
 
 def matches_no_path(pattern: str) -> bool:
-    """Say whether it is certain that no path matches: each begins with a slash, and `api` wants another beginning."""
+    """Say whether it is certain that the pattern matches no path. Every path begins with a slash."""
     low, high = bounds(pattern)
     return high < b"/" or low >= b"0" or matches_nothing(pattern)
 
 
 def matches_everything(pattern: str) -> bool:
-    """Say whether it is plain that every path and every header's value matches."""
+    """Say whether it is certain that the pattern matches every path and every header value."""
     return pattern in _ANYTHING
 
 
 def beginning(pattern: str) -> str | None:
-    """Return the text that is all that `(?:text).*` asks for; None for other patterns."""
+    """Return the text of a pattern like `(?:text).*`; None for other patterns."""
     found = _PREFIXED.fullmatch(pattern)
     plain = _PLAIN.fullmatch(found["inner"]) if found else None
     return plain["text"] if plain else None
 
 
 def always_begins(pattern: str, text: str) -> bool:
-    """Say whether it is certain that all that a pattern matches begins with a text."""
+    """Say whether it is certain that all matches of the pattern begin with a text."""
     return all(bound.startswith(text.encode()) for bound in bounds(pattern))
 
 
 class _Reader:
-    """Reads a pattern and takes the first and shortest way through it."""
+    """Parses a pattern and takes the first and shortest alternative everywhere."""
 
     def __init__(self, pattern: str) -> None:
         self._rest = pattern
@@ -141,13 +141,13 @@ class _Reader:
             self._take(count.end())
         elif self._rest and self._rest[0] in "*?+":
             times = int(self._take() == "+")
-        if self._rest.startswith("?"):  # as few as possible: the same texts
+        if self._rest.startswith("?"):  # a lazy repetition matches the same texts
             self._take()
         return atom * times
 
 
 def _one_of(characters: str) -> str:
-    """Return a character of a class such as `[^a-z]`, or of an escape; empty when it has none that is usual."""
+    """Return a character of a class such as `[^a-z]`, or of an escape; empty if it has no common character."""
     if fault(characters):
         return ""
     return next((item for item in _CHARACTERS if matches(characters, item)), "")

@@ -1,4 +1,4 @@
-"""What the compiler has to say about the user's objects."""
+"""The report of a compilation: findings, outcomes and statuses of the user's objects."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,14 @@ from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
 
-_NAMED_PODS = 3  # at most, in a message
+_NAMED_PODS = 3  # in a message
 
 
 class Finding(Value, frozen=True):
-    """Something to tell about an object: `field` is the path as the user wrote it, `related` are other objects in it."""
+    """A problem or a note about an object.
+
+    `field` is the path as the user wrote it; `related` are other objects that the message names.
+    """
 
     about: Key
     reason: Reason
@@ -20,9 +23,10 @@ class Finding(Value, frozen=True):
 
 
 class Share(Value, frozen=True, kw_only=True):
-    """What one backend of a split gets on one port: `weight` as written, `numerator`/`denominator` of the requests.
+    """The share of one backend of a split on one port.
 
-    `left_out` says why a backend gets less than its weight asks for.
+    `weight` is as written; `numerator`/`denominator` is the fraction of the requests. `left_out` says why a
+    backend gets less than its weight.
     """
 
     service: str
@@ -34,7 +38,7 @@ class Share(Value, frozen=True, kw_only=True):
 
 
 class SplitOutcome(Value, frozen=True, kw_only=True):
-    """What a split does on one port of its root."""
+    """The shares of a split on one port of its root."""
 
     about: Key
     ref: PortRef
@@ -42,7 +46,7 @@ class SplitOutcome(Value, frozen=True, kw_only=True):
 
 
 class StatusCondition(Value, frozen=True, kw_only=True):
-    """One condition of a status, in the words of the Gateway API: type, True or False, reason, message."""
+    """A condition of a status as in the Gateway API: type, status, reason and message."""
 
     type: str
     status: bool
@@ -51,9 +55,9 @@ class StatusCondition(Value, frozen=True, kw_only=True):
 
 
 class ParentStatus(Value, frozen=True, kw_only=True):
-    """What `spec.parentRefs[index]` of a route came to, for parents that are headgate's own.
+    """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves.
 
-    `ports` are the Service ports that the route decides for, `gateway_ports` the ports of the Gateway (the parent).
+    `ports` are the Service ports where the route applies, `gateway_ports` the ports of a Gateway.
     """
 
     about: Key
@@ -65,7 +69,10 @@ class ParentStatus(Value, frozen=True, kw_only=True):
 
 
 class ListenerOutcome(Value, frozen=True, kw_only=True):
-    """What a listener came to; `kinds` are the kinds of routes that it takes, as (group, kind), `attached` how many."""
+    """The status of a listener.
+
+    `kinds` are the allowed kinds of routes as (group, kind); `attached` is the number of attached routes.
+    """
 
     name: str
     attached: int
@@ -74,7 +81,10 @@ class ListenerOutcome(Value, frozen=True, kw_only=True):
 
 
 class GatewayOutcome(Value, frozen=True, kw_only=True):
-    """What a Gateway came to; `ports` are those that proxies serve. Programmed is for whoever knows the proxies."""
+    """The status of a Gateway; `ports` are those that proxies serve.
+
+    The plane adds the condition Programmed, because the compiler does not know the proxies.
+    """
 
     about: Key
     ports: tuple[int, ...]
@@ -83,7 +93,7 @@ class GatewayOutcome(Value, frozen=True, kw_only=True):
 
 
 class SelectedPods(Value, frozen=True, kw_only=True):
-    """The pods (`namespace/pod`) that a TLSConfig or a TrafficTarget is about: those with a sidecar, and those without."""
+    """The pods (`namespace/pod`) that a TLSConfig or TrafficTarget selects: with a sidecar, and without."""
 
     about: Key
     workloads: tuple[str, ...] = ()
@@ -91,10 +101,10 @@ class SelectedPods(Value, frozen=True, kw_only=True):
 
 
 class Report(Value, frozen=True, kw_only=True):
-    """Findings and outcomes, sorted by object; `seen` are the objects that were looked at, with their generations.
+    """The findings and outcomes of a compilation, sorted by object.
 
-    `parents` and `gateways` are what the statuses of routes and Gateways say, `selected` what those of TLSConfigs and
-    TrafficTargets say.
+    `seen` has the generation of each compiled object. `parents` and `gateways` are for the statuses of routes and
+    Gateways, `selected` for those of TLSConfigs and TrafficTargets.
     """
 
     seen: dict[Key, int]
@@ -106,7 +116,7 @@ class Report(Value, frozen=True, kw_only=True):
 
 
 class Compiled(Value, frozen=True, kw_only=True):
-    """The compiler's answer for one revision of the objects."""
+    """The result of one compilation: the mesh and the report of one revision of the objects."""
 
     revision: int
     mesh: Mesh
@@ -114,7 +124,7 @@ class Compiled(Value, frozen=True, kw_only=True):
 
 
 def pod_list(pods: Sequence[str]) -> str:
-    """Name pods, a few at most: `pod default/a`, `pods default/a, default/b, default/c and 7 more`."""
+    """Return the names of pods as text, at most three: `pods default/a, default/b, default/c and 7 more`."""
     names = ", ".join(pods[:_NAMED_PODS])
     if len(pods) == 1:
         return f"pod {names}"

@@ -1,6 +1,6 @@
-"""A request that a user asks about, in the user's words: what is sent, who sends it, through which Gateway.
+"""Read a request as users describe it: URL, method, headers, caller and Gateway.
 
-Commands and the inspect API read it here, so both understand the same words and answer with the same mistakes.
+Commands and the inspect API share this module, so both accept the same words and report the same errors.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from headgate.compiler import arrivals
 from headgate.compiler.arrivals import Caller
-from headgate.compiler.explain import Explanation, Question, explain
+from headgate.compiler.explain import ExplainInput, Explanation, explain
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import HeadgateError, NotFound
@@ -29,7 +29,7 @@ _CLIENTS = {
 
 
 class BadRequest(HeadgateError):
-    """A part of the request can't be understood; `part` is its name: url, from or via."""
+    """A part of the request is invalid; `part` is its name: url, from or via."""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class BadRequest(HeadgateError):
 
 
 class Client(Value, frozen=True, kw_only=True):
-    """Who sends requests: `kind` is pod, deployment or serviceaccount."""
+    """The sender of requests: `kind` is pod, deployment or serviceaccount."""
 
     kind: str
     namespace: str
@@ -55,33 +55,33 @@ class RequestSpec(Value, frozen=True, kw_only=True):
     namespace: str = "default"
 
 
-def check(asked: RequestSpec) -> None:
-    """Check all that needs no objects. Raises BadRequest."""
-    _parts(asked.url)
-    read_client(asked.caller, asked.namespace)
-    _gateway_name(asked)
+def check(spec: RequestSpec) -> None:
+    """Check everything that needs no objects. Raises BadRequest."""
+    _parts(spec.url)
+    read_client(spec.caller, spec.namespace)
+    _gateway_name(spec)
 
 
-def explain_request(compiled: Compiled, snapshot: Snapshot, asked: RequestSpec) -> Explanation:
-    """Explain a request. Raises BadRequest, and NotFound for a client or a Gateway that does not exist."""
-    parts = _parts(asked.url)
+def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Explanation:
+    """Explain a request. Raises BadRequest, and NotFound for a missing client or Gateway."""
+    parts = _parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    request = Request(authority=parts.netloc, method=asked.method, target=target, headers=asked.headers)
-    caller = _caller(compiled, snapshot, read_client(asked.caller, asked.namespace))
+    request = Request(authority=parts.netloc, method=spec.method, target=target, headers=spec.headers)
+    caller = _caller(compiled, snapshot, read_client(spec.caller, spec.namespace))
     where: GatewayPort | str = parts.netloc
-    if name := _gateway_name(asked):
+    if name := _gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
-        note = f"{caller.name} comes in through the Gateway" if asked.caller else ""
+        note = f"{caller.name} calls through the Gateway" if spec.caller else ""
         caller = arrivals.gateway(compiled.mesh.trust_domain, note)
-    return explain(compiled, snapshot, where, Question(request=request, url=parts.geturl(), caller=caller))
+    return explain(compiled, snapshot, where, ExplainInput(request=request, url=parts.geturl(), caller=caller))
 
 
 def _parts(url: str) -> SplitResult:
-    mistake = BadRequest("url", f"{url!r} is not a URL to call; write for example http://website:8080/")
+    mistake = BadRequest("url", f"{url!r} is not an HTTP URL; write a URL like http://website:8080/")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         usable = parts.scheme in PORTS and parts.hostname and parts.port != 0
-    except ValueError as error:  # of the port, or of an address in brackets
+    except ValueError as error:  # for an invalid port, or an invalid address in brackets
         raise mistake from error
     if not usable:
         raise mistake
@@ -89,20 +89,20 @@ def _parts(url: str) -> SplitResult:
 
 
 def read_client(text: str, namespace: str) -> Client | None:
-    """Read `KIND/NAME`; none for an empty text, which means the gateway. Raises BadRequest."""
+    """Read `KIND/NAME`; None for an empty text, which means the gateway. Raises BadRequest."""
     if not text:
         return None
     kind, _, name = text.partition("/")
     if kind.lower() not in _CLIENTS or not name or "/" in name:
-        raise BadRequest("from", f"{text!r} is no client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
+        raise BadRequest("from", f"{text!r} is not a client; write pod/NAME, deployment/NAME or serviceaccount/NAME")
     return Client(kind=_CLIENTS[kind.lower()], namespace=namespace, name=name)
 
 
-def _gateway_name(asked: RequestSpec) -> str:
-    kind, _, name = asked.via.partition("/")
-    if asked.via and (kind.lower() not in _GATEWAYS or not name):
-        raise BadRequest("via", f"{asked.via!r} is no Gateway; write gateway/NAME")
-    return f"{asked.namespace}/{name}" if name else ""
+def _gateway_name(spec: RequestSpec) -> str:
+    kind, _, name = spec.via.partition("/")
+    if spec.via and (kind.lower() not in _GATEWAYS or not name):
+        raise BadRequest("via", f"{spec.via!r} is not a Gateway; write gateway/NAME")
+    return f"{spec.namespace}/{name}" if name else ""
 
 
 def _caller(compiled: Compiled, snapshot: Snapshot, client: Client | None) -> Caller:
@@ -113,18 +113,18 @@ def _caller(compiled: Compiled, snapshot: Snapshot, client: Client | None) -> Ca
     full = f"{client.namespace}/{client.name}"
     if client.kind == "pod":
         if full not in snapshot.pods:
-            raise NotFound(f"there is no Pod {full}; name its namespace with -n")
+            raise NotFound(f"Pod {full} not found; give its namespace with -n")
         return arrivals.pod(compiled, snapshot, full)
     chosen = min(pods_of(snapshot, client), default="")
     if not chosen:
-        raise NotFound(f"no pod of a Deployment {full} runs; name its namespace with -n")
+        raise NotFound(f"no running pod of Deployment {full} found; give its namespace with -n")
     caller = arrivals.pod(compiled, snapshot, chosen)
     note = "; ".join(part for part in (f"as its pod {chosen.partition('/')[2]}", caller.note) if part)
     return structs.replace(caller, name=f"Deployment {full}", note=note)
 
 
 def pods_of(snapshot: Snapshot, client: Client) -> Iterator[str]:
-    """Yield the pods (`namespace/pod`) that a client stands for."""
+    """Yield the pods (`namespace/pod`) of a client."""
     for name, pod in snapshot.pods.items():
         if name.partition("/")[0] == client.namespace and _is_client(name, pod, client):
             yield name
@@ -147,7 +147,7 @@ def _gateway(compiled: Compiled, name: str, *, port: int) -> GatewayPort:
             return item
     if served:
         ports = ", ".join(str(item.port) for item in served)
-        raise NotFound(f"the Gateway {name} serves nothing on port {port}; it serves {ports}")
+        raise NotFound(f"Gateway {name} does not serve port {port}; it serves {ports}")
     raise NotFound(
-        f"no Gateway {name} serves anything: it does not exist (-n names its namespace), or `headgate check` says why"
+        f"Gateway {name} is not found or serves no port; give its namespace with -n, or run `headgate check`"
     )

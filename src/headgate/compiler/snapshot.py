@@ -1,4 +1,4 @@
-"""The objects of one moment, with the indexes that the compiler asks for; built on first use, never changed."""
+"""The objects of one revision, with indexes that the compiler needs; indexes are built on first use."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ _READ: dict[str, frozenset[type[Resource]]] = {}
 
 
 def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "cached_property[T]"]:
-    """Make an index of a method that reads nothing but objects of these kinds."""
+    """Make a cached index of a method that reads only objects of these kinds."""
 
     def decorate(method: Callable[["Snapshot"], T]) -> "cached_property[T]":
         _READ[method.__name__] = frozenset(shapes)
@@ -39,9 +39,10 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 
 
 class Snapshot:
-    """`objects` are the typed ones. `mistakes` are of those that can't be used, and of fields that headgate does not read.
+    """All objects at one revision.
 
-    `fail_closed` has the part of an unusable object that stays in force (`compiler.fail_closed`).
+    `objects` are the decoded objects. `mistakes` has the causes for invalid objects, and for fields that headgate
+    does not read. `fail_closed` has the part of an invalid object that stays in force (`compiler.fail_closed`).
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Snapshot:
         self.fail_closed = fail_closed or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
-        """Return the snapshot, with the indexes that an earlier one has made of kinds in which nothing changed since."""
+        """Return this snapshot with the indexes of an earlier one, for kinds in which nothing changed."""
         same = set()
         for shape in last.by_shape.keys() | self.by_shape.keys():
             listed, before = self.by_shape.get(shape, []), last.by_shape.get(shape, [])
@@ -71,7 +72,7 @@ class Snapshot:
         return self
 
     def only(self, *shapes: type[Resource]) -> "Snapshot":
-        """Return a snapshot with the objects of some kinds."""
+        """Return a snapshot that has only objects of some kinds."""
         objects = {key: item for shape in shapes for key, item in self.by_shape.get(shape, ())}
         return Snapshot(0, objects, self.mistakes, fail_closed=self.fail_closed)
 
@@ -88,7 +89,7 @@ class Snapshot:
         return {}
 
     def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
-        """Return the objects of one kind, sorted by their keys."""
+        """Return the objects of one kind, sorted by key."""
         if shape not in self._sorted:
             self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, ()), key=lambda pair: pair[0]))
         found: tuple[tuple[Key, R], ...] = self._sorted[shape]
@@ -96,17 +97,17 @@ class Snapshot:
 
     @_index(Service)
     def services(self) -> Mapping[str, tuple[Key, Service]]:
-        """Services by `namespace/name`, sorted."""
+        """The Services by `namespace/name`, sorted."""
         return {f"{key.namespace}/{key.name}": (key, item) for key, item in self.of(Service)}
 
     @_index(Service)
     def _selecting(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
-        """Names of Services by namespace and the first label of their selectors."""
+        """The names of Services by namespace and first label of their selector."""
         found = ((key.namespace, item.spec.selected, name) for name, (key, item) in self.services.items())
         return _grouped(((space, *min(labels.items())), name) for space, labels, name in found if labels)
 
     def services_of(self, pod: str) -> Iterator[str]:
-        """Yield the Services that select a pod, whether or not EndpointSlices say so yet."""
+        """Yield the Services that select a pod, also before an EndpointSlice contains it."""
         namespace, labels = pod.partition("/")[0], self.pods[pod].metadata.labels.items()
         for label in labels:
             for name in self._selecting.get((namespace, *label), ()):
@@ -115,29 +116,29 @@ class Snapshot:
 
     @_index(EndpointSlice)
     def slices(self) -> Mapping[str, tuple[EndpointSlice, ...]]:
-        """EndpointSlices by the `namespace/name` of their Service."""
+        """The EndpointSlices by the `namespace/name` of their Service."""
         named = ((key, item.metadata.labels.get(SERVICE_NAME_LABEL), item) for key, item in self.of(EndpointSlice))
         return _grouped((f"{key.namespace}/{name}", item) for key, name, item in named if name)
 
     @_index(TrafficSplit)
     def splits(self) -> tuple[tuple[Key, TrafficSplit], ...]:
-        """TrafficSplits in the order in which they win a root service (D8)."""
+        """The TrafficSplits in order of precedence (D8)."""
         return tuple(sorted(self.of(TrafficSplit), key=_precedence))
 
     @_index(ReferenceGrant)
     def grants(self) -> Mapping[str, tuple[ReferenceGrant, ...]]:
-        """ReferenceGrants by namespace."""
+        """The ReferenceGrants by namespace."""
         return _grouped((key.namespace, item) for key, item in self.of(ReferenceGrant))
 
     @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
-        """Pods that have not ended, by `namespace/name`, sorted."""
+        """The pods that are not in a final phase, by `namespace/name`, sorted."""
         left = ((key, item) for key, item in self.fail_closed.items() if isinstance(item, Pod))
         found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
         return {f"{key.namespace}/{key.name}": pod for key, pod in found if pod.status.phase not in ENDED}
 
     def selected(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the pods of a namespace that have all of the labels; without labels, all pods of it."""
+        """Return the pods of a namespace that have all labels; without labels, all pods of the namespace."""
         if not labels:
             return self.pods_of_namespace.get(namespace, ())
         candidates = [self.pods_with_label.get((namespace, *label), ()) for label in labels.items()]
@@ -147,17 +148,17 @@ class Snapshot:
 
     @_index(Pod)
     def pods_of_account(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of pods by their ServiceAccount (`namespace/name`)."""
+        """The names of pods by their ServiceAccount (`namespace/name`)."""
         return _grouped((account_of(name, pod), name) for name, pod in self.pods.items())
 
     @_index(Pod)
     def pods_of_namespace(self) -> Mapping[str, tuple[str, ...]]:
-        """Names of pods by their namespace."""
+        """The names of pods by namespace."""
         return _grouped((name.partition("/")[0], name) for name in self.pods)
 
     @_index(Pod)
     def pods_with_label(self) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
-        """Names of pods by namespace, label and its value."""
+        """The names of pods by namespace, label name and label value."""
         return _grouped(
             ((name.partition("/")[0], *label), name)
             for name, pod in self.pods.items()
@@ -179,7 +180,7 @@ def account_of(name: str, pod: Pod) -> str:
 
 
 def account_name(pod: Pod) -> str:
-    """Return the ServiceAccount of a pod without its namespace."""
+    """Return the name of a pod's ServiceAccount."""
     return pod.spec.service_account_name or "default"
 
 

@@ -1,12 +1,12 @@
-"""TrafficSplits to routes: which backends share a root's port, by which weights, and why the others don't (001, 004).
+"""Compile TrafficSplits to routes: the backends and weights on each port of the root, and findings (001, 004).
 
-Cases on one port of the root, first that holds (D9, D10; docs/traffic-split.md):
-1. all weights are 0: 503;
-2. a backend with weight is left: those share the traffic by their relative weights;
-3. none is left, and no backend offers the port at all: the root's plain behaviour;
-4. otherwise: 503. The user's weights say that nothing else may have this traffic.
+The first case that applies decides on a port of the root (D9, D10; docs/traffic-split.md):
+1. All weights are 0: requests get 503.
+2. At least one backend with a weight is usable: those backends share the traffic by their relative weights.
+3. No backend has the port: the root Service keeps its plain behavior.
+4. Otherwise requests get 503, because the weights allow no other destination.
 
-On a port that is not HTTP the same holds for connections, and only of splits without matches (D7, docs/protocols.md).
+On a port that is not HTTP, splits without matches distribute connections in the same way (D7, docs/protocols.md).
 """
 
 import math
@@ -48,7 +48,11 @@ Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
 class BackendCandidate(Value, frozen=True, kw_only=True):
-    """A backend of a split; `reason` says why it can't have traffic, `service` is empty when the name is no name."""
+    """A backend of a split before it is decided whether it gets traffic.
+
+    `reason` says why it gets none. `service` is `namespace/name`, empty when the written name is not a Service
+    name.
+    """
 
     index: int
     written: str
@@ -61,7 +65,7 @@ class BackendCandidate(Value, frozen=True, kw_only=True):
 
 
 class SplitCompiler:
-    """Compiles splits in their order of precedence; the first on a root has it (D8)."""
+    """Compile splits in order of precedence. Of several splits without matches, the first one wins the root (D8)."""
 
     def __init__(
         self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, ProtocolChoice], settings: Settings
@@ -76,7 +80,7 @@ class SplitCompiler:
         self.outcomes: list[SplitOutcome] = []
 
     def add(self, key: Key, split: TrafficSplit) -> None:
-        """Give the split its root, if it may have it, and say what keeps it from it."""
+        """Add the routes of a split to the ports of its root, or a finding that says why it gets none."""
         root = service_name(split.spec.service, key.namespace, self.settings.domain)
         matches = self._matches(key, split)
         refusals = list(self._refusals(key, split, root))
@@ -90,7 +94,7 @@ class SplitCompiler:
         _, service = self.snapshot.services[root]
         ports = sorted(port.port for port in routed_ports(service))
         if not ports:
-            message = f"{split.spec.service} offers no TCP port of its own, so there is nothing to split"
+            message = f"Service {root} has no TCP port of its own, so the split does nothing; add a port to the Service"
             self.findings.append(Finding(key, Reason.NOT_ROUTED, "spec.service", message))
         for ref in self._applicable(key, split, [PortRef(root, port) for port in ports]):
             decided = self._add_port(key, split, ref, candidates)
@@ -98,20 +102,20 @@ class SplitCompiler:
             self.routes[ref] += routes
 
     def _applicable(self, key: Key, split: TrafficSplit, refs: Iterable[PortRef]) -> Iterator[PortRef]:
-        """Yield the ports that the split can be for: requests have something to match, connections have not (D7)."""
+        """Yield the ports that the split applies to: a split with matches needs HTTP (D7)."""
         for ref in refs:
             protocol, why, _ = self.choices[ref]
             if not split.spec.matches or protocol.is_http:
                 yield ref
                 continue
             message = (
-                f"port {ref.port} of {split.spec.service} is {protocol.value}, {why}, so it has no requests to match; "
-                "only a split without matches does something there"
+                f"port {ref.port} of {split.spec.service} is {protocol.value}, {why}. Matches need HTTP requests, so the split "
+                "does nothing there; remove spec.matches, or set the appProtocol of the port to http"
             )
             self.findings.append(Finding(key, Reason.MATCH_NOT_APPLICABLE, "spec.matches", message))
 
     def tables(self, plain: Mapping[PortRef, RouteTable]) -> Iterator[RouteTable]:
-        """Yield what happens on each Service port: the splits' routes in their order, then its plain behaviour."""
+        """Yield the route table of each Service port: routes of splits in order, then the Service's own endpoints."""
         for ref, table in plain.items():
             if not (routes := self.routes.get(ref)):
                 yield table
@@ -121,7 +125,7 @@ class SplitCompiler:
                 yield structs.replace(table, routes=(*routes, *table.routes))
 
     def _matches(self, key: Key, split: TrafficSplit) -> list[tuple[str, Match]]:
-        """Return the requests that the split is for: all, or those of its groups that exist (R13, R16, D6)."""
+        """Return the named matches of the split; one match for all requests when it has none (R13, R16, D6)."""
         if not split.spec.matches:
             return [("", ANY)]
         found: list[tuple[str, Match]] = []
@@ -130,8 +134,8 @@ class SplitCompiler:
             found += named_matches(self.snapshot, group)
             if group not in self.snapshot.objects:
                 invalid = group in self.snapshot.mistakes
-                what = "is not valid" if invalid else "not found"
-                message = f"{group} {what}; it matches nothing, and what no other group matches stays with the root"
+                what, fix = ("is not valid", "corrected") if invalid else ("not found", "created")
+                message = f"{group} {what}; it matches no request until it is {fix}"
                 field, related = f"spec.matches[{index}].name", () if invalid else (group,)
                 finding = Finding(key, Reason.MATCH_NOT_FOUND, field, message, related=related)
                 self.findings.append(finding)
@@ -145,14 +149,16 @@ class SplitCompiler:
         if (own := self_reference(split, key.namespace, self.settings.domain)) is not None:
             yield refuse(Reason.SELF_REFERENCE, f"spec.backends[{own}].service", SELF_REFERENCE.format(root=written))
         elif root not in self.snapshot.services:
-            message = f"{missing(root, written)}; there is nothing to split until it exists"
+            message = f"{missing(root, written)}; the split does nothing until it exists"
             yield refuse(Reason.SERVICE_NOT_FOUND, "spec.service", message, *((service_key(root),) if root else ()))
         elif not permitted(self.snapshot, key, root):
-            message = f"{written} is in another namespace and may not be split from here: {grant_hint(key, root)}"
+            message = (
+                f"Service {root} is in another namespace, which does not allow this reference; {grant_hint(key, root)}"
+            )
             yield refuse(Reason.REF_NOT_PERMITTED, "spec.service", message, service_key(root))
         elif root in self.winners and not split.spec.matches:
             winner = self.winners[root]
-            message = f"{written} is split by {winner} already, which is older; delete one of the two"
+            message = f"the older {winner} already splits {written}; delete one of the two"
             yield refuse(Reason.CONFLICTED, "spec.service", message, winner)
 
     def _candidate(self, key: Key, split: TrafficSplit, index: int) -> BackendCandidate:
@@ -161,7 +167,10 @@ class SplitCompiler:
         reason, message = None, ""
         if name and not permitted(self.snapshot, key, name):
             reason = Reason.REF_NOT_PERMITTED
-            message = f"traffic will not be split for {backend.service}: {grant_hint(key, name)}"
+            message = (
+                f"traffic will not be split for {backend.service}: its namespace does not allow this reference; "
+                f"{grant_hint(key, name)}"
+            )
         elif name not in self.snapshot.services:
             reason = Reason.BACKEND_NOT_FOUND
             message = f"{missing(name, backend.service)}; it gets no traffic until it exists"
@@ -182,20 +191,20 @@ class SplitCompiler:
         return decided
 
     def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
-        """Say why no backend gets requests: the weights that are written, or the backends that would have them."""
+        """Return the finding for a port where no backend gets traffic; it names the weights or the unusable backends."""
         effect = self._effect(root, REFUSED)
         weighted = [item for item in on_port if item.weight]
         if not weighted:
-            message = f"every backend has the weight 0, so nothing serves {root}; {effect}"
+            message = f"every backend has the weight 0, so no backend serves {root} and {effect}; set a weight above 0"
             return Finding(key, Reason.ALL_WEIGHTS_ZERO, "spec.backends", message)
         names = ", ".join(item.service or item.written for item in weighted)
-        message = f"without {names}, no backend with a weight above 0 is left for {root}; {effect}"
+        message = f"no usable backend with a weight above 0 is left for {root} ({names} can't be used), so {effect}"
         return _finding(key, structs.replace(weighted[0], message=message))
 
     def _sticky(
         self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[BackendCandidate]
     ) -> Split:
-        """Return the split with users that stay on their side, where it asks for that and requests can be told apart."""
+        """Return the split with slots of users, when its annotation asks for sticky users and the port is HTTP."""
         sticky = sticky_of(split.metadata.annotations)
         if sticky is None:
             return decided
@@ -206,7 +215,7 @@ class SplitCompiler:
             for item in on_port
         ]
         if not protocol.is_http:
-            message = f"port {root.port} is {protocol.value}, {why}: each connection is drawn by the weights"
+            message = f"port {root.port} is {protocol.value}, {why}; only HTTP can be sticky, so weights choose for each connection"
             finding = Finding(key, Reason.STICKY_NOT_APPLICABLE, STICKY_FIELD, message)
             self.findings.append(finding)
             return decided
@@ -220,30 +229,30 @@ class SplitCompiler:
         ref = PortRef(item.service, root.port)
         if ref not in self.ready:
             _, service = self.snapshot.services[item.service]
-            offered = ", ".join(str(port.port) for port in routed_ports(service)) or "no TCP port"
+            offered = ", ".join(f"port {port.port}" for port in routed_ports(service)) or "no TCP port"
             message = (
-                f"traffic will not be split for {item.written} on port {root.port}: it offers {offered}; "
-                f"give the Service {item.written} a port {root.port} (its targetPort may be any other)"
+                f"traffic will not be split for {item.written} on port {root.port}: Service {item.service} has only {offered}; "
+                f"add port {root.port} to it (with any targetPort)"
             )
             return structs.replace(item, reason=Reason.PORT_MISMATCH, message=message)
         protocol, why, declared = self.choices[ref]
         wanted, because, _ = self.choices[root]
         if declared and protocol.is_http is not wanted.is_http:
             message = (
-                f"traffic will not be split for {item.written} on port {root.port}: it is {protocol.value}, {why}; the "
-                f"root's port is {wanted.value}, {because}. Give both the same appProtocol"
+                f"traffic will not be split for {item.written} on port {root.port}: the port is {protocol.value}, {why}; the "
+                f"root's port is {wanted.value}, {because}. Give both ports the same appProtocol"
             )
             return structs.replace(item, reason=Reason.PROTOCOL_MISMATCH, message=message)
         count = len(self.ready[ref])
         if not count and item.weight:
-            effect = self._effect(root, SHARE_REFUSED) if keep_share else "it gets no traffic until it has one"
-            message = f"{item.written} has no ready endpoint on port {root.port}; {effect}"
+            effect = self._effect(root, SHARE_REFUSED) if keep_share else "it gets no traffic there until it has one"
+            message = f"Service {item.service} has no ready endpoint on port {root.port}; {effect}"
             return structs.replace(item, reason=Reason.NO_READY_ENDPOINTS, message=message)
         follows = not declared and protocol is not wanted
         return structs.replace(item, endpoints=count, protocol=wanted if follows else None)
 
     def _effect(self, root: PortRef, words: tuple[str, str]) -> str:
-        """Choose the words for requests or for connections."""
+        """Choose the text for requests or for connections, by the protocol of the root's port."""
         return words[0 if self.choices[root].protocol.is_http else 1]
 
 
@@ -277,12 +286,12 @@ def _decide(candidates: list[BackendCandidate], root: PortRef, *, keep_share: bo
 
 
 def plain(ref: PortRef) -> Split:
-    """Return what a Service does by itself: all of its own endpoints."""
+    """Return the split of a Service that no TrafficSplit changes: all traffic to its own endpoints."""
     return Split(targets=(Target(ref=ref, weight=1),))
 
 
 def plain_table(ref: PortRef, protocol: Protocol) -> RouteTable:
-    """Return what happens on a Service port that no object says anything about."""
+    """Return the route table of a Service port that no other object changes."""
     return RouteTable(ref=ref, routes=(Route(split=plain(ref)),), protocol=protocol)
 
 
@@ -309,14 +318,17 @@ def _finding(key: Key, item: BackendCandidate) -> Finding:
 
 
 class StickyBackend(NamedTuple):
-    """A backend in the order as written; `fails` when it has no endpoint and its share is kept (D9)."""
+    """A backend of a sticky split, in the order of the spec.
+
+    It `fails` when it has no ready endpoint and keeps its share (D9).
+    """
 
     ref: PortRef
     fails: bool = False
 
 
 def sticky_of(annotations: Mapping[str, str]) -> Sticky | None:
-    """Return what the annotation `headgate.dev/sticky` asks for: `cookie:NAME`, `header:NAME` or `source`."""
+    """Read the annotation `headgate.dev/sticky`: `cookie:NAME`, `header:NAME` or `source`; None without one."""
     kind, _, name = annotations.get(STICKY, "").partition(":")
     if kind == "cookie":
         return Sticky(kind="cookie", name=name)
@@ -326,15 +338,16 @@ def sticky_of(annotations: Mapping[str, str]) -> Sticky | None:
 
 
 def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBackend]) -> Split:
-    """Return the split with its users in slots; weights become numbers of slots, of 10 000.
+    """Return the split with ranges of user slots; its weights become numbers of slots, of 10 000.
 
-    A backend that gets nothing keeps its item: its place in the order decides who comes back to it.
+    A backend without traffic keeps its position in `sticky_backends`, so that its former users return to it
+    later.
     """
     weights = _sticky_weights(split, sticky_backends)
-    if not any(weights):  # the root's plain behaviour, or nothing at all
+    if not any(weights):  # the root's plain behavior, or no target at all
         return split
     counts = slot_counts(weights)
-    sides = tuple(
+    ranges = tuple(
         SlotRange(slots=run.size, ref=None if sticky_backends[run.owner].fails else sticky_backends[run.owner].ref)
         for run in layout(counts)
     )
@@ -346,12 +359,12 @@ def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBac
         split,
         targets=tuple(target for target in targets if target.weight),
         broken=tuple(share for share in broken if share.weight),
-        sticky=structs.replace(sticky, slot_ranges=sides),
+        sticky=structs.replace(sticky, slot_ranges=ranges),
     )
 
 
 def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str:
-    """Say how slots differ from the weights of a split that is not with_slots yet; empty when they are exact."""
+    """Describe how slots round the weights of a split without slots; empty when they are exact."""
     weights = _sticky_weights(split, sticky_backends)
     if not any(weights) or not is_rounded(weights):
         return ""
@@ -360,11 +373,11 @@ def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str
         for item, count in zip(sticky_backends, slot_counts(weights), strict=True)
         if count
     )
-    return f"users are counted in {TOTAL} slots, which these weights do not divide evenly; they get: {counted}"
+    return f"the weights do not divide the {TOTAL} slots of users evenly, so they are rounded: {counted}"
 
 
 def _sticky_weights(split: Split, sticky_backends: Sequence[StickyBackend]) -> list[int]:
-    """Return the weight of each item; broken shares are in the order of their sticky_backends."""
+    """Return the weight of each sticky backend. `split.broken` has the order of the failing backends."""
     known = {target.ref: target.weight for target in split.targets}
     failing = iter(share.weight for share in split.broken)
     return [next(failing, 0) if item.fails else known.get(item.ref, 0) for item in sticky_backends]

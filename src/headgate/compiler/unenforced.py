@@ -1,8 +1,8 @@
-"""Where nothing enforces TLSConfigs and TrafficTargets: pods without a sidecar (R73, R77), and ports past one (D26).
+"""Find where no sidecar enforces TLSConfigs and TrafficTargets: pods without one (R73, R77), and bypassed ports (D26).
 
-An explicit sidecar takes the ports that it got when the pod was placed: those that containers declare, and the numeric
-targetPorts of the Services that existed then. It does not take a port of a Service that came later. No sidecar takes the
-ports that its pod excludes, and the port of the proxy's health checks where the pod has none.
+An explicit sidecar serves the ports that were known when the pod was created: declared container ports, and numeric
+targetPorts of the Services at that time. Ports of later Services bypass it. Excluded ports bypass every sidecar, and so
+does the port of the proxy's health checks if the pod has no probes.
 """
 
 from collections import defaultdict
@@ -18,15 +18,15 @@ from headgate.resources.meta import Key
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 from headgate.settings import Settings
 
-LABEL = f'Give the pod template the label {INJECT}: "true" and replace the pods'
-"""How pods get a sidecar."""
+ADD_SIDECAR = f'Give the pod template the label {INJECT}: "true" and replace the pods'
+"""Advice in messages: how pods get a sidecar."""
 
 
 def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> SelectedPods:
-    """Sort the pods of an object into those with a sidecar and those without."""
-    guarded = tuple(name for name in pods if has_sidecar(snapshot.pods[name]))
+    """Return the pods that an object selects, with and without a sidecar."""
+    with_sidecar = tuple(name for name in pods if has_sidecar(snapshot.pods[name]))
     return SelectedPods(
-        about=about, workloads=guarded, without_sidecar=tuple(name for name in pods if name not in guarded)
+        about=about, workloads=with_sidecar, without_sidecar=tuple(name for name in pods if name not in with_sidecar)
     )
 
 
@@ -34,10 +34,10 @@ Cause = Literal["excluded", "late", "written", "probes"]
 
 
 class Bypass(NamedTuple):
-    """A port of pods that a Service port leads to and that no sidecar takes.
+    """A Service port that leads to a port of pods that no sidecar serves.
 
-    The pods exclude it, or the Service selects them and came too late, or others wrote the Service's endpoints, or it is
-    the port that redirection leaves to the proxy's health checks.
+    The causes: `excluded` by the pods' annotation; `late`, when the Service selects the pods but is younger;
+    `written`, when no selector leads there; `probes`, the port that redirection reserves for health checks.
     """
 
     port: int
@@ -46,38 +46,38 @@ class Bypass(NamedTuple):
 
 
 Bypasses = Mapping[str, tuple[Bypass, ...]]
-"""By pod (`namespace/name`)."""
+"""Bypasses by pod (`namespace/name`)."""
 
 
 _EXPLAINED = {
     "excluded": (
-        f"The pods exclude the port by the annotation {EXCLUDED_PORTS}",
-        "take it out of the annotation in the pod template and replace the pods, or lead no Service to it",
+        f"The pods exclude the port with the annotation {EXCLUDED_PORTS}",
+        "remove it from the annotation in the pod template and replace the pods, or remove the port from the Service",
     ),
     "late": (
-        "No container declares the port, and the Service did not lead there when the pods were created",
+        "No container declares the port, and the Service did not have it when the pods were created",
         "replace the pods (kubectl rollout restart)",
     ),
     "probes": (
-        "Connections to this port are not redirected, because the sidecar answers health checks there for pods that have some",
-        "let the application listen on another port",
+        "This port is reserved for health checks of pods that have probes, so connections to it are not redirected",
+        "use another port for the application",
     ),
     "written": (
-        "No container declares the port, and no selector of a Service leads there",
+        "No container declares the port, and no Service with a selector has it",
         "add containerPort {port} to the pod template",
     ),
 }
 
 
 def bypasses(
-    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], workloads: Iterable[Workload], settings: Settings
+    snapshot: Snapshot, pod_ports: Iterable[Iterable[PodPort]], workloads: Iterable[Workload], settings: Settings
 ) -> Bypasses:
-    """Return the ports of pods with a sidecar that Services lead to past it, whatever their namespace."""
-    exposed = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
+    """Return the bypassed ports of the workloads, for Services in all namespaces."""
+    candidates = {item.address: item for item in workloads if _can_be_bypassed(snapshot, item)}
     found: dict[str, list[Bypass]] = defaultdict(list)
-    for ref, _, address, port in (place for places in led for place in places) if exposed else ():
+    for ref, _, address, port in (item for ports in pod_ports for item in ports) if candidates else ():
         if (
-            (item := exposed.get(address))
+            (item := candidates.get(address))
             and port >= settings.lowest_port
             and (cause := cause_at(snapshot, item, port))
         ):
@@ -86,25 +86,28 @@ def bypasses(
     return {name: tuple(sorted(set(items))) for name, items in found.items()}
 
 
-class Words(NamedTuple):
-    """What to say of an object that selects no pod (`unselected`), pods without a sidecar, and ports past one.
+class EffectTexts(NamedTuple):
+    """Texts of the messages about an object's pods.
 
-    What follows from it at pods without a sidecar (`unguarded`), where `remedy` helps, and at such ports (`past`).
+    `unselected` is the whole message when there are none. `without_sidecar` and `bypassed` are the effects, and
+    `remedy` helps pods without a sidecar.
     """
 
     unselected: str
-    unguarded: str
-    past: str
-    remedy: str = LABEL
+    without_sidecar: str
+    bypassed: str
+    remedy: str = ADD_SIDECAR
 
 
-def findings(found: SelectedPods, field: str, bypasses: Bypasses, words: Words) -> Iterator[Finding]:
-    """Yield where nothing enforces an object; `field` is what selects its pods."""
+def findings(found: SelectedPods, field: str, bypasses: Bypasses, texts: EffectTexts) -> Iterator[Finding]:
+    """Yield a finding for each place where an object is not enforced; `field` selects its pods."""
     if not (found.workloads or found.without_sidecar):
-        yield Finding(found.about, Reason.NO_PODS, field, words.unselected)
+        yield Finding(found.about, Reason.NO_PODS, field, texts.unselected)
     if found.without_sidecar:
-        where = f"nothing enforces it at {pod_list(found.without_sidecar)}, for want of a sidecar"
-        message = f"{where}: {words.unguarded}. {words.remedy}"
+        message = (
+            f"it is not enforced at {pod_list(found.without_sidecar)} without a sidecar; {texts.without_sidecar}. "
+            f"{texts.remedy}"
+        )
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
     at: dict[Bypass, list[str]] = defaultdict(list)
     for pod in found.workloads:
@@ -112,13 +115,13 @@ def findings(found: SelectedPods, field: str, bypasses: Bypasses, words: Words) 
             at[item].append(pod)
     for item, names in sorted(at.items()):
         why, remedy = _EXPLAINED[item.cause]
-        where = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {pod_list(names)}"
-        message = f"{where} past the sidecar: {words.past} there. {why}; {remedy.format(port=item.port)}"
+        route = f"port {item.ref.port} of Service {item.ref.service} leads to port {item.port} of {pod_list(names)}"
+        message = f"{route} and bypasses the sidecar; {texts.bypassed}. {why}; {remedy.format(port=item.port)}"
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
 
 
 def cause_at(snapshot: Snapshot, item: Workload, port: int) -> Cause | None:
-    """Return why a port of a workload leads past its sidecar; none where it does not."""
+    """Return why traffic to a port of a workload bypasses its sidecar; None if it does not."""
     if port in excluded_ports(snapshot.pods[item.name]):
         return "excluded"
     if item.capture == "explicit":

@@ -1,7 +1,7 @@
-"""Matches that no request reaches, each with a request that shows it.
+"""Find routes that no request reaches, each with an example request.
 
-A finding needs a witness: a request that the match names (or seems to name, where nothing can match), of which
-`model.evaluate` says that another route has it. Where no witness is found, nothing is said.
+An example is a request that fits the match (or is close to a match that nothing can fit) and that `model.evaluate` gives to
+another route. Without an example there is no finding.
 """
 
 import functools
@@ -26,50 +26,53 @@ _PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 class UnreachableRoute(NamedTuple):
-    """Route `number` of a table gets no request: none fits it (`never`), or those that fit have `winner`. `witness` shows it."""
+    """A route that no request reaches, at position `number` of its table.
+
+    No request fits it (`never`), or the route `winner` takes them. `example` is a request that shows it.
+    """
 
     number: int
     route: Route
-    witness: Request
+    example: Request
     winner: Route | None
     never: bool
 
 
 class RouteList(NamedTuple):
-    """Where routes are, in words and, for a Service port, as a reference."""
+    """The routes of a Service port or of a Gateway's host; `title` names it in messages."""
 
-    words: str
+    title: str
     ref: PortRef | None
     routes: tuple[Route, ...]
 
 
 def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
-    """Return what can never take effect in a mesh, once for each match, on the first place where it shows."""
+    """Return the findings about unreachable routes of a mesh, one for each match: for the first table where it occurs."""
     found: dict[tuple[Key, str, Reason, Match], Finding] = {}
     reached: set[Key] = set()
-    unreached: dict[Key, Finding] = {}
-    for place in _places(mesh):
-        if len(place.routes) == 1:  # no other route can have its requests
-            reached |= {route.origin for route in place.routes if route.origin}
+    first_finding: dict[Key, Finding] = {}
+    for table in _route_lists(mesh):
+        if len(table.routes) == 1:  # no other route can take its requests
+            reached |= {route.origin for route in table.routes if route.origin}
             continue
-        lost = {item.number: item for item in unreachable(place.routes)}
-        for index, route in enumerate(place.routes):
-            item = lost.get(index)
+        missed = {item.number: item for item in unreachable(table.routes)}
+        for index, route in enumerate(table.routes):
+            item = missed.get(index)
             if item is None and route.origin:
                 reached.add(route.origin)
             elif item and route.origin:
-                finding = _finding(snapshot, place, item)
+                finding = _finding(snapshot, table, item)
                 found.setdefault((finding.about, finding.field, finding.reason, route.match), finding)
-                unreached.setdefault(route.origin, finding)
+                first_finding.setdefault(route.origin, finding)
     idle = (
         _no_effect(key, item)
-        for key, item in unreached.items()
+        for key, item in first_finding.items()
         if key.kind == TRAFFIC_SPLIT.kind and key not in reached
     )
     return (*found.values(), *idle)
 
 
-def _places(mesh: Mesh) -> Iterator[RouteList]:
+def _route_lists(mesh: Mesh) -> Iterator[RouteList]:
     for table in mesh.tables:
         if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin):
             yield RouteList(str(table.ref), table.ref, table.routes)
@@ -80,32 +83,32 @@ def _places(mesh: Mesh) -> Iterator[RouteList]:
 
 @functools.lru_cache(maxsize=4096)
 def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
-    """Return the routes of a table that no request reaches, where that is certain and can be shown."""
-    return tuple(_unreached(routes)) if len(routes) > 1 else ()
+    """Return the routes of a table that certainly no request reaches, where an example is found."""
+    return tuple(_unreachable_in(routes)) if len(routes) > 1 else ()
 
 
-def _unreached(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
+def _unreachable_in(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
     for index, route in enumerate(routes):
         never = never_matches(route.match)
-        wide = next((other for other in routes[:index] if contains(other.match, route.match)), None)
-        if route.split_matches or (not never and (wide is None or _same(wide, route))):
+        outer = next((other for other in routes[:index] if contains(other.match, route.match)), None)
+        if route.split_matches or (not never and (outer is None or _same(outer, route))):
             continue
-        witness = intended_request(route.match) if never else matching_request(route.match)
-        winner = first_matching_route(routes, witness) if witness else None
-        if witness and winner is not route and (never or winner):
-            yield UnreachableRoute(index, route, witness, winner, never)
+        example = intended_request(route.match) if never else matching_request(route.match)
+        winner = first_matching_route(routes, example) if example else None
+        if example and winner is not route and (never or winner):
+            yield UnreachableRoute(index, route, example, winner, never)
 
 
 def _same(one: Route, other: Route) -> bool:
-    """Say whether it makes no difference to a route's object which of two routes has a request.
+    """Say whether two routes belong to one object and do the same.
 
-    Where a split's matches take all requests of a rule, that is the split's doing.
+    Routes for matches of a split may take all requests of a rule: this is intended by the split.
     """
     return one.origin == other.origin and (one.split == other.split or bool(one.split_matches))
 
 
 def first_matching_route(routes: Sequence[Route], request: Request) -> Route | None:
-    """Return the route that has a request."""
+    """Return the route that a request takes."""
     asked = RequestParts(request)
     return next((route for route in routes if first_unmet(route.match, asked) is None), None)
 
@@ -115,23 +118,23 @@ def never_matches(match: Match) -> bool:
     path = match.path
     if path and path.kind == "regex" and matches_no_path(path.value):
         return True
-    return any(_hopeless(match))
+    return any(_unsatisfiable(match))
 
 
-def _hopeless(match: Match) -> Iterator[str]:
-    """Yield the headers and query parameters whose expressions match nothing."""
+def _unsatisfiable(match: Match) -> Iterator[str]:
+    """Yield the headers and query parameters whose expressions match no text."""
     conditions: tuple[Header | Query, ...] = (*match.headers, *match.query)
     yield from (item.name for item in conditions if item.text.regex and matches_nothing(item.text.value))
 
 
 def matching_request(match: Match) -> Request | None:
-    """Return a request that fits a match, as a client could send it; None where none is found."""
+    """Return a request that fits a match and that a client can send; None if none is found."""
     request = _request(match, exact=True)
     return request if request and first_unmet(match, RequestParts(request)) is None else None
 
 
 def intended_request(match: Match) -> Request | None:
-    """Return a request that the author of a match may have meant, though it fits none."""
+    """Return a request that the author of an unsatisfiable match may have meant."""
     return _request(match, exact=False)
 
 
@@ -172,50 +175,53 @@ def _is_path(text: str | None) -> bool:
 
 
 def _is_value(text: str | None) -> bool:
-    """Say whether a client can send a text as a header's value, and everybody on the way leaves it as it is."""
+    """Say whether a text arrives unchanged as a header's value."""
     return text is not None and text == text.strip() and text.isascii() and (text.isprintable() or not text)
 
 
 def request_arguments(request: Request) -> str:
-    """Write a request as `headgate explain` takes it."""
+    """Return a request in the form of `headgate explain` arguments."""
     fields = [*request.headers, *([("host", request.authority)] if request.authority else [])]
     return " ".join([request.method, request.target, *(f"-H '{name}: {value}'" for name, value in fields)])
 
 
-def _finding(snapshot: Snapshot, place: RouteList, item: UnreachableRoute) -> Finding:
+def _finding(snapshot: Snapshot, table: RouteList, item: UnreachableRoute) -> Finding:
     origin = item.route.origin
-    assert origin is not None  # noqa: S101  # a service's plain behaviour is nobody's object, so it is not request_arguments about
-    where = _winner(item.winner, place)
+    assert origin is not None  # noqa: S101  # findings() skips routes without an object
+    where = _winner(item.winner, table)
     if item.never:
         about, field = _group_of(snapshot, item.route) or (origin, _field(snapshot, item.route))
-        text = f"no request can fit it, because {_why(item.route.match)}: on {place.words}, {request_arguments(item.witness)} {where}"
+        text = (
+            f"no request can match, because {_why(item.route.match)}; for example, on {table.title}, "
+            f"{request_arguments(item.example)} {where}"
+        )
         return Finding(about, Reason.NEVER_MATCHES, field, text)
     name = f"{item.route.name}: " if item.route.match != ANY and item.route.name else ""
     text = (
-        f"{name}it gets no request on {place.words}, because what is tried before it takes all: {request_arguments(item.witness)} "
-        f"fits it and {where}. Make the earlier one narrower, or delete one of the two"
+        f"{name}it gets no request on {table.title}, because earlier routes take all of them: "
+        f"{request_arguments(item.example)} matches, but {where}. Make the earlier match narrower, or delete one of the two"
     )
     related = (item.winner.origin,) if item.winner and item.winner.origin and item.winner.origin != origin else ()
     field = _field(snapshot, item.route)
     return Finding(origin, Reason.SHADOWED, field, text, related=related)
 
 
-def _winner(winner: Route | None, place: RouteList) -> str:
+def _winner(winner: Route | None, table: RouteList) -> str:
     if winner is None:
         return "is answered with 404"
     if winner.origin is None:
-        return f"goes to {place.ref.service} itself" if place.ref else "goes elsewhere"
+        return f"goes to Service {table.ref.service} itself" if table.ref else "goes to another backend"
     return f"goes to {winner.origin}" + (f" ({winner.name})" if winner.name else "")
 
 
 def _why(match: Match) -> str:
     if match.path and match.path.kind == "regex" and matches_no_path(match.path.value):
-        return "every path begins with / and this expression matches none of them"
-    return f"the expression for {next(_hopeless(match))} matches no text"
+        return "paths begin with / and the expression for the path does not match that"
+    return f"the expression for {next(_unsatisfiable(match))} matches no text"
 
 
 def _field(snapshot: Snapshot, route: Route) -> str:
-    """Return the field of a route's object that asks for it."""
+    """Return the field of the object that a route comes from."""
     if route.origin is None or route.origin.kind != TRAFFIC_SPLIT.kind:
         return f"spec.rules[{route.name}]"
     split = snapshot.objects.get(route.origin)
@@ -225,7 +231,7 @@ def _field(snapshot: Snapshot, route: Route) -> str:
 
 
 def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
-    """Return the HTTPRouteGroup that a split's route is from, and the field of its match."""
+    """Return the HTTPRouteGroup that a split's route comes from, and the field of its match."""
     group_name, _, name = route.name.partition("/")
     if route.origin is None or route.origin.kind != TRAFFIC_SPLIT.kind or not name:
         return None
@@ -235,6 +241,6 @@ def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
     return (key, f"spec.matches[{names.index(name)}]") if name in names else None
 
 
-def _no_effect(key: Key, shown: Finding) -> Finding:
-    message = f"its weights never take effect, because no request reaches the split; for one, {shown.message}"
-    return Finding(key, Reason.NO_EFFECT, "spec.backends", message, related=shown.related)
+def _no_effect(key: Key, cause: Finding) -> Finding:
+    message = f"no request reaches the split, so its weights have no effect; the first cause: {cause.message}"
+    return Finding(key, Reason.NO_EFFECT, "spec.backends", message, related=cause.related)

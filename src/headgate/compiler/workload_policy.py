@@ -1,4 +1,4 @@
-"""Workloads with what is wanted of them: mutual TLS (R72 to R78), and who may call them (R68 to R70, D21)."""
+"""Apply TLSConfigs (mutual TLS, R72 to R78) and TrafficTargets (authorization, R68 to R70, D21) to workloads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import named_matches
 from headgate.compiler.report import Finding, SelectedPods, pod_list
 from headgate.compiler.snapshot import Snapshot, account_of
-from headgate.compiler.unenforced import Words
+from headgate.compiler.unenforced import EffectTexts
 from headgate.compiler.workloads import PodPort, expected
 from headgate.kinds import SPECS
 from headgate.model.identities import spiffe_id
@@ -24,8 +24,8 @@ from headgate.settings import Settings
 DESTINATION = "spec.destination.name"
 SELECTOR = "spec.selector"
 _REPLACE = (
-    "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they say "
-    f'{INJECT}: "false" or headgate runs with --sidecars none'
+    "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they have "
+    f'the label {INJECT}: "false" or headgate runs with --sidecars none'
 )
 _TLS_MODES = {"off": TlsMode.PLAIN, "permissive": TlsMode.PERMISSIVE, "strict": TlsMode.STRICT}
 Allowed = tuple[RequestRule | ConnectionRule, ...]
@@ -34,8 +34,8 @@ Allowed = tuple[RequestRule | ConnectionRule, ...]
 class TrafficTargets:
     """All TrafficTargets (003). `accounts` are their destinations (`namespace/name`).
 
-    A TrafficTarget closes the pods of its destination to everybody else, whether or not anything of it can be used: what is
-    missing or not valid allows nothing, and never opens what the user wanted closed.
+    A TrafficTarget closes the pods of its destination to all callers except its sources. This holds even if a
+    part of it is missing or invalid: such a part allows nothing.
     """
 
     def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
@@ -52,12 +52,12 @@ class TrafficTargets:
                 self._grants[_account(key, left)] += ()
 
     def access(self, account: str) -> Access:
-        """Return who may call the pods of a ServiceAccount (D21)."""
+        """Return which callers may do what at the pods of a ServiceAccount (D21)."""
         closed = account in self._grants or self._settings.access == "deny"
         return Access(closed=closed, grants=tuple(self._grants.get(account, ())))
 
     def is_selected(self, account: str) -> bool:
-        """Say whether a TrafficTarget is about the pods of a ServiceAccount."""
+        """Say whether a TrafficTarget has the ServiceAccount as its destination."""
         return account in self._grants
 
     def _add(self, key: Key, target: TrafficTarget) -> None:
@@ -67,21 +67,22 @@ class TrafficTargets:
             (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
         ]
         self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
-        grants = self._grants[account]  # even if nothing goes in: the account is closed from now on
+        grants = self._grants[account]  # creates the entry: a TrafficTarget without a grant closes the account too
         if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
             grants.append(grant)
 
     def _allowed(self, key: Key, rule: Rule, field: str) -> Allowed:
-        """Return what a rule allows: nothing of what does not exist."""
+        """Return the rules that a route reference stands for; none if the route is missing or invalid."""
         name = Key(SPECS, rule.kind, key.namespace, rule.name)
         if rule.kind == "UDPRoute":
-            message = f"UDP does not go through the proxies, so {name} allows nothing here; leave the rule out"
-            self._tell(key, Reason.RULE_NOT_APPLICABLE, f"{field}.kind", message)
+            message = f"headgate does not proxy UDP, so {name} allows nothing; remove the rule"
+            self._add_finding(key, Reason.RULE_NOT_APPLICABLE, f"{field}.kind", message)
             return ()
         if name not in self._snapshot.objects:
-            what = "is not valid" if name in self._snapshot.mistakes else "not found"
-            message = f"{name} {what}, so the rule allows nothing; create it or correct the name"
-            self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.name", message)
+            invalid = name in self._snapshot.mistakes
+            what, fix = ("is not valid", "correct it") if invalid else ("not found", "create it or correct the name")
+            message = f"{name} {what}, so the rule allows nothing; {fix}"
+            self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.name", message)
             return ()
         route = self._snapshot.objects[name]
         if isinstance(route, TCPRoute):
@@ -96,11 +97,14 @@ class TrafficTargets:
                 yield RequestRule(name=name, match=found[name])
                 continue
             known = ", ".join(item.partition("/")[2] for item in found) or "none"
-            message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; there is: {known}"
-            self._tell(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
+            message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; its matches are: {known}"
+            self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
-        """Tell about rules that no port of the destination speaks; `workloads` are those of each TrafficTarget."""
+        """Yield a finding for each rule whose protocol no port of the destination has.
+
+        `workloads` are the destination's workloads by TrafficTarget.
+        """
         for key, rules in self._rules.items():
             found = [item for item in workloads.get(key, ()) if item.ports or item.capture == "transparent"]
             target = self._snapshot.objects[key]
@@ -111,22 +115,22 @@ class TrafficTargets:
             soon = [port for item in found for port in expected(self._snapshot, item.name)] if unspoken else []
             for index, allowed in rules:
                 if index in unspoken and not _apply(allowed, soon, only):
-                    message = _not_spoken(target.spec.rules[index], self.accounts[key], ports, only=only)
+                    message = _not_applicable_message(target.spec.rules[index], self.accounts[key], ports, only=only)
                     yield Finding(key, Reason.RULE_NOT_APPLICABLE, f"spec.rules[{index}]", message)
 
-    def _tell(self, key: Key, reason: Reason, field: str, message: str) -> None:
+    def _add_finding(self, key: Key, reason: Reason, field: str, message: str) -> None:
         self.findings.append(Finding(key, reason, field, message))
 
 
 def _account(key: Key, target: TrafficTarget) -> str:
-    """Return the destination (`namespace/name`): its namespace is always the target's own (2.3)."""
+    """Return the destination (`namespace/name`); its namespace is always that of the TrafficTarget (2.3)."""
     return f"{key.namespace}/{target.spec.destination.name}"
 
 
 def _grant(
     key: Key, target: TrafficTarget, settings: Settings, allowed: Sequence[RequestRule | ConnectionRule]
 ) -> Grant | None:
-    """Return what a TrafficTarget allows, if it allows anything to anybody."""
+    """Return the grant of a TrafficTarget; None if it has no usable source or rule."""
     sources = {
         spiffe_id(settings.trust_domain, item.namespace or key.namespace, item.name) for item in target.spec.sources
     }
@@ -142,34 +146,36 @@ def _grant(
 
 
 def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
-    """Say whether a rule means something on one of the ports; `only` is the one that counts, 0 for all."""
+    """Say whether a rule applies to one of the ports; `only` is the number of the only allowed port, 0 for all."""
     meant = [port for port in ports if only in {0, port.port}]
     return any(_applies(part, port) for part in allowed for port in meant)
 
 
 def _applies(part: RequestRule | ConnectionRule, port: InboundPort) -> bool:
-    """Say whether a port carries what a part of a rule is about (R69)."""
+    """Say whether a rule applies to the protocol of a port (R69)."""
     if isinstance(part, RequestRule):
-        return any(spoken.protocol.is_http for spoken in port.protocols)
+        return any(item.protocol.is_http for item in port.protocols)
     return any(
-        not part.ports or not {port.port, *(ref.port for ref in spoken.services)}.isdisjoint(part.ports)
-        for spoken in port.protocols
-        if not spoken.protocol.is_http
+        not part.ports or not {port.port, *(ref.port for ref in item.services)}.isdisjoint(part.ports)
+        for item in port.protocols
+        if not item.protocol.is_http
     )
 
 
-def _not_spoken(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
-    spoken = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.protocols}
-    wanted = "HTTP" if rule.kind == "HTTPRouteGroup" else "anything but HTTP on the ports of the route"
-    where = f"have no port {only} that speaks {wanted}" if only else f"have no port that speaks {wanted}"
+def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPort], *, only: int) -> str:
+    protocols = {f"{port.port} ({item.protocol.value})" for port in ports for item in port.protocols}
+    number = f" {only}" if only else ""
+    no_port = (
+        f"HTTP port{number}" if rule.kind == "HTTPRouteGroup" else f"non-HTTP port{number} that the TCPRoute selects"
+    )
     return (
-        f"the pods of ServiceAccount {account} {where}, so {rule.kind} {rule.name} allows nothing; they have "
-        f"{', '.join(sorted(spoken)) or 'no port'}. The appProtocol of their Services' ports decides"
+        f"the pods of ServiceAccount {account} have no {no_port}, so {rule.kind} {rule.name} allows nothing; their ports: "
+        f"{', '.join(sorted(protocols)) or 'none'}. The appProtocol of their Services' ports decides the protocol"
     )
 
 
 class TlsConfigs:
-    """All TLSConfigs (004; R73, R75, R78, D17). `pods` are those that each selects (`namespace/pod`), with a sidecar or without."""
+    """All TLSConfigs (004; R73, R75, R78, D17). `pods` are the selected pods (`namespace/pod`) of each."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))
@@ -187,17 +193,17 @@ class TlsConfigs:
                 self._of_pod[name].append(key)
 
     def is_selected(self, pod: str) -> bool:
-        """Say whether a pod is to talk through mutual TLS only (R73, R74)."""
+        """Say whether a TLSConfig selects the pod, so that it uses mutual TLS only (R73, R74)."""
         return pod in self._of_pod or pod in self._strict
 
     def subjects(self, pod: str) -> tuple[str, ...]:
-        """Return the names that the certificate of a pod carries: those of all TLSConfigs that select it (R78)."""
+        """Return the subject names in the certificate of a pod: those of all TLSConfigs that select it (R78)."""
         return tuple(
             sorted({name for key in self._of_pod.get(pod, ()) for name in self._configs[key].spec.subject_names})
         )
 
     def merged(self, workloads: Iterable[str]) -> Iterator[Finding]:
-        """Tell TLSConfigs about names of others in the certificates of the pods that they select."""
+        """Yield a finding for each TLSConfig whose pods get subject names of another TLSConfig too."""
         more: dict[Key, dict[Key, list[str]]] = defaultdict(lambda: defaultdict(list))
         for pod in workloads:
             for key in (selecting := self._of_pod.get(pod, ())):
@@ -205,22 +211,22 @@ class TlsConfigs:
                 for other in selecting:
                     if not own.issuperset(self._configs[other].spec.subject_names):
                         more[key][other].append(pod)
-        for key, others in more.items():
-            for other, pods in others.items():
+        for key, merged_configs in more.items():
+            for other, pods in merged_configs.items():
                 yield self._merged(key, other, pods)
 
     def _merged(self, key: Key, other: Key, pods: list[str]) -> Finding:
         own = self._configs[key].spec.subject_names
         names = ", ".join(name for name in self._configs[other].spec.subject_names if name not in own)
         message = (
-            f"{other} selects {pod_list(pods)} too, so the certificate there carries its names as well: {names}. Make one of "
-            "the selectors narrower if that is not meant"
+            f"{other} also selects {pod_list(pods)}, so the certificate there has its names too: {names}. If you do not want "
+            "this, make one of the selectors narrower"
         )
         return Finding(key, Reason.SUBJECTS_MERGED, "spec.subjectNames", message, related=(other,))
 
 
 class PolicyResult(NamedTuple):
-    """The workloads, and what is told about the objects that are about them."""
+    """The workloads with their policies, findings about the policies, and the pods that each policy selects."""
 
     workloads: tuple[Workload, ...]
     findings: tuple[Finding, ...]
@@ -229,21 +235,22 @@ class PolicyResult(NamedTuple):
 
 def apply_policies(
     snapshot: Snapshot,
-    led: Iterable[Iterable[PodPort]],
+    pod_ports: Iterable[Iterable[PodPort]],
     settings: Settings,
     workloads: tuple[Workload, ...],
     tls_modes: Mapping[str, TlsMode],
 ) -> PolicyResult:
-    """Return the workloads with their TLS mode and access; `tls_modes` has those whose mTLS migration is not finished.
+    """Return the workloads with their TLS mode and access.
 
-    `led` is what each Service leads to.
+    `pod_ports` has the pod ports of each Service; `tls_modes` has the mode in force of each workload whose mTLS
+    migration is not finished.
     """
     configs, targets = TlsConfigs(snapshot), TrafficTargets(snapshot, settings)
-    done = {}
+    applied = {}
     for item in workloads:
         account = account_of(item.name, snapshot.pods[item.name])
         target = _target(item.name, account, configs, targets=targets, settings=settings)
-        done[item.name] = structs.replace(
+        applied[item.name] = structs.replace(
             item,
             target_tls_mode=target,
             tls_mode=tls_modes.get(item.name, target),
@@ -253,37 +260,42 @@ def apply_policies(
     pods = {key: snapshot.pods_of_account.get(account, ()) for key, account in targets.accounts.items()}
     about_targets = [unenforced.selected(snapshot, key, names) for key, names in pods.items()]
     about_configs = [unenforced.selected(snapshot, key, names) for key, names in configs.pods.items()]
-    found = {key: [done[name] for name in names if name in done] for key, names in pods.items()}
+    found = {key: [applied[name] for name in names if name in applied] for key, names in pods.items()}
     selecting = {name for item in (*about_targets, *about_configs) for name in item.workloads}
-    past = unenforced.bypasses(snapshot, led, [item for name, item in done.items() if name in selecting], settings)
-    findings = [*targets.findings, *targets.not_applicable(found), *configs.merged(done)]
+    bypasses = unenforced.bypasses(
+        snapshot, pod_ports, [item for name, item in applied.items() if name in selecting], settings
+    )
+    findings = [*targets.findings, *targets.not_applicable(found), *configs.merged(applied)]
     for chosen in about_targets:
-        findings += unenforced.findings(chosen, DESTINATION, past, _of_target(targets.accounts[chosen.about]))
+        findings += unenforced.findings(chosen, DESTINATION, bypasses, _target_texts(targets.accounts[chosen.about]))
     for chosen in about_configs:
-        findings += unenforced.findings(chosen, SELECTOR, past, _of_config(chosen.about.namespace))
+        findings += unenforced.findings(chosen, SELECTOR, bypasses, _config_texts(chosen.about.namespace))
     selected = sorted([*about_targets, *about_configs], key=lambda item: item.about)
-    return PolicyResult(tuple(done.values()), tuple(findings), tuple(selected))
+    return PolicyResult(tuple(applied.values()), tuple(findings), tuple(selected))
 
 
-def _of_target(account: str) -> Words:
-    return Words(
+def _target_texts(account: str) -> EffectTexts:
+    return EffectTexts(
         f"no pod runs as ServiceAccount {account}; set serviceAccountName in the pod template, or correct the name",
-        unguarded="every client may do everything",
-        past="every client may do everything",
+        without_sidecar="there, every client may do everything",
+        bypassed="there, every client may do everything",
     )
 
 
-def _of_config(namespace: str) -> Words:
-    return Words(
-        f"no pod of the namespace {namespace} has all of these labels",
-        unguarded="these pods take plaintext and send plaintext",
-        past="every client may send plaintext",
+def _config_texts(namespace: str) -> EffectTexts:
+    return EffectTexts(
+        f"no pod in namespace {namespace} has all of these labels; correct the labels, or wait for the pods",
+        without_sidecar="these pods send and accept plaintext",
+        bypassed="there, every client may send plaintext",
         remedy=_REPLACE,
     )
 
 
 def _target(pod: str, account: str, configs: TlsConfigs, *, targets: TrafficTargets, settings: Settings) -> TlsMode:
-    """Return what is wanted of a workload: who calls is known by certificate only, so a TrafficTarget needs TLS."""
+    """Return the TLS mode that a workload should reach.
+
+    A TrafficTarget needs mutual TLS, because only a certificate identifies a caller.
+    """
     if configs.is_selected(pod):
         return TlsMode.STRICT
     default = _TLS_MODES[settings.mtls]

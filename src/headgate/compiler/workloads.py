@@ -1,7 +1,7 @@
-"""Pods with a sidecar to workloads: who they are, and what is spoken on which of their ports (R61 to R67, R70).
+"""Compile pods with a sidecar to workloads: identity, and protocols by port (R61 to R67, R70).
 
-A port is one that an EndpointSlice names for the pod, ready or not, or one that a container declares. Access and mutual
-TLS come later (`workload_policy`).
+A workload has the ports that EndpointSlices name for the pod, ready or not, and the ports that its containers declare.
+`workload_policy` adds authorization and mutual TLS.
 """
 
 import re
@@ -21,17 +21,17 @@ from headgate.resources.workloads import ContainerPort
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]
-"""What undeclared Service ports take from the root of the split that they are a backend of."""
+"""The protocol of the root, for each Service port that is a backend of a split."""
 
 LARGEST_PORT = 65535
 _NUMBER = re.compile(r"\s*[0-9]{1,5}\s*")
 
 
 class PodPort(NamedTuple):
-    """A port of a pod that a Service port leads to, whether the pod is ready or not; `address` is empty without one.
+    """A port of a pod that a Service port leads to, whether the pod is ready or not; `address` may be empty.
 
-    `pod` is `namespace/name`, or `namespace@address` where a slice names no pod. It is empty for a pod of another namespace
-    than the Service's, which must not decide what is spoken there, and so which rules hold.
+    `pod` is `namespace/name`, or `namespace@address` if the slice names no pod. It is empty for a pod outside the
+    Service's namespace, because a Service must not choose the protocol of a foreign pod.
     """
 
     ref: PortRef
@@ -40,9 +40,10 @@ class PodPort(NamedTuple):
     port: int
 
 
-class Lead(NamedTuple):
-    """A Service port that leads to a pod. `rank` orders them: who says what is spoken, who takes it from a root, the others;
-    each by age.
+class LeadingService(NamedTuple):
+    """A Service port that leads to a pod's port.
+
+    `rank` orders them: declared protocols first, then protocols of a root, then defaults; by age in each group.
     """
 
     rank: tuple[object, ...]
@@ -50,12 +51,12 @@ class Lead(NamedTuple):
     protocol: Protocol
 
 
-Leads = Mapping[str, Mapping[int, list[Lead]]]
-"""By `PodPort.pod`, then by the pod's port."""
+ServicesByPort = Mapping[str, Mapping[int, list[LeadingService]]]
+"""The Service ports by `PodPort.pod`, then by the pod's port."""
 
 
 def pod_ports(name: str, service: Service, slices: tuple[EndpointSlice, ...]) -> tuple[PodPort, ...]:
-    """Return what a Service leads to: each endpoint, with each TCP port that its slice has for the name of a Service port."""
+    """Return the ports of pods that the TCP ports of a Service lead to, by the names in its EndpointSlices."""
     own = name.partition("/")[0]
     return tuple(
         PodPort(PortRef(name, port.port), _pod(own, endpoint), (*endpoint.addresses, "")[0], target.port)
@@ -75,74 +76,79 @@ def _pod(own: str, endpoint: Endpoint) -> str:
 
 
 def workloads(
-    snapshot: Snapshot, led: Iterable[Iterable[PodPort]], settings: Settings, taken: Roots
+    snapshot: Snapshot, listed: Iterable[Iterable[PodPort]], settings: Settings, root_protocols: Roots
 ) -> tuple[Workload, ...]:
-    """Return every pod that has a sidecar and an address, sorted by name; `led` is what each Service leads to."""
-    placed = sorted(_owners(snapshot).values())
-    wanted = {place for name in placed for place in (name, _unnamed(name, snapshot.pods[name]))}
-    known = _leads(snapshot, (item for items in led for item in items if item.pod in wanted), taken)
-    return tuple(_workload(name, snapshot.pods[name], known, settings) for name in placed)
+    """Return every pod that has a sidecar and an address, sorted by name.
+
+    `listed` has the pod ports of each Service.
+    """
+    names = sorted(_owners(snapshot).values())
+    wanted = {target for name in names for target in (name, _unnamed(name, snapshot.pods[name]))}
+    known = _leading_services(
+        snapshot, (item for items in listed for item in items if item.pod in wanted), root_protocols
+    )
+    return tuple(_workload(name, snapshot.pods[name], known, settings) for name in names)
 
 
 def _unnamed(name: str, pod: Pod) -> str:
-    """Return the `PodPort.pod` of a pod that a slice does not name."""
+    """Return the `PodPort.pod` of this pod in a slice that names no pod."""
     return f"{name.partition('/')[0]}@{pod.status.pod_ip}"
 
 
 def has_sidecar(pod: Pod) -> bool:
-    """Say whether a proxy stands before the pod."""
+    """Say whether the pod has a sidecar, by its annotation."""
     return pod.metadata.annotations.get(SIDECAR) in SIDECARS
 
 
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the pod that has each address: the youngest, for an older one with the same address is about to be gone."""
+    """Return the pod that owns each address: the youngest, because an older one with the same address is ending."""
     found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
     by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
     return {pod.status.pod_ip: name for name, pod in by_age}
 
 
 def _is_placed(pod: Pod) -> bool:
-    """Say whether the pod has an address, and an account that an identity can name; the gateway's is its own alone."""
+    """Say whether the pod has an address and a usable ServiceAccount; the gateway's account is reserved."""
     account = account_name(pod)
     return bool(pod.status.pod_ip) and is_dns_subdomain(account) and not is_gateway(pod.metadata.namespace, account)
 
 
-def _leads(snapshot: Snapshot, led: Iterable[PodPort], taken: Roots) -> Leads:
-    """Return which Service ports lead to which ports of pods, and with which protocol."""
-    found: dict[str, dict[int, list[Lead]]] = defaultdict(lambda: defaultdict(list))
-    made: dict[PortRef, Lead] = {}
-    for item in led:
-        lead = made.get(item.ref) or made.setdefault(item.ref, _lead(snapshot, item.ref, taken))
+def _leading_services(snapshot: Snapshot, listed: Iterable[PodPort], root_protocols: Roots) -> ServicesByPort:
+    """Return the Service ports that lead to each port of each pod."""
+    found: dict[str, dict[int, list[LeadingService]]] = defaultdict(lambda: defaultdict(list))
+    made: dict[PortRef, LeadingService] = {}
+    for item in listed:
+        lead = made.get(item.ref) or made.setdefault(item.ref, _leading_service(snapshot, item.ref, root_protocols))
         if lead not in (known := found[item.pod][item.port]):
             known.append(lead)
     return found
 
 
 def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
-    """Yield the ports of a pod that Services ask for: EndpointSlices will name them, one after the other."""
+    """Yield the ports of a pod by the selectors of Services; EndpointSlices may not have them yet."""
     for name in snapshot.services_of(pod):
         for port in routed_ports(snapshot.services[name][1]):
             number = port.target_port if isinstance(port.target_port, int) else port.port
-            spoken = PortProtocol(protocol=protocol_of(port).protocol, services=(PortRef(name, port.port),))
-            yield InboundPort(port=number, application=number, protocols=(spoken,))
+            protocols = PortProtocol(protocol=protocol_of(port).protocol, services=(PortRef(name, port.port),))
+            yield InboundPort(port=number, application=number, protocols=(protocols,))
 
 
-def _lead(snapshot: Snapshot, ref: PortRef, taken: Roots) -> Lead:
+def _leading_service(snapshot: Snapshot, ref: PortRef, root_protocols: Roots) -> LeadingService:
     protocol, _, declared = choice_at(snapshot, ref)
-    taking, created = ref in taken, snapshot.services[ref.service][1].metadata.creation_timestamp
-    protocol = taken[ref] if taking and not declared else protocol
+    taking, created = ref in root_protocols, snapshot.services[ref.service][1].metadata.creation_timestamp
+    protocol = root_protocols[ref] if taking and not declared else protocol
     rank = (not declared, not taking, created, *ref.service.split("/"), ref.port)
-    return Lead(rank, ref, protocol)
+    return LeadingService(rank, ref, protocol)
 
 
 def excluded_ports(pod: Pod) -> frozenset[int]:
-    """Return the ports that a pod's sidecar leaves alone by its annotation; words that are no ports count for nothing."""
+    """Return the ports that the pod's annotation excludes from its sidecar; invalid words are ignored."""
     return frozenset(
         int(word) for word in pod.metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if _is_port(word)
     )
 
 
-def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload:
+def _workload(name: str, pod: Pod, known: ServicesByPort, settings: Settings) -> Workload:
     found = _merged(known.get(name, {}), known.get(_unnamed(name, pod), {}))
     return Workload(
         name=name,
@@ -155,22 +161,24 @@ def _workload(name: str, pod: Pod, known: Leads, settings: Settings) -> Workload
     )
 
 
-def _merged(*found: Mapping[int, list[Lead]]) -> Mapping[int, list[Lead]]:
+def _merged(*found: Mapping[int, list[LeadingService]]) -> Mapping[int, list[LeadingService]]:
     filled = [part for part in found if part]
     if len(filled) < 2:
         return filled[0] if filled else {}
     return {number: [lead for part in filled for lead in part.get(number, ())] for part in filled for number in part}
 
 
-def _ports(pod: Pod, known: Mapping[int, list[Lead]]) -> Iterator[InboundPort]:
-    """Yield what the sidecar takes calls on; of an explicit one, only where it knows the process to listen."""
+def _ports(pod: Pod, known: Mapping[int, list[LeadingService]]) -> Iterator[InboundPort]:
+    """Yield the inbound ports; an explicit sidecar has only those whose application port is known."""
     declared = {port.container_port: port.name for port in _container_ports(pod)}
     numbers = sorted({*known, *declared} - excluded_ports(pod))
     explicit = pod.metadata.annotations[SIDECAR] == "explicit"
-    behind = _behind(pod, numbers) if explicit else {number: number for number in numbers}
-    for number in (number for number in numbers if number in behind):
-        spoken = _spoken(known[number]) if number in known else (PortProtocol(protocol=_by_name(declared[number])),)
-        yield InboundPort(port=number, application=behind[number], protocols=spoken)
+    application_ports = _application_ports(pod, numbers) if explicit else {number: number for number in numbers}
+    for number in (number for number in numbers if number in application_ports):
+        protocols = (
+            _port_protocols(known[number]) if number in known else (PortProtocol(protocol=_by_name(declared[number])),)
+        )
+        yield InboundPort(port=number, application=application_ports[number], protocols=protocols)
 
 
 def _container_ports(pod: Pod) -> Iterator[ContainerPort]:
@@ -184,17 +192,20 @@ def _is_port(word: str) -> bool:
     return bool(_NUMBER.fullmatch(word)) and 0 < int(word) <= LARGEST_PORT
 
 
-def _behind(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
-    """Return where the process listens for each port; no two at one place, nor where the sidecar itself listens."""
+def _application_ports(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
+    """Return the port where the process listens for each inbound port.
+
+    No two processes share a port, and none uses a port of the sidecar.
+    """
     own, found = set(numbers), dict[int, int]()
     for entry in pod.metadata.annotations.get(APPLICATION_PORTS, "").split(","):
-        port, _, place = entry.partition("=")
-        if _is_port(port) and _is_port(place) and int(place) not in own | set(found.values()):
-            found.setdefault(int(port), int(place))
+        port, _, target = entry.partition("=")
+        if _is_port(port) and _is_port(target) and int(target) not in own | set(found.values()):
+            found.setdefault(int(port), int(target))
     return found
 
 
-def _spoken(found: Sequence[Lead]) -> tuple[PortProtocol, ...]:
+def _port_protocols(found: Sequence[LeadingService]) -> tuple[PortProtocol, ...]:
     """Return the protocols of a port, that of the oldest Service first (D15)."""
     if len(found) == 1:
         return (PortProtocol(protocol=found[0].protocol, services=(found[0].ref,)),)
@@ -205,7 +216,7 @@ def _spoken(found: Sequence[Lead]) -> tuple[PortProtocol, ...]:
 
 
 def _by_name(name: str) -> Protocol:
-    """Return what is spoken on a port that no Service names: what its own name says, else nobody knows."""
+    """Return the protocol of a port without a Service: by the port's name, TCP by default."""
     protocol, _, declared = protocol_of(ServicePort(port=1, name=name))
     return protocol if declared else Protocol.TCP
 

@@ -164,7 +164,7 @@ def _latency(event: Mapping[str, Any]) -> str:
 def _decision(event: Mapping[str, Any]) -> str:
     route, access = event["route"], event["access"]
     if event["side"] == "client":
-        chosen = _named(route) if route else "the Service's plain behaviour"
+        chosen = _named(route) if route else "the Service itself (no route)"
         return f"route: {chosen}" + ("; denied by the access rules of the server" if access else "")
     if not access["allowed"]:
         return "denied: no access rule allows it"

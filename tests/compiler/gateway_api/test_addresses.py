@@ -20,7 +20,7 @@ from headgate.settings import Settings
             {"addresses": [{"value": "10.0.0.1"}]},
             "AddressNotUsable",
             "spec.addresses[0].value",
-            "can't have 10.0.0.1: .* remove addresses",
+            "can't have the address 10.0.0.1: .* remove spec.addresses",
         ),
     ],
 )

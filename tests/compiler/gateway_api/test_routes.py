@@ -177,7 +177,7 @@ def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
     result = compiled(world | edge() | route(ref("a"), filters=(mirror("db"),)))
     found = verdict(result, SHOP, "ResolvedRefs")
     assert (found.status, found.reason) == (False, "UnsupportedProtocol")
-    assert "nothing is mirrored: port 80 of Service default/db speaks tcp" in found.message
+    assert "this mirror gets no copies: port 80 of Service default/db is tcp" in found.message
     assert only_route(result).mirrors == ()
 
 
@@ -185,8 +185,8 @@ def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
     ("reference", "reason", "words"),
     [
         (rt.BackendReference(name="gone", port=80), "BackendNotFound", "Service default/gone not found"),
-        (rt.BackendReference(name="a", port=81), "BackendNotFound", "it offers 80"),
-        (rt.BackendReference(name="x", group="example.com", kind="Bucket"), "InvalidKind", "Bucket x is no Service"),
+        (rt.BackendReference(name="a", port=81), "BackendNotFound", "its ports are: 80"),
+        (rt.BackendReference(name="x", group="example.com", kind="Bucket"), "InvalidKind", "Bucket x is not a Service"),
         (rt.BackendReference(name="a", namespace="other", port=80), "RefNotPermitted", "create a ReferenceGrant"),
     ],
 )

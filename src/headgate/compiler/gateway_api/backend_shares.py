@@ -1,4 +1,4 @@
-"""The backends and mirrors of a rule to shares and copies of its traffic (D3, D11, D13, D14; R44 to R60)."""
+"""Compile the backends and mirrors of a rule to shares and copies of its traffic (D3, D11, D13, D14; R44 to R60)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,15 +18,15 @@ from headgate.resources.meta import Key
 from headgate.resources.routes import RequestMirror
 from headgate.resources.versions import whole_weights
 
-LARGEST_TOTAL = 2**32 - 1  # of the weights of one split, in a proxy
-WHOLE = 100  # what an absent numerator or denominator of a written fraction is (R48)
-FINEST = 1_000_000  # parts in which a proxy counts requests, at most
+LARGEST_TOTAL = 2**32 - 1  # sum of the weights of one split in Envoy
+WHOLE = 100  # default of numerator and denominator of a fraction (R48)
+FINEST = 1_000_000  # largest denominator of a fraction in Envoy
 
 Share: TypeAlias = Target | Broken
 
 
 class Failure(NamedTuple):
-    """How a kind of route fails: with an HTTP status, and in words for a mistake of the user's and for an outage."""
+    """How proxies answer failing traffic of a route kind: HTTP status, and texts for user mistakes and for outages."""
 
     status: int
     mistake: str
@@ -35,84 +35,88 @@ class Failure(NamedTuple):
 
 _HTTP = Failure(500, "answered with 500", "answered with 503")
 _FAILURES = {
-    "GRPCRoute": Failure(503, "answered with UNAVAILABLE", "answered with UNAVAILABLE"),  # 503 in gRPC's words
+    "GRPCRoute": Failure(
+        503, "answered with UNAVAILABLE", "answered with UNAVAILABLE"
+    ),  # gRPC clients see 503 as UNAVAILABLE
     "TCPRoute": Failure(503, "closed at once", "closed at once"),
 }
 
 
 def failure(about: Key) -> Failure:
-    """Return how a route fails."""
+    """Return how proxies answer failing traffic of a route."""
     return _FAILURES.get(about.kind, _HTTP)
 
 
 class Backend(NamedTuple):
-    """A backendRef of a rule by its field path: its weight, the Service port that it names, or why it names none.
+    """A backendRef of a rule: field path, weight, and its Service port or a finding.
 
-    `filters` are changes for its share alone.
+    `filters` apply to its share only.
     """
 
     field: str
     weight: int
-    where: PortRef | Finding
+    port_ref: PortRef | Finding
     filters: Filters = NO_FILTERS
 
 
-Chosen: TypeAlias = Mapping[PortRef, PortDestination]
-"""What becomes of some requests at each root of splits, and at every other Service port."""
+ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
+"""The destination of some requests at each Service port."""
 
 
-def findings(places: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
-    """Return what is wrong with the backends of a rule."""
-    found = [finding for backend in backends for finding in _findings(places, about, backend)]
+def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
+    """Return the findings about the backends of a rule."""
+    found = [finding for backend in backends for finding in _findings(destinations, about, backend)]
     if not any(backend.weight for backend in backends):
-        what = "no backend has a weight above 0" if backends else "there is no backend and no redirect"
-        message = f"{what}, so all of it is {failure(about).mistake}; name a Service that is to answer"
+        what = "no backend has a weight above 0" if backends else "the rule has no backend and no redirect"
+        message = f"{what}, so all its traffic is {failure(about).mistake}; add a Service with a weight above 0"
         found.append(Finding(about, Reason.ALL_WEIGHTS_ZERO, field, message))
     return found
 
 
-def split(places: Destinations, about: Key, backends: Sequence[Backend], chosen: Chosen) -> Split:
-    """Return where the requests (or connections) of a rule go that are `chosen` so at the Service ports.
+def split(destinations: Destinations, about: Key, backends: Sequence[Backend], chosen: ChosenDestinations) -> Split:
+    """Return the split of a rule's traffic, for requests whose destination at each Service port is `chosen`.
 
-    An invalid reference keeps its share, answered with 500; one without ready endpoints with 503 (D11). The root of a
-    split stands for the split's backends (D13). Where no weight is above 0, all is answered with 500. Calls of gRPC are
-    answered with UNAVAILABLE instead, and connections are closed.
+    An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
+    root of a split stands for the split's backends (D13). Without a weight above 0, all traffic gets 500. gRPC
+    calls get UNAVAILABLE instead, and connections are closed.
     """
     found: dict[Share, Fraction] = defaultdict(Fraction)
     for item in backends:
         choice = (
-            item.where if isinstance(item.where, Finding) else chosen.get(item.where, PortDestination(ref=item.where))
+            item.port_ref
+            if isinstance(item.port_ref, Finding)
+            else chosen.get(item.port_ref, PortDestination(ref=item.port_ref))
         )
-        for share, part in _parts(places, choice, item.filters, status=failure(about).status):
+        for share, part in _parts(destinations, choice, item.filters, status=failure(about).status):
             found[share] += part * item.weight
     shares = {share: weight for share, weight in found.items() if weight}
     if not shares:
-        return failing(about, Reason.ALL_WEIGHTS_ZERO)
-    return _sticky(backends, chosen) or _weighed(shares)
+        return failing_split(about, Reason.ALL_WEIGHTS_ZERO)
+    return _sticky_split(backends, chosen) or _weighed(shares)
 
 
-def _sticky(backends: Sequence[Backend], chosen: Chosen) -> Split | None:
-    """Return the split of the only backend as it is, if its users stay on their side: then they do here too."""
-    only, *others = (item for item in backends if item.weight)
-    if others or isinstance(only.where, Finding) or only.filters != NO_FILTERS:
+def _sticky_split(backends: Sequence[Backend], chosen: ChosenDestinations) -> Split | None:
+    """Return the split of the only backend unchanged if it is sticky, so that users stay with their backend."""
+    only, *more = (item for item in backends if item.weight)
+    if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS:
         return None
-    decided = chosen[only.where].split
+    decided = chosen[only.port_ref].split
     return decided if decided and decided.sticky else None
 
 
-def failing(about: Key, reason: Reason) -> Split:
-    """Return a split that serves nobody."""
+def failing_split(about: Key, reason: Reason) -> Split:
+    """Return a split that answers all traffic with an error."""
     return Split(targets=(), broken=(Broken(weight=1, reason=reason.value, status=failure(about).status),))
 
 
 def _parts(
-    places: Destinations, choice: PortDestination | Finding, filters: Filters, *, status: int
+    destinations: Destinations, choice: PortDestination | Finding, filters: Filters, *, status: int
 ) -> Iterator[tuple[Share, Fraction]]:
-    """Yield what one backend stands for, as parts of 1, each share with the weight 1: itself, a split, an error."""
+    """Yield the shares of one backend as fractions of 1: itself, the backends of a split, or an error."""
     whole = Fraction(1)
     if isinstance(choice, Finding):
         yield Broken(weight=1, reason=choice.reason.value, status=status), whole
-    elif places.is_empty(choice):
+    elif destinations.is_empty(choice):
         yield Broken(weight=1, reason=Reason.NO_READY_ENDPOINTS.value), whole
     elif choice.split is not None:
         total = total_weight(choice.split)
@@ -134,43 +138,45 @@ def _weighed(shares: Mapping[Share, Fraction]) -> Split:
 
 
 def fitting(weights: Sequence[int]) -> tuple[int, ...]:
-    """Scale weights down until a proxy can add them up; each stays at least 1. Large splits of splits need it."""
+    """Scale weights down so that their sum fits Envoy's limit; each stays at least 1. Nested splits need it."""
     total = sum(weights)
     room = LARGEST_TOTAL - len(weights)
     return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
 
 
-def _findings(places: Destinations, about: Key, item: Backend) -> Iterator[Finding]:
-    if isinstance(item.where, Finding):
-        message = f"its share is {failure(about).mistake}: {item.where.message}"
-        yield structs.replace(item.where, message=message)
+def _findings(destinations: Destinations, about: Key, item: Backend) -> Iterator[Finding]:
+    if isinstance(item.port_ref, Finding):
+        message = f"its share is {failure(about).mistake}: {item.port_ref.message}"
+        yield structs.replace(item.port_ref, message=message)
     elif item.weight:
         effect = f"its share is {failure(about).outage}"
-        yield from _without_endpoints(places, about, item.where, f"{item.field}.name", effect)
+        yield from _without_endpoints(destinations, about, item.port_ref, f"{item.field}.name", effect)
 
 
-def _without_endpoints(places: Destinations, about: Key, where: PortRef, field: str, effect: str) -> Iterator[Finding]:
-    related = (service_key(where.service),)
-    for what in dict.fromkeys(_lacking(places, where)):
+def _without_endpoints(
+    destinations: Destinations, about: Key, port_ref: PortRef, field: str, effect: str
+) -> Iterator[Finding]:
+    related = (service_key(port_ref.service),)
+    for what in dict.fromkeys(_without_endpoint_texts(destinations, port_ref)):
         yield Finding(about, Reason.NO_READY_ENDPOINTS, field, f"{effect}: {what}", related)
 
 
-def _lacking(places: Destinations, where: PortRef) -> Iterator[str]:
-    """Yield what lacks endpoints at a Service port: the Service itself, or the splits whose root it is."""
-    for choice in places.choices(where):
-        if places.is_empty(choice):
-            port = f"port {where.port}"
+def _without_endpoint_texts(destinations: Destinations, port_ref: PortRef) -> Iterator[str]:
+    """Yield a text for each destination of a Service port without endpoints: the Service or one of its splits."""
+    for choice in destinations.port_destinations(port_ref):
+        if destinations.is_empty(choice):
+            port = f"port {port_ref.port}"
             if choice.by is None:
-                yield f"Service {where.service} has no ready endpoint on {port}"
+                yield f"Service {port_ref.service} has no ready endpoint on {port}"
             else:
-                yield f"{choice.by} leaves no backend with a ready endpoint and a weight for {where.service} on {port}"
+                yield f"no backend of {choice.by} has a ready endpoint and a weight for {port_ref.service} on {port}"
 
 
 def proportion(mirror: RequestMirror) -> tuple[int, int]:
-    """Return numerator and denominator of the requests to copy.
+    """Return numerator and denominator of the fraction of requests to copy.
 
-    Only what is written counts: a written fraction wins over `percent` (R49), its absent parts are 100 (R48), and with
-    neither every request is copied (R50, R51).
+    A written fraction wins over `percent` (R49), and its missing parts are 100 (R48). Without both, every request
+    is copied (R50, R51).
     """
     if mirror.fraction is not None:
         numerator, denominator = mirror.fraction.numerator, mirror.fraction.denominator
@@ -179,32 +185,32 @@ def proportion(mirror: RequestMirror) -> tuple[int, int]:
 
 
 def mirrors(
-    places: Destinations, about: Key, written: Iterable[tuple[str, RequestMirror]]
+    destinations: Destinations, about: Key, written: Iterable[tuple[str, RequestMirror]]
 ) -> tuple[list[Mirror], list[Finding]]:
-    """Return the mirrors of a rule, without targets yet, each given with its field path, and what is wrong with them.
+    """Return the mirrors of a rule without targets yet, and findings; each mirror is given with its field path.
 
-    Copies are requests: a mirror to a port that is not HTTP is left out, as one without a Service is (D14).
+    A mirror to a port that is not HTTP is left out, like one without a Service (D14).
     """
     found: list[Mirror] = []
     findings: list[Finding] = []
     for field, mirror in written:
         numerator, denominator = proportion(mirror)
         findings += _notes(about, field, mirror)
-        place = places.find_http(about, mirror.backend_ref, f"{field}.backendRef")
-        if isinstance(place, Finding):
-            findings.append(structs.replace(place, message=f"nothing is mirrored: {place.message}"))
+        port_ref = destinations.find_http(about, mirror.backend_ref, f"{field}.backendRef")
+        if isinstance(port_ref, Finding):
+            findings.append(structs.replace(port_ref, message=f"this mirror gets no copies: {port_ref.message}"))
         elif numerator:
             name = f"{field}.backendRef.name"
-            findings += _without_endpoints(places, about, place, name, "its copies are dropped")
-            found.append(Mirror(ref=place, targets=(), numerator=numerator, denominator=denominator))
+            findings += _without_endpoints(destinations, about, port_ref, name, "its copies are dropped")
+            found.append(Mirror(ref=port_ref, targets=(), numerator=numerator, denominator=denominator))
     return found, findings
 
 
-def expanded(wanted: Mirror, chosen: Chosen) -> Mirror | None:
-    """Return a mirror of the requests that are `chosen` so; None where no copy can arrive.
+def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None:
+    """Return a mirror with targets, for requests whose destinations are `chosen`; None if no copy can arrive.
 
-    The root of a split stands for the split's backends (D13), as in a backendRef. The copies of a share that fails are
-    dropped. Copies go by weight alone, also where users stay on their side.
+    The root of a split stands for the split's backends (D13), as in a backendRef. Copies of a failing share are
+    dropped. Copies are distributed by weight, also for sticky splits.
     """
     choice = chosen[wanted.ref]
     if choice.split is None:
@@ -218,7 +224,7 @@ def expanded(wanted: Mirror, chosen: Chosen) -> Mirror | None:
         targets=choice.split.targets,
         numerator=part.numerator,
         denominator=part.denominator,
-        split=choice.by if choice.step else None,
+        split=choice.by if choice.split_match else None,
     )
 
 
@@ -226,19 +232,19 @@ def _notes(about: Key, field: str, mirror: RequestMirror) -> Iterator[Finding]:
     numerator, denominator = proportion(mirror)
     if mirror.fraction is not None and mirror.percent is not None:
         message = (
-            f"percent and fraction are both written: the fraction {numerator}/{denominator} counts. The released Gateway "
-            "API refuses that, so write one of the two"
+            f"the mirror has percent and fraction; only the fraction {numerator}/{denominator} is used. Remove one of the "
+            "two, because the released Gateway API rejects both together"
         )
         yield Finding(about, Reason.PERCENT_IGNORED, f"{field}.percent", message)
     if numerator * FINEST % denominator:
         parts = nearest(numerator, denominator)
         message = (
-            f"proxies count in millionths at most, so {parts} of 1000000 requests are mirrored instead of "
+            f"proxies support fractions in millionths, so {parts} of 1000000 requests are mirrored instead of "
             f"{numerator}/{denominator}"
         )
         yield Finding(about, Reason.FRACTION_ROUNDED, f"{field}.fraction", message)
 
 
 def nearest(numerator: int, denominator: int) -> int:
-    """Return the millionths that are nearest to a fraction, halves up."""
+    """Return the number of millionths nearest to a fraction, rounding halves up."""
     return (2 * numerator * FINEST + denominator) // (2 * denominator)

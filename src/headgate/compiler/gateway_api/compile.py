@@ -1,4 +1,4 @@
-"""The Gateway API: Gateways, and the routes that attach to them and to Services."""
+"""Compile the Gateway API: Gateways, and the routes that are attached to them and to Services."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ from headgate.settings import Settings
 def gateway_ports(
     name: str, address: str, plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]
 ) -> tuple[GatewayPort, ...]:
-    """Return the ports of a Gateway (`namespace/name`) that clients can connect to."""
+    """Return the ports of a Gateway (`namespace/name`) that accept connections."""
     served = [plan for plan in plans if plan.served]
     ports = sorted({plan.listener.port for plan in served})
     if not address:
@@ -57,7 +57,7 @@ def _port(name: str, address: str, plans: list[ListenerPlan], attachments: Seque
     port = plans[0].listener.port
     if plans[0].listener.protocol == "TCP":
         attached = (item.route.connections for item in attachments if item.listener == plans[0].listener.name)
-        connections = next(attached, None)  # a TCP listener has one route at most
+        connections = next(attached, None)  # a TCP listener has at most one route
         return GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=connections)
     certificates = ((plan.host, plan.certificate) for plan in sorted(plans, key=lambda plan: plan.host))
     return GatewayPort(
@@ -72,7 +72,7 @@ def _port(name: str, address: str, plans: list[ListenerPlan], attachments: Seque
 def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> Iterator[HostRoutes]:
     """Yield each host of a port with its routes.
 
-    A request belongs to the listener with the most specific hostname, and to no other (listener isolation); there, the
+    A request belongs to the listener with the most specific hostname only (listener isolation). In that listener,
     routes for the most specific hostname come first.
     """
     listeners = {plan.host: plan.listener.name for plan in plans}
@@ -88,7 +88,7 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
 
 
 def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> Iterator[Route]:
-    """Yield the routes of a host in their order; of several hosts of a route that cover it, the most specific counts."""
+    """Yield the routes of a host in order of precedence; a route counts once, by its most specific hostname."""
     seen: set[Key] = set()
     for pattern in fitting_names(attached, host):
         fresh = [route for key, route in attached[pattern].items() if key not in seen]
@@ -97,7 +97,7 @@ def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> I
 
 
 class GatewayApi:
-    """Attaches all routes. `tables` are what the Services do with requests before any route is attached to them."""
+    """Attaches all routes to their parents. `tables` are the route tables of Services without attached routes."""
 
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], settings: Settings) -> None:
         self._snapshot = snapshot
@@ -127,7 +127,7 @@ class GatewayApi:
                 self.findings += overridden(table, self._on_services[table.ref])
 
     def tables(self) -> tuple[RouteTable, ...]:
-        """Return what Services do with requests: the routes that are attached to them, or what they did before."""
+        """Return the route tables of Services, with the attached routes in place of the original ones."""
         attached = self._on_services
         return tuple(
             structs.replace(table, routes=service_routes(attached[table.ref])) if table.ref in attached else table
@@ -144,7 +144,7 @@ class GatewayApi:
         )
 
     def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
-        """Yield what each Gateway came to."""
+        """Yield the status of each Gateway."""
         for key, plans in self._plans.items():
             yield gateway_outcome(
                 key,
@@ -155,7 +155,7 @@ class GatewayApi:
             )
 
     def _at(self, key: Key) -> list[Attachment]:
-        """Return what is attached to a Gateway."""
+        """Return the attachments of a Gateway."""
         return [item for items in self._attached[key].values() for item in items]
 
     def _add(self, route: CompiledRoute) -> None:
@@ -169,21 +169,21 @@ class GatewayApi:
 
     def _to_gateway(self, route: CompiledRoute, parent: Parent) -> None:
         if parent.key not in self._plans:
-            if parent.key not in self._snapshot.objects:  # else it is of another class: its controller judges
+            if parent.key not in self._snapshot.objects:  # a Gateway of another class belongs to another controller
                 refusal = _no_gateway(self._snapshot, route.key, parent)
-                self._tell(_status(route, parent, refusal=refusal), refusal)
+                self._report(_status(route, parent, refusal=refusal), refusal)
             return
         plans, older = self._plans[parent.key], self._attached[parent.key]
         found = attach(self._snapshot, route, parent, plans=plans, older=older)
         if isinstance(found, Finding):
-            self._tell(_status(route, parent, refusal=found), found)
+            self._report(_status(route, parent, refusal=found), found)
             return
         attached = found if route.usable else ()
         for item in attached:
             older[item.listener, route.key.kind].append(item)
         listeners = {item.listener for item in attached}
         ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in listeners}
-        self._tell(structs.replace(_status(route, parent), gateway_ports=tuple(sorted(ports))))
+        self._report(structs.replace(_status(route, parent), gateway_ports=tuple(sorted(ports))))
 
     def _to_service(self, route: CompiledRoute, parent: Parent) -> None:
         found = service_ports(self._snapshot, self._tables, route, parent)
@@ -194,15 +194,15 @@ class GatewayApi:
         ports = () if isinstance(found, Finding) or note or not route.usable else found
         for port in ports:
             self._on_services[port].append(route)
-        self._tell(structs.replace(_status(route, parent, refusal=refusal, note=note), ports=ports), refusal, note)
+        self._report(structs.replace(_status(route, parent, refusal=refusal, note=note), ports=ports), refusal, note)
 
-    def _tell(self, status: ParentStatus, *findings: Finding | None) -> None:
+    def _report(self, status: ParentStatus, *findings: Finding | None) -> None:
         self.parents.append(status)
         self.findings += [finding for finding in findings if finding]
 
 
 def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
-    """Yield the routes of all kinds, the oldest first: what only one can have, it has."""
+    """Yield the routes of all kinds, the oldest first, because the oldest route wins a conflict."""
     found: list[tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]] = [
         *snapshot.of(HTTPRoute),
         *snapshot.of(GRPCRoute),
@@ -227,8 +227,9 @@ def _status(
 
 
 def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
-    what = "is not valid" if parent.key in snapshot.mistakes else "not found"
-    message = f"{parent.key} {what}, so the route is attached nowhere; create it or correct the name"
+    invalid = parent.key in snapshot.mistakes
+    what, fix = ("is not valid", "correct it") if invalid else ("not found", "create it or correct the name")
+    message = f"{parent.key} {what}, so the route is not attached to it; {fix}"
     return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
 
 

@@ -1,4 +1,4 @@
-"""From references of routes to the Service ports that they mean (R54 to R57)."""
+"""Resolve backend references of routes to Service ports (R54 to R57)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,21 +20,21 @@ Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
 class PortDestination(Value, frozen=True, kw_only=True):
-    """What becomes of requests at a Service port that fit `match`, and none of the matches before it.
+    """Where requests to a Service port go if they fit `match` and no earlier match.
 
-    `split` decides; without one they go to the Service's own endpoints. `by` is the TrafficSplit, and `step` the match of
-    it where it has matches.
+    Without a `split` they go to the Service's own endpoints. `by` is the TrafficSplit, `split_match` the match of
+    a split with matches.
     """
 
     ref: PortRef
     match: Match = ANY
     split: Split | None = None
     by: Key | None = None
-    step: SplitMatch | None = None
+    split_match: SplitMatch | None = None
 
 
 class Destinations:
-    """Where requests of a route can go. `tables` are what the Services do with requests before any route."""
+    """Resolves backend references. `tables` are the route tables of Services without attached routes."""
 
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable]) -> None:
         self._snapshot = snapshot
@@ -43,81 +43,87 @@ class Destinations:
         self._tables = {table.ref: table for table in tables}
 
     def find(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
-        """Return the Service port that a reference means, or why it means none."""
+        """Return the Service port of a reference, or a finding that says why there is none."""
         if (ref.group, ref.kind) != (SERVICE.group, SERVICE.kind):
-            message = f"{ref.kind} {ref.name} is no Service; only a Service can be a backend, so write kind: Service"
+            message = f"{ref.kind} {ref.name} is not a Service; only Services can be backends, so write kind: Service"
             return Finding(about, Reason.INVALID_KIND, f"{field}.kind", message)
         name = f"{ref.namespace or about.namespace}/{ref.name}"
         related = (service_key(name),)
         if not permitted(self._snapshot, about, name):
-            message = f"Service {name} is in another namespace and may not be used from here: {grant_hint(about, name)}"
+            message = f"Service {name} is in another namespace, which does not allow this reference; {grant_hint(about, name)}"
             return Finding(about, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message, related)
         if name not in self._snapshot.services:
             message = f"Service {name} not found; create it or correct the name"
             return Finding(about, Reason.BACKEND_NOT_FOUND, f"{field}.name", message, related)
-        place = PortRef(name, ref.port or 0)
-        if place in self._ready:
-            return place
-        reason, message = _no_port(place, self._snapshot.services[name][1])
+        port_ref = PortRef(name, ref.port or 0)
+        if port_ref in self._ready:
+            return port_ref
+        reason, message = _no_port(port_ref, self._snapshot.services[name][1])
         return Finding(about, reason, f"{field}.port", message, related)
 
     def find_http(self, about: Key, ref: BackendReference, field: str) -> PortRef | Finding:
-        """Return what `find` does, if HTTP is spoken there."""
-        place = self.find(about, ref, field)
-        if isinstance(place, Finding) or self.protocol(place).is_http:
-            return place
+        """Return the result of `find` if the port is HTTP, else a finding."""
+        port_ref = self.find(about, ref, field)
+        if isinstance(port_ref, Finding) or self.protocol(port_ref).is_http:
+            return port_ref
         message = (
-            f"port {place.port} of Service {place.service} speaks {self.protocol(place).value}, so HTTP requests can't go "
-            "there; set the port's appProtocol to http, or use a TCPRoute"
+            f"port {port_ref.port} of Service {port_ref.service} is {self.protocol(port_ref).value}, not HTTP; set the port's "
+            "appProtocol to http, or use a TCPRoute"
         )
-        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(place.service),))
+        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(port_ref.service),))
 
-    def taken_for_http(self, about: Key, place: PortRef, field: str) -> Finding | None:
-        """Return what to tell when connections go to a port that declares nothing and whose pods have sidecars."""
-        if self.choices(place)[-1].split or choice_at(self._snapshot, place).declared:
+    def assumed_http(self, about: Key, port_ref: PortRef, field: str) -> Finding | None:
+        """Return a finding if a TCPRoute leads to pods with sidecars that treat the undeclared port as HTTP."""
+        if self.port_destinations(port_ref)[-1].split or choice_at(self._snapshot, port_ref).declared:
             return None
-        pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[place])
+        pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[port_ref])
         if not any(pod and has_sidecar(pod) for pod in pods):
             return None
         message = (
-            f"port {place.port} of Service {place.service} declares no protocol, so its pods' sidecars take it for http, "
-            "and a server that speaks first is not heard; set the port's appProtocol to tcp or tcp-server-first"
+            f"port {port_ref.port} of Service {port_ref.service} declares no protocol, so its pods' sidecars treat it as http "
+            "and wait for a request; set the port's appProtocol to tcp or tcp-server-first"
         )
-        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(place.service),))
+        return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(port_ref.service),))
 
-    def protocol(self, place: PortRef) -> Protocol:
-        """Return what is spoken on a Service port."""
-        return self._protocols.get(place, Protocol.HTTP)
+    def protocol(self, port_ref: PortRef) -> Protocol:
+        """Return the protocol of a Service port."""
+        return self._protocols.get(port_ref, Protocol.HTTP)
 
-    def choices(self, place: PortRef) -> tuple[PortDestination, ...]:
-        """Return what becomes of requests to a Service port, first match first; the last choice is for all others (D13)."""
-        table = self._tables.get(place)
-        return tuple(_choice(place, route) for route in table.routes) if table else (PortDestination(ref=place),)
+    def port_destinations(self, port_ref: PortRef) -> tuple[PortDestination, ...]:
+        """Return the destinations of a Service port, first match first; the last one is for all other requests (D13)."""
+        table = self._tables.get(port_ref)
+        return (
+            tuple(_port_destination(port_ref, route) for route in table.routes)
+            if table
+            else (PortDestination(ref=port_ref),)
+        )
 
-    def is_empty(self, choice: PortDestination) -> bool:
-        """Say whether no endpoint would answer there."""
-        if choice.split is None:
-            return not self._ready[choice.ref]
-        return not choice.split.broken and not any(self._ready[target.ref] for target in choice.split.targets)
+    def is_empty(self, destination: PortDestination) -> bool:
+        """Say whether the destination has no endpoint."""
+        if destination.split is None:
+            return not self._ready[destination.ref]
+        return not destination.split.broken and not any(self._ready[target.ref] for target in destination.split.targets)
 
 
-def _no_port(place: PortRef, service: Service) -> tuple[Reason, str]:
+def _no_port(port_ref: PortRef, service: Service) -> tuple[Reason, str]:
     if is_external(service) and not service.spec.ports:
         message = (
-            f"ExternalName Service {place.service} lists no ports, so it has the ports 80 and 443; list {place.port} in its "
-            "spec.ports"
+            f"ExternalName Service {port_ref.service} has no spec.ports, so its ports are 80 and 443; add port "
+            f"{port_ref.port} to spec.ports"
         )
         return Reason.BACKEND_NOT_FOUND, message
-    written = next((item for item in service.spec.ports if item.port == place.port), None)
+    written = next((item for item in service.spec.ports if item.port == port_ref.port), None)
     if written is not None:
-        message = f"port {place.port} of Service {place.service} is {written.protocol}; only TCP ports can be backends"
+        message = (
+            f"port {port_ref.port} of Service {port_ref.service} is {written.protocol}; only TCP ports can be backends"
+        )
         return Reason.UNSUPPORTED_PROTOCOL, message
-    offered = ", ".join(str(item.port) for item in service.spec.ports) or "no port"
-    return Reason.BACKEND_NOT_FOUND, f"Service {place.service} has no port {place.port}; it offers {offered}"
+    offered = ", ".join(str(item.port) for item in service.spec.ports) or "none"
+    return Reason.BACKEND_NOT_FOUND, f"Service {port_ref.service} has no port {port_ref.port}; its ports are: {offered}"
 
 
-def _choice(place: PortRef, route: Route) -> PortDestination:
+def _port_destination(port_ref: PortRef, route: Route) -> PortDestination:
     if route.origin is None:
-        return PortDestination(ref=place)
-    step = SplitMatch(ref=place, split=route.origin, match=route.name) if route.name else None
-    return PortDestination(ref=place, match=route.match, split=route.split, by=route.origin, step=step)
+        return PortDestination(ref=port_ref)
+    split_match = SplitMatch(ref=port_ref, split=route.origin, match=route.name) if route.name else None
+    return PortDestination(ref=port_ref, match=route.match, split=route.split, by=route.origin, split_match=split_match)

@@ -1,4 +1,4 @@
-"""Filters of routes to changes of requests and answers."""
+"""Translate the filters of routes to changes of requests and responses."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,7 +21,7 @@ FOR_A_RULE = (*FOR_A_BACKEND, "RequestRedirect", "RequestMirror")
 
 
 def changes(written: Sequence[RouteFilter]) -> Filters:
-    """Return what the filters change besides redirects and mirrors. None of a type is written twice."""
+    """Return the changes of the filters, without redirects and mirrors. Each filter type occurs at most once."""
     request = next((item.request_header_modifier for item in written if item.request_header_modifier), None)
     response = next((item.response_header_modifier for item in written if item.response_header_modifier), None)
     rewrite = next((item.url_rewrite for item in written if item.url_rewrite), None)
@@ -33,13 +33,13 @@ def changes(written: Sequence[RouteFilter]) -> Filters:
 
 
 def without_path(found: Filters) -> Filters:
-    """Return the changes without the one of the path."""
+    """Return the changes without the path rewrite."""
     hostname = found.rewrite.hostname if found.rewrite else ""
     return structs.replace(found, rewrite=Rewrite(hostname=hostname) if hostname else None)
 
 
 def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
-    """Return the redirect among the filters, if there is one."""
+    """Return the redirect among the filters; None without one."""
     found = next((item.request_redirect for item in written if item.request_redirect is not None), None)
     if found is None:
         return None
@@ -62,10 +62,10 @@ def copies(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, Reque
 
 
 def faults(about: Key, written: Sequence[RouteFilter], field: str, *, allowed: Sequence[str]) -> Iterator[Finding]:
-    """Yield the filters that can't be had in a place."""
+    """Yield a finding for each filter whose type is not allowed here."""
     for index, item in enumerate(written):
         if item.type not in allowed:
-            message = f"filters of type {item.type} do not work here; possible are {', '.join(allowed)}"
+            message = f"filter type {item.type} is not supported here; supported types: {', '.join(allowed)}"
             yield Finding(about, Reason.UNSUPPORTED_VALUE, f"{field}[{index}].type", message)
 
 
@@ -75,7 +75,7 @@ def _edit(modifier: HeaderModifier) -> HeaderEdit:
 
 
 def _headers(written: Iterable[HTTPHeader]) -> tuple[tuple[str, str], ...]:
-    """Return names in lower case with their values; of several with one name the first counts."""
+    """Return header names in lower case with their values; the first value of each name is used."""
     found: dict[str, str] = {}
     for item in written:
         found.setdefault(item.name.lower(), item.value)

@@ -1,4 +1,4 @@
-"""Gateways that are headgate's: their addresses, and which of their listeners can be served."""
+"""Find the Gateways that headgate serves, with their addresses and the state of their listeners."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from headgate.resources.gateway import (
 from headgate.resources.meta import Key, Value
 from headgate.settings import Settings
 
-OWN_CLASS = "headgate"  # headgate's also where nobody wrote the class down, as in files
+OWN_CLASS = "headgate"  # the class is headgate's also without a GatewayClass object, as in files
 _FIELD = "status.addresses"
 ANY_HOST = "*"
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
@@ -33,10 +33,10 @@ _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+--
 
 
 class GatewayState(Value, frozen=True, kw_only=True):
-    """What a Gateway has apart from its listeners: its address, empty without one.
+    """The state of a Gateway apart from its listeners; `address` is empty if it has none.
 
-    With `refusals` it is not accepted and not served; `missing_addresses` are addresses that it asks for and does not have. `ignored_fields`
-    are mistakes in fields that headgate does not read.
+    With `refusals` it is not accepted and not served. `missing_addresses` are requested addresses that it does
+    not have. `ignored_fields` are mistakes in fields that headgate does not read.
     """
 
     address: str
@@ -46,7 +46,7 @@ class GatewayState(Value, frozen=True, kw_only=True):
 
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
-    """Return the Gateways whose class is headgate's, sorted."""
+    """Return the Gateways of headgate's classes, sorted."""
     return {key: item for key, item in snapshot.of(Gateway) if _is_own(snapshot, item.spec.gateway_class_name)}
 
 
@@ -56,24 +56,29 @@ def _is_own(snapshot: Snapshot, name: str) -> bool:
 
 
 def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield the GatewayClasses of headgate's that ask for parameters."""
+    """Yield a finding for each of headgate's GatewayClasses that has a parametersRef."""
     for key, item in snapshot.of(GatewayClass):
         if item.spec.controller_name == CONTROLLER and item.spec.parameters_ref:
             yield _parameters(key, item.spec.parameters_ref, "spec")
 
 
 def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
-    """Return the mistakes of an object in fields that headgate does not read; they stop nothing."""
+    """Return the mistakes of an object in fields that headgate does not read; the object stays valid."""
     return tuple(
-        Finding(key, Reason.FIELD_IGNORED, cause.field, f"{cause.message}; headgate does not read it, all else holds")
+        Finding(
+            key,
+            Reason.FIELD_IGNORED,
+            cause.field,
+            f"{cause.message}; headgate does not read this field, and the rest of the object is in effect",
+        )
         for cause in snapshot.mistakes.get(key, ())
     )
 
 
 def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, GatewayState]:
-    """Return the address of each Gateway, and what is wrong with it.
+    """Return the state of each Gateway.
 
-    Of those that claim one address, Services have it, then the oldest Gateway.
+    If several objects claim one address, a Service wins, then the oldest Gateway.
     """
     if not gateways:
         return {}
@@ -93,45 +98,43 @@ def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mappi
 
 
 def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
-    """Yield what keeps a Gateway from being accepted, whatever its listeners are."""
+    """Yield the reasons why a Gateway is not accepted, apart from its listeners."""
     if ref := gateway.spec.infrastructure.parameters_ref:
         yield _parameters(key, ref, "spec.infrastructure")
     for index, address in enumerate(gateway.spec.addresses):
         if address.type != IP_ADDRESS:
-            message = (
-                f"headgate serves Gateways at addresses of the type {IP_ADDRESS} only, not {address.type}; remove it"
-            )
+            message = f"headgate does not support addresses of type {address.type}; use the type {IP_ADDRESS}, or remove the address"
             field = f"spec.addresses[{index}].type"
             yield Finding(key, Reason.UNSUPPORTED_ADDRESS, field, message)
 
 
 def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
-    message = f"headgate has no parameters, and does not know {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
+    message = f"headgate supports no parameters such as {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
     return Finding(key, Reason.INVALID_PARAMETERS, f"{field}.parametersRef", message)
 
 
 def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
-    """Yield the addresses that a Gateway does not have; `owner` has the one that it was given."""
+    """Yield the requested addresses that a Gateway does not have; `owner` owns the assigned address."""
     unusable = tuple(_not_usable(key, gateway))
     if owner is None:
-        message = "the Gateway has no address yet, so clients can't reach it; it gets one where headgate runs"
+        message = "the Gateway has no address yet, so clients can't reach it; a running headgate assigns one"
         yield from unusable or (Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message),)
     elif owner == key:
         yield from unusable
     else:
-        message = f"{owner} has the address {gateway.address} already; the Gateway needs another one"
+        message = f"{owner} already has the address {gateway.address}; give the Gateway another one"
         yield Finding(key, Reason.CONFLICTED, _FIELD, message, related=(owner,))
 
 
 def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
-    """Yield the addresses that a Gateway asks for by value and does not have."""
+    """Yield the addresses in the spec that the Gateway does not have."""
     given = gateway.address
     for index, address in enumerate(gateway.spec.addresses):
         if address.type == IP_ADDRESS and address.value and address.value != given:
-            served = f"; the Gateway is served at {given}" if given else ""
+            served = f"; its address is {given}" if given else ""
             message = (
-                f"the Gateway can't have {address.value}: it is in use, not one of headgate's loopback addresses, or a "
-                f"second one{served}. Ask for one free address, or remove addresses to get one"
+                f"the Gateway can't have the address {address.value}: it is in use, outside headgate's loopback range, or a "
+                f"second address{served}. Request one free address, or remove spec.addresses to get one"
             )
             field = f"spec.addresses[{index}].value"
             yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
@@ -157,7 +160,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 
 
 def plan_listeners(snapshot: Snapshot, key: Key, gateway: Gateway, settings: Settings) -> tuple[ListenerPlan, ...]:
-    """Judge the listeners of a Gateway, in their order."""
+    """Return a plan for each listener of a Gateway, in order."""
     listeners = gateway.spec.listeners
     return tuple(
         _plan(snapshot, key, item, f"spec.listeners[{index}]", [*_unserved(key, listeners, index, settings)])
@@ -171,8 +174,8 @@ def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequ
     )
     possible, named = KINDS.get(item.protocol, ()), item.allowed_routes.kinds
     wrong = [kind for kind in named if kind.group != GROUP or kind.kind not in possible]
-    taken = f"{item.protocol} listeners take {' or '.join(possible)}"
-    messages = (f"{taken}, no {kind.kind} of group {kind.group}" for kind in wrong)
+    supported = f"{item.protocol} listeners support {' and '.join(possible)}"
+    messages = (f"{supported}, but not {kind.kind} of group {kind.group}; remove it from kinds" for kind in wrong)
     field = f"{field}.allowedRoutes.kinds"
     return ListenerPlan(
         listener=item,
@@ -185,35 +188,35 @@ def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequ
 
 
 def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
-    """Yield what keeps a listener from being served.
+    """Yield the reasons why a listener is not served.
 
-    Of listeners with different protocols on one port none is, as nothing says which is meant. Listeners that differ in nothing
-    are a mistake of the object itself.
+    Listeners with different protocols on one port are all not served, because the intended protocol is unknown.
+    Duplicate listeners make the object invalid and do not arrive here.
     """
     item, field = listeners[index], f"spec.listeners[{index}]"
     protocols = {other.protocol for other in listeners if other.port == item.port and other.protocol in KINDS}
     if item.protocol in KINDS and len(protocols) > 1:
         message = (
             f"port {item.port} has listeners for {' and '.join(sorted(protocols))}, which can't share a port; give "
-            f"{item.name} a port of its own"
+            f"listener {item.name} a port of its own"
         )
         yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
     if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
-        message = f"{item.name} can't be served; headgate serves HTTP, HTTPS (where TLS ends here) and TCP listeners"
+        message = f"headgate does not support listener {item.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
     if item.port < settings.lowest_port:
         message = (
-            f"this user may not listen on port {item.port}; give the listener {item.name} a port from 1024 on, or run "
-            "headgate as root"
+            f"headgate has no permission to listen on port {item.port}; give listener {item.name} a port of 1024 or above, "
+            "or run headgate as root"
         )
         yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
 
 
 def _certificate(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Certificate | Finding:
-    """Return the first certificate of an HTTPS listener; a proxy shows one for each hostname."""
+    """Return the first certificate of an HTTPS listener; Envoy gets one for each hostname."""
     refs = item.tls.certificate_refs if item.tls else ()
     if not refs:
-        message = f"the HTTPS listener {item.name} names no certificate; name a Secret of type kubernetes.io/tls"
+        message = f"the HTTPS listener {item.name} has no certificate; refer to a Secret of type kubernetes.io/tls"
         return Finding(key, Reason.INVALID_CERTIFICATE_REF, field, message)
     return _from_secret(snapshot, key, refs[0], f"{field}[0]")
 
@@ -221,23 +224,26 @@ def _certificate(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Ce
 def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str) -> Certificate | Finding:
     name = f"{ref.namespace or key.namespace}/{ref.name}"
     if (ref.group, ref.kind) == ("", "Secret") and not permitted(snapshot, key, name, kind="Secret"):
-        message = f"Secret {name} is in another namespace and may not be used from here: "
+        message = f"Secret {name} is in another namespace, which does not allow this reference; "
         hint = grant_hint(key, name, kind="Secret")
         return Finding(key, Reason.REF_NOT_PERMITTED, f"{field}.namespace", message + hint)
     secret = snapshot.objects.get(Key("", "Secret", *name.split("/")))
     if (ref.group, ref.kind) != ("", "Secret"):
-        message = f"{ref.kind} {ref.name} is no Secret; write kind: Secret"
+        message = f"{ref.kind} {ref.name} is not a Secret; write kind: Secret"
     elif not isinstance(secret, Secret):
         message = f"Secret {name} not found; create it or correct the name"
     elif certificate := _in_pem(name, secret):
         return certificate
     else:
-        message = f"Secret {name} has no certificate and key in PEM; make it with kubectl create secret tls"
+        message = f"Secret {name} is not a TLS Secret with certificate and key in PEM; create it with kubectl create secret tls"
     return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
 
 
 def _in_pem(name: str, secret: Secret) -> Certificate | None:
-    """Return what a Secret has to show. Only certificates are taken from `tls.crt`: some put the key there too."""
+    """Return the certificate and key of a TLS Secret, None if it has none.
+
+    Only certificates are read from `tls.crt`, because some tools put the key there too.
+    """
     chain, key = secret.certificate
     certificates = _blocks(chain, "CERTIFICATE")
     keys = _blocks(key, "PRIVATE KEY")
@@ -247,6 +253,6 @@ def _in_pem(name: str, secret: Secret) -> Certificate | None:
 
 
 def _blocks(pem: bytes, label: str) -> list[str]:
-    """Return the PEM blocks whose label ends so (`EC PRIVATE KEY` and `PRIVATE KEY` are both keys)."""
+    """Return the PEM blocks whose label has this ending (`EC PRIVATE KEY` and `PRIVATE KEY` are both keys)."""
     found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
     return [f"{match[0].decode()}\n" for match in found]

@@ -1,4 +1,4 @@
-"""HTTPRoutes, GRPCRoutes and TCPRoutes to routes of the model, and the names that they repeat."""
+"""Compile HTTPRoutes, GRPCRoutes and TCPRoutes to routes of the model, and find repeated names in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -31,13 +31,13 @@ from headgate.resources.routes import (
 GRPC_NAME = "[^/]+"
 
 
-def compile_route(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute | TCPRoute) -> CompiledRoute:
+def compile_route(destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute | TCPRoute) -> CompiledRoute:
     """Compile a route of any kind."""
     if isinstance(item, TCPRoute):
-        return _connections(places, key, item)
+        return _connections(destinations, key, item)
     if isinstance(item, HTTPRoute):
-        return compile_rules(places, key, item, [_http_rule(rule) for rule in item.spec.rules])
-    return compile_rules(places, key, item, [_grpc_rule(rule) for rule in item.spec.rules or (GRPCRouteRule(),)])
+        return compile_rules(destinations, key, item, [_http_rule(rule) for rule in item.spec.rules])
+    return compile_rules(destinations, key, item, [_grpc_rule(rule) for rule in item.spec.rules or (GRPCRouteRule(),)])
 
 
 def _http_rule(rule: HTTPRouteRule) -> Rule:
@@ -63,25 +63,25 @@ def _grpc_rule(rule: GRPCRouteRule) -> Rule:
     )
 
 
-def _connections(places: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute: its first rule decides, for every connection looks alike."""
+def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
+    """Compile a TCPRoute. Its first rule is used, because connections can't be distinguished."""
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]
-    backends = [Backend(path, ref.weight, places.find(key, ref, path)) for path, ref in refs]
-    used = [(place, path) for path, _, place, _ in backends if isinstance(place, PortRef)]
-    chosen = {place: places.choices(place)[-1] for place, _ in used}
-    guarded = (places.taken_for_http(key, place, path) for place, path in used)
+    backends = [Backend(path, ref.weight, destinations.find(key, ref, path)) for path, ref in refs]
+    used = [(port_ref, path) for path, _, port_ref, _ in backends if isinstance(port_ref, PortRef)]
+    chosen = {port_ref: destinations.port_destinations(port_ref)[-1] for port_ref, _ in used}
+    assumed_http = (destinations.assumed_http(key, port_ref, path) for port_ref, path in used)
     return CompiledRoute(
         key=key,
         parents=item.spec.parent_refs,
-        connections=Route(split=split(places, key, backends, chosen), name="0", origin=key),
-        findings=(*findings(places, key, field, backends), *(found for found in guarded if found)),
+        connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
+        findings=(*findings(destinations, key, field, backends), *(found for found in assumed_http if found)),
     )
 
 
 def to_match(item: HTTPRouteMatch) -> Match:
-    """Translate one match. The prefix `/` is every path; a slash at the end of a prefix has no meaning."""
+    """Translate one match of an HTTPRoute. The prefix `/` is every path; a trailing slash of a prefix is ignored."""
     query = _first((match.name, match) for match in item.query_params)
     return Match(
         path=_path(item.path),
@@ -92,7 +92,7 @@ def to_match(item: HTTPRouteMatch) -> Match:
 
 
 def method_path(method: GRPCMethodMatch) -> Path | None:
-    """Return the paths (`/package.Service/Method`) of the calls that a method match is for; none for every call."""
+    """Return the path condition (`/package.Service/Method`) of a gRPC method match; None for every call."""
     if not method.service and not method.method:
         return None
     if method.type == "RegularExpression":
@@ -105,7 +105,7 @@ def method_path(method: GRPCMethodMatch) -> Path | None:
 
 
 def _headers(written: Iterable[NameMatch]) -> tuple[Header, ...]:
-    """Translate header matches: names in lower case; of several with one name the first counts."""
+    """Translate header matches; names are in lower case, and the first match of each name is used."""
     found = _first((match.name.lower(), match) for match in written)
     return tuple(
         Header(name=":authority" if name == "host" else name, text=_text(match))
@@ -141,18 +141,18 @@ def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
 
 
 def repeated_names(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield a warning for each header or query parameter that a list names again: the first one counts (2.4)."""
+    """Yield a finding for each header or query parameter that is repeated in a list; the first is used (2.4)."""
     routes: list[tuple[Key, HTTPRoute | GRPCRoute]] = [*snapshot.of(HTTPRoute), *snapshot.of(GRPCRoute)]
     for about, route in routes:
         for where, names in _named(route):
             for number, name in enumerate(names):
                 if (first := names.index(name)) != number:
-                    message = f"{name!r} is named in {where}[{first}] already, which counts; remove one of the two"
+                    message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"
                     yield Finding(about, Reason.NAME_REPEATED, f"{where}[{number}].name", message)
 
 
 def _named(route: HTTPRoute | GRPCRoute) -> Iterator[tuple[str, list[str]]]:
-    """Yield the path of each list of names, and the names as they are compared."""
+    """Yield the field path of each list of names, with the names in the form in which they are compared."""
     rules: Sequence[HTTPRouteRule | GRPCRouteRule] = route.spec.rules
     for number, rule in enumerate(rules):
         yield from _named_in_rule(rule, f"spec.rules[{number}]")

@@ -1,4 +1,4 @@
-"""The rules of a route to the model: done once, wherever the route is attached; and which of several routes comes first."""
+"""Compile the rules of HTTP and gRPC routes, independent of their parents, and order routes by precedence."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -7,7 +7,7 @@ from msgspec import structs
 
 from headgate.compiler.containment import intersect
 from headgate.compiler.gateway_api import filters
-from headgate.compiler.gateway_api.backend_shares import Backend, expanded, failing, mirrors, split
+from headgate.compiler.gateway_api.backend_shares import Backend, expanded_mirror, failing_split, mirrors, split
 from headgate.compiler.gateway_api.backend_shares import findings as backend_findings
 from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
 from headgate.compiler.reasons import Reason
@@ -19,57 +19,56 @@ from headgate.resources.meta import Key, Value
 from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
 
 MOST_ROWS = 128
-"""Rows that the tables of several roots may have together; a proxy looks at them one after the other."""
-_PATHS = ("exact", "prefix", "regex")  # the first one is tried first
+"""The most routes that the matches of several roots may need together; a proxy checks them one by one."""
+_PATHS = ("exact", "prefix", "regex")  # in order of precedence
 INSTEAD = {
     "sessionPersistence": (
-        "requests of one session may go to any endpoint. To keep users on their side, name the root of a TrafficSplit "
-        "with the annotation headgate.dev/sticky as the rule's only backend"
+        "requests of one session may go to any endpoint. For sticky users, make the root of a TrafficSplit with the "
+        "annotation headgate.dev/sticky the rule's only backend"
     ),
-    "retry": "what has certainly not reached a backend is tried again, up to two times, and nothing else is",
+    "retry": "proxies retry a request up to two times, only if it did certainly not reach a backend",
 }
-"""Fields that headgate does not read, and what holds in their place."""
+"""Fields that headgate does not read, and what happens instead."""
 
 
-class Row(NamedTuple):
-    """Requests that fit `match`, and none of the rows before it: what becomes of them at each Service port."""
+class MatchRow(NamedTuple):
+    """Requests that fit `match` and no earlier row, with their destination at each Service port."""
 
     match: Match
     choices: Mapping[PortRef, PortDestination]
 
 
-Matched = TypeVar("Matched", Row, Route)
+Matched = TypeVar("Matched", MatchRow, Route)
 
 
-def expand(places: Destinations, refs: Iterable[PortRef]) -> tuple[list[Row], list[PortRef]]:
-    """Return what becomes of requests that go to several Service ports, one level deep.
+def expand(destinations: Destinations, refs: Iterable[PortRef]) -> tuple[list[MatchRow], list[PortRef]]:
+    """Combine the destinations of several Service ports into rows, one level deep.
 
-    Each port is decided by itself: a row is one choice for each. The rows are in the order of the choices, so the first
-    row that a request fits has the first choice that it fits at each port; the last row is for every request. One root may
-    have any number of matches. Those of several may make too many rows together: then the matches of some roots are not
-    asked, which are returned too.
+    A row has one destination for each port. Rows keep the order of the matches, so the first row that a request
+    fits is right for every port; the last row is for all requests. If the matches of several roots need too many
+    rows, the matches of some roots are ignored; those roots are returned too.
     """
-    rows = [Row(ANY, {})]
+    rows = [MatchRow(ANY, {})]
     left_out: list[PortRef] = []
     for ref in dict.fromkeys(refs):
-        choices = places.choices(ref)
+        choices = destinations.port_destinations(ref)
         if min(len(rows), len(choices)) > 1 and len(rows) * len(choices) > MOST_ROWS:
             left_out.append(ref)
             choices = choices[-1:]
         combined = ((intersect(row.match, choice.match), row, choice) for row in rows for choice in choices)
-        fitting = (Row(match, {**row.choices, ref: choice}) for match, row, choice in combined if match)
+        fitting = (MatchRow(match, {**row.choices, ref: choice}) for match, row, choice in combined if match)
         rows = list(_reachable(fitting, ANY))
     return rows, left_out
 
 
 def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
-    """Yield the routes for the requests that fit a rule's match too; the last is for all that fit it."""
+    """Yield the routes for requests that also fit a rule's match; the last one is for all requests of that match."""
     pairs = ((route, intersect(match, route.match)) for route in routes)
     return _reachable((structs.replace(route, match=found) for route, found in pairs if found), match)
 
 
 def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
-    """Yield what requests may reach: nothing after an equal match, nothing after the widest."""
+    """Yield the items that requests can reach: one for each match, up to the widest match."""
     seen: set[Match] = set()
     for item in found:
         if item.match not in seen:
@@ -80,18 +79,18 @@ def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
 
 
 class Ranked(NamedTuple):
-    """The routes of one match of a rule, in their order. Of two matches for one request, the lower `rank` takes it."""
+    """The routes of one match of a rule, in order. The match with the lower `rank` takes a request that fits two."""
 
     rank: tuple[object, ...]
     routes: tuple[Route, ...]
 
 
 def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[object, ...]:
-    """Return what decides between matches for the same request, by the order of the Gateway API.
+    """Return the precedence of a match by the rules of the Gateway API.
 
     Exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest object,
-    namespace and name, first rule, first match. A rule for every path comes after the regular expressions: else a route
-    without a path would hide them all.
+    namespace and name, first rule, first match. A rule without a path comes after regular expressions, because it
+    would hide all of them.
     """
     kind = _PATHS.index(match.path.kind) if match.path else len(_PATHS)
     longest = -len(match.path.value) if match.path and match.path.kind == "prefix" else 0
@@ -100,14 +99,15 @@ def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[obje
 
 
 def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
-    """Return the routes in the order in which they are tried."""
+    """Return the routes in order of precedence."""
     return tuple(route for ranked in sorted(routes, key=lambda item: item.rank) for route in ranked.routes)
 
 
 class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
 
-    `faults` are what makes rules impossible; `rules` counts all of them. `findings` are everything else.
+    `faults` are findings that make a rule unusable; `rules` is the number of all rules. `findings` are all other
+    findings.
     """
 
     key: Key
@@ -121,12 +121,12 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """Whether a rule is left that can be served."""
+        """Say whether at least one rule can be served."""
         return len(self.faults) < self.rules
 
 
 class Rule(Value, frozen=True, kw_only=True):
-    """What the rules of HTTP and gRPC routes have in common. `ignored` are fields that are written and not read."""
+    """The common part of rules in HTTP and gRPC routes; `ignored` are fields that headgate does not read."""
 
     matches: tuple[Match, ...]
     filters: tuple[RouteFilter, ...]
@@ -135,8 +135,13 @@ class Rule(Value, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
 
-def compile_rules(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[Rule]) -> CompiledRoute:
-    """Compile an HTTP or gRPC route. A rule that can't be done fails its requests: they must not reach another rule."""
+def compile_rules(
+    destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute, rules: Sequence[Rule]
+) -> CompiledRoute:
+    """Compile an HTTP or gRPC route.
+
+    Requests of an unusable rule get an error, because they must not reach another rule.
+    """
     requests: list[Ranked] = []
     faults: list[Finding] = []
     findings: list[Finding] = []
@@ -145,9 +150,9 @@ def compile_rules(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute, r
         route = Route(name=str(number), origin=key, split=Split(targets=()))
         if fault := next(_faults(key, rule, field), None):
             faults.append(fault)
-            routes = [structs.replace(route, split=failing(key, fault.reason))]
+            routes = [structs.replace(route, split=failing_split(key, fault.reason))]
         else:
-            routes, notes = _compiled(places, key, rule, field, route)
+            routes, notes = _compiled(destinations, key, rule, field, route)
             findings += notes
         for index, match in enumerate(rule.matches):
             ranked = rank(match, key, item.metadata.creation_timestamp, number, index)
@@ -164,61 +169,61 @@ def compile_rules(places: Destinations, key: Key, item: HTTPRoute | GRPCRoute, r
 
 
 def _compiled(
-    places: Destinations, key: Key, rule: Rule, field: str, route: Route
+    destinations: Destinations, key: Key, rule: Rule, field: str, route: Route
 ) -> tuple[list[Route], list[Finding]]:
-    """Return the routes of a rule for any of its matches, each made of `route`, and what is to be said about them."""
-    wanted, findings = mirrors(places, key, filters.copies(rule.filters, f"{field}.filters"))
+    """Return the routes of a rule for all of its matches, based on `route`, and findings."""
+    wanted, findings = mirrors(destinations, key, filters.copies(rule.filters, f"{field}.filters"))
     for name in rule.ignored:
-        message = f"{name} does nothing: {INSTEAD[name]}"
+        message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
     route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts)
     if redirect := filters.redirect(rule.filters):
         return [structs.replace(route, redirect=redirect)], findings
     field = f"{field}.backendRefs"
-    backends = [_backend(places, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
-    used = [item.where for item in backends if item.weight and isinstance(item.where, PortRef)]
-    rows, left_out = expand(places, [*used, *(mirror.ref for mirror in wanted)])
-    findings += backend_findings(places, key, field, backends)
+    backends = [_backend(destinations, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
+    used = [item.port_ref for item in backends if item.weight and isinstance(item.port_ref, PortRef)]
+    rows, left_out = expand(destinations, [*used, *(mirror.ref for mirror in wanted)])
+    findings += backend_findings(destinations, key, field, backends)
     for ref in left_out:
         message = (
-            f"the splits of the Services of this rule have matches in more than {MOST_ROWS} combinations, so those of "
-            f"{ref} are not asked: its share goes where requests go that fit none of them. Name it in a rule of its own"
+            f"the splits behind this rule have more than {MOST_ROWS} combinations of matches, so the matches of {ref} are "
+            f"ignored: its share goes where requests without a match go. Give {ref} a rule of its own"
         )
         findings.append(Finding(key, Reason.TOO_MANY_MATCHES, field, message, (service_key(ref.service),)))
     routes = [
         structs.replace(
             route,
             match=row.match,
-            split=split(places, key, backends, row.choices),
-            split_matches=tuple(choice.step for choice in row.choices.values() if choice.step),
-            mirrors=tuple(found for mirror in wanted if (found := expanded(mirror, row.choices))),
+            split=split(destinations, key, backends, row.choices),
+            split_matches=tuple(item.split_match for item in row.choices.values() if item.split_match),
+            mirrors=tuple(found for mirror in wanted if (found := expanded_mirror(mirror, row.choices))),
         )
         for row in rows
     ]
     return routes, findings
 
 
-def _backend(places: Destinations, key: Key, ref: RouteBackend, field: str) -> Backend:
+def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> Backend:
     return Backend(
-        field, ref.weight, places.find_http(key, ref, field), filters.without_path(filters.changes(ref.filters))
+        field, ref.weight, destinations.find_http(key, ref, field), filters.without_path(filters.changes(ref.filters))
     )
 
 
 def _faults(key: Key, rule: Rule, field: str) -> Iterator[Finding]:
-    """Yield what headgate can't do of a rule: filters of its own and of its backends."""
+    """Yield the unsupported filters of a rule and its backends."""
     yield from filters.faults(key, rule.filters, f"{field}.filters", allowed=filters.FOR_A_RULE)
     for index, ref in enumerate(rule.backends):
-        place = f"{field}.backendRefs[{index}].filters"
-        yield from filters.faults(key, ref.filters, place, allowed=filters.FOR_A_BACKEND)
+        path = f"{field}.backendRefs[{index}].filters"
+        yield from filters.faults(key, ref.filters, path, allowed=filters.FOR_A_BACKEND)
     for index, ref in enumerate(rule.backends if len(rule.backends) > 1 else ()):
         rewrite = filters.changes(ref.filters).rewrite
         if rewrite and rewrite.path:
-            message = "one of several backends can't have a path of its own; move the URLRewrite to the rule's filters"
+            message = "a rule with several backends can't rewrite the path for one of them; move the URLRewrite to the rule's filters"
             yield Finding(key, Reason.UNSUPPORTED_VALUE, f"{field}.backendRefs[{index}].filters", message)
 
 
 def _changes(rule: Rule) -> Filters:
-    """Return what a rule changes. A path is changed for a rule, so the only backend's wish is the rule's."""
+    """Return the filters of a rule. A path rewrite of the only backend becomes a rewrite of the rule."""
     own = filters.changes(rule.filters)
     rewrites = [filters.changes(ref.filters).rewrite for ref in rule.backends]
     wish = next((rewrite for rewrite in rewrites if rewrite and rewrite.path), None)

@@ -1,4 +1,4 @@
-"""What the Gateway API has routes and Gateways say of themselves, from what was found. Times and proxies come later."""
+"""Build the status conditions of routes and Gateways; the plane adds times and the state of proxies."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,12 +10,12 @@ from headgate.compiler.report import Finding, GatewayOutcome, ListenerOutcome, S
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Key
 
-_WORDS = {  # the Gateway API's words, where it has other ones
+_REASON_WORDS = {  # reasons with another name in the Gateway API
     Reason.PORT_NOT_BINDABLE: "PortUnavailable",
     Reason.LISTENER_PROTOCOL_CONFLICT: "ProtocolConflict",
 }
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
-_TOLD = {
+_NOTES = {
     Reason.PERCENT_IGNORED,
     Reason.FRACTION_ROUNDED,
     Reason.FIELD_IGNORED,
@@ -25,16 +25,16 @@ _TOLD = {
 
 
 def route_conditions(
-    route: CompiledRoute, refusal: Finding | None, told: Sequence[Finding]
+    route: CompiledRoute, refusal: Finding | None, notes: Sequence[Finding]
 ) -> tuple[StatusCondition, ...]:
-    """Return the conditions of a route at one parent; `told` are findings about the two of them that stop nothing."""
+    """Return the conditions of a route at one parent; `notes` are findings that do not stop the route."""
     refs = [item for item in route.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
-    notes = [*told, *(item for item in route.findings if item.reason in _TOLD)]
-    accepted = _first("Accepted", [fault] if fault else [], fine="the route is attached", notes=notes)
-    conditions = [accepted, _first("ResolvedRefs", refs, fine="every Service that the route names can be used")]
+    accepted_notes = [*notes, *(item for item in route.findings if item.reason in _NOTES)]
+    accepted = _first("Accepted", [fault] if fault else [], success="the route is attached", notes=accepted_notes)
+    conditions = [accepted, _first("ResolvedRefs", refs, success="all referenced Services are usable")]
     if route.usable and route.faults:
-        message = f"Dropped Rule: what its matches are for is {failure(route.key).mistake}: {joined(route.faults)}"
+        message = f"Dropped Rule: its requests are {failure(route.key).mistake}: {joined(route.faults)}"
         reason = route.faults[0].reason.value
         conditions.append(StatusCondition(type="PartiallyInvalid", status=True, reason=reason, message=message))
     return tuple(conditions)
@@ -48,7 +48,7 @@ def gateway_outcome(
     attached: Sequence[tuple[str, Key]],
     ports: tuple[int, ...],
 ) -> GatewayOutcome:
-    """Return what a Gateway came to; `attached` are listeners' names and the routes that they have."""
+    """Return the status of a Gateway; `attached` are pairs of listener name and attached route."""
     routes = set(attached)
     listeners = tuple(
         ListenerOutcome(
@@ -65,20 +65,20 @@ def gateway_outcome(
 
 def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
     if state.refusals:
-        yield _first("Accepted", state.refusals, fine="")
+        yield _first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="the Gateway is not accepted")
         return
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
     if not faults:
-        yield _first("Accepted", [], fine="every listener can be served", notes=state.ignored_fields)
+        yield _first("Accepted", [], success="all listeners are valid", notes=state.ignored_fields)
     else:
         message = joined([*faults, *state.ignored_fields])
         yield StatusCondition(type="Accepted", status=served, reason="ListenersNotValid", message=message)
     if not served:
-        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="no listener can be served")
+        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="no listener is valid")
     elif missing_addresses := [item for item in state.missing_addresses if item.reason is Reason.ADDRESS_NOT_USABLE]:
-        yield _first("Programmed", missing_addresses, fine="")
+        yield _first("Programmed", missing_addresses, success="")
     elif not state.address:
         message = "the Gateway has no address of its own"
         yield StatusCondition(
@@ -92,13 +92,13 @@ def _listener_conditions(plan: ListenerPlan) -> tuple[StatusCondition, ...]:
     conflicts = [item for item in found if item.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
     refs = [item for item in found if item.reason not in {*_LISTENER_ACCEPTED, Reason.LISTENER_PROTOCOL_CONFLICT}]
     conditions = [
-        _first("Accepted", accepted, fine=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
-        _first("ResolvedRefs", refs, fine="every certificate and kind that the listener names can be used"),
+        _first("Accepted", accepted, success=f"{plan.listener.protocol} is served on port {plan.listener.port}"),
+        _first("ResolvedRefs", refs, success="all referenced certificates and kinds are usable"),
         StatusCondition(
             type="Conflicted",
             status=bool(conflicts),
-            reason=_WORDS[conflicts[0].reason] if conflicts else "NoConflicts",
-            message=joined(conflicts) or "no other listener asks for the same",
+            reason=_REASON_WORDS[conflicts[0].reason] if conflicts else "NoConflicts",
+            message=joined(conflicts) or "no other listener uses the same port and hostname",
         ),
     ]
     if not plan.served:
@@ -107,16 +107,16 @@ def _listener_conditions(plan: ListenerPlan) -> tuple[StatusCondition, ...]:
     return tuple(conditions)
 
 
-def _first(kind: str, faults: Sequence[Finding], *, fine: str, notes: Sequence[Finding] = ()) -> StatusCondition:
+def _first(kind: str, faults: Sequence[Finding], *, success: str, notes: Sequence[Finding] = ()) -> StatusCondition:
     if faults:
         reason = faults[0].reason
-        word = _WORDS.get(reason, reason.value)
+        word = _REASON_WORDS.get(reason, reason.value)
         return StatusCondition(type=kind, status=False, reason=word, message=joined(faults))
-    return StatusCondition(type=kind, status=True, reason=kind, message="; ".join([fine, *_messages(notes)]))
+    return StatusCondition(type=kind, status=True, reason=kind, message="; ".join([success, *_messages(notes)]))
 
 
 def joined(findings: Iterable[Finding]) -> str:
-    """Return the fields and messages in one line."""
+    """Return the fields and messages of findings in one line."""
     return "; ".join(_messages(findings))
 
 
