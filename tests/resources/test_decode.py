@@ -104,7 +104,7 @@ NAME = "spec.backends[0].service"
         (split(backend=[]), "spec.backend", "is not a field; did you mean backends?"),
         (backend(wieght=1), "spec.backends[0].wieght", "did you mean weight?"),
         (split(top={"specs": {}}), "specs", "did you mean spec?"),
-        (split(zzz=1), "spec.zzz", "known here are service, backends, matches"),
+        (split(zzz=1), "spec.zzz", "known fields are service, backends, matches"),
         (split(matches={}), "spec.matches", "must be a list"),
         (split(matches=[{"kind": "TCPRoute", "name": "x"}]), "spec.matches[0].kind", "must be HTTPRouteGroup"),
         (split(matches=[{"kind": "HTTPRouteGroup"}]), "spec.matches[0].name", "is missing"),
@@ -143,7 +143,7 @@ NAME = "spec.backends[0].service"
         (grant(to=[{"group": "", "kind": "Service"}] * 17), "spec.to", "not 17"),
         (grant(**{"from": DROP}), "spec.from", "is missing"),
         (grant(**{"from": [{"group": "", "kind": "X"}]}), "spec.from[0].namespace", "is missing"),
-        (grant(to=[{"kind": "Service"}]), "spec.to[0].group", "is required"),
+        (grant(to=[{"kind": "Service"}]), "spec.to[0].group", "is missing"),
         (slice_(endpoints=[{"addresses": ["localhost"]}]), "endpoints[0].addresses[0]", "is not an IPv4 address"),
         (slice_(endpoints=[{"addresses": []}]), "endpoints[0].addresses", "is empty"),
         (

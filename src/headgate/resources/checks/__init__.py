@@ -1,1 +1,1 @@
-"""What can be wrong with an object as it is written: one file for each kind or group of fields."""
+"""Checks of single objects: `schema` compares them with their schema, one file for each kind has the rules beyond it."""

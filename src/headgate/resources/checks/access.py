@@ -1,4 +1,4 @@
-"""What can be wrong with what says who may call whom, as it is written: TrafficTarget, TCPRoute, UDPRoute (2.2, 2.3), TLSConfig (004)."""
+"""Checks of TrafficTargets, SMI's TCPRoutes and UDPRoutes (requirements 2.2, 2.3), and TLSConfigs (004)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,13 @@ from headgate.resources.versions import FLAT_TARGET, PORTLESS_VERSIONS
 
 _LONGEST_LABEL = 63
 _LABELS = "spec.selector.matchLabels"
-_UNSELECTED = "is missing: write which pods are meant, for example matchLabels: {app: web}; {} are all of the namespace"
+_UNSELECTED = (
+    "is missing: select pods, for example by matchLabels: {app: web}; matchLabels: {} selects all pods of the namespace"
+)
 
 
 def target_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong between the fields of a TrafficTarget, in the version that it is written in."""
+    """Yield the mistakes in a TrafficTarget that its schema can't express, in the version that it is written in."""
     _, version = split_api_version(obj["apiVersion"])
     if version == FLAT_TARGET:
         if "spec" in obj:
@@ -32,12 +34,15 @@ def target_causes(obj: Object) -> Iterator[Cause]:
 def _rule_causes(rules: object, where: str) -> Iterator[Cause]:
     for index, rule in rows(rules):
         if rule.get("matches") is not None and rule.get("kind") != ROUTE_GROUP.kind:
-            message = f"are of {ROUTE_GROUP.kind}s only: leave them out, a {rule.get('kind')} counts as a whole"
+            message = f"is only possible for an {ROUTE_GROUP.kind}: leave it out to allow the whole {rule.get('kind')}"
             yield Cause(f"{where}[{index}].matches", message)
 
 
 def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    """Yield a destination elsewhere: who may write in one namespace must not open, or close, pods of another."""
+    """Yield a destination in another namespace.
+
+    A user who may write in one namespace must not be able to allow or deny requests to pods of another one.
+    """
     own, written = namespace_of(obj), destination.get("namespace")
     if isinstance(written, str) and written and written != own:
         message = (
@@ -48,13 +53,13 @@ def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -
 
 
 def port_route_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what the schema can't say about SMI's TCPRoute or UDPRoute, in the version that it is written in."""
+    """Yield the mistakes in SMI's TCPRoute or UDPRoute that its schema can't express, in the version of the object."""
     _, version = split_api_version(obj["apiVersion"])
     spec = part(obj, "spec")
     if version in PORTLESS_VERSIONS:
         yield from _portless_causes(spec, version)
     elif "matches" in spec and spec["matches"] is None:
-        yield Cause("spec.matches", "is empty: write the ports under it; ports: [] means all of them")
+        yield Cause("spec.matches", "is empty: write ports in it; ports: [] means all ports")
 
 
 def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
@@ -65,9 +70,12 @@ def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
 
 
 def tls_config_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what the schema can't say about a TLSConfig (R72 to R75). Labels must be written: no pod is selected by accident."""
+    """Yield the mistakes in a TLSConfig that its schema can't express (R72 to R75).
+
+    The selector and its labels are required, so that a forgotten selector does not select all pods.
+    """
     if "name" in obj:
-        yield Cause("name", "is a field of metadata: write metadata.name, and only there")
+        yield Cause("name", "is not a field; write the name in metadata.name only")
     spec = part(obj, "spec")
     if isinstance(obj.get("spec"), Mapping) and spec.get("selector") is None:
         yield Cause("spec.selector", _UNSELECTED)
@@ -81,7 +89,7 @@ def tls_config_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _label_causes(labels: Mapping[str, object]) -> Iterator[Cause]:
-    """Yield labels that no pod can have; values of other types are known from the schema."""
+    """Yield labels that no pod can have. The schema's check reports values that are not text."""
     yield from label_causes({key: value for key, value in labels.items() if isinstance(value, str)}, _LABELS)
 
 
@@ -94,9 +102,11 @@ def _long_names(names: Sequence[str]) -> Iterator[Cause]:
 
 
 def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
-    """Yield names of Services of other namespaces: who could have one would be taken for that Service, or for headgate."""
+    """Yield names of Services of other namespaces: a certificate with one could impersonate that Service."""
     for index, name in enumerate(names):
         match name.split("."):
             case [_, other, "svc", *_] if other != namespace:
-                message = f"is a Service's name in the namespace {other}; only a TLSConfig there can give it"
+                message = (
+                    f"is the name of a Service in the namespace {other}; only a TLSConfig in that namespace can list it"
+                )
                 yield Cause(f"spec.subjectNames[{index}]", message)

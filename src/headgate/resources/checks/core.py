@@ -1,4 +1,4 @@
-"""What the schema can't say about Services, EndpointSlices, ConfigMaps and Secrets that headgate reads."""
+"""Checks of Services, EndpointSlices, ConfigMaps and Secrets that their schemas can't express."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
-_NO_ADDRESS = ("", "None")  # not given yet, and headless
+_NO_ADDRESS = ("", "None")  # not assigned yet; headless
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:
@@ -18,7 +18,7 @@ def service_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     address, ports = spec.get("clusterIP"), spec.get("ports")
     if isinstance(address, str) and address not in _NO_ADDRESS and not _is_address(address, *_ADDRESS_TYPES.values()):
-        yield Cause("spec.clusterIP", f"{address!r} is not an IP address; leave it out to be given one")
+        yield Cause("spec.clusterIP", f"{address!r} is not an IP address; leave it out, and one is assigned")
     names: dict[str, int] = {}
     for index, port in rows(ports):
         where = f"spec.ports[{index}]"
@@ -32,12 +32,12 @@ def service_causes(obj: Object) -> Iterator[Cause]:
 
 
 def config_map_causes(obj: Object) -> Iterator[Cause]:
-    """Yield binary content of a ConfigMap that is not base64."""
+    """Yield the entries of a ConfigMap's `binaryData` that are not base64."""
     yield from _base64_map(obj, "binaryData")
 
 
 def secret_causes(obj: Object) -> Iterator[Cause]:
-    """Yield data of a Secret that is not base64. No message repeats a value."""
+    """Yield the entries of a Secret's `data` that are not base64. Messages do not contain the values."""
     yield from _base64_map(obj, "data")
 
 
@@ -59,7 +59,7 @@ def _port_name(name: str, index: int, names: dict[str, int]) -> Iterator[Cause]:
     where = f"spec.ports[{index}].name"
     first = names.setdefault(name, index)
     if first != index:
-        yield Cause(where, f"{name!r} is the name of spec.ports[{first}] already; names of ports must differ")
+        yield Cause(where, f"{name!r} is the name of spec.ports[{first}] too; names of ports must differ")
     elif fault := label_fault(name):
         yield Cause(where, fault)
 
@@ -73,7 +73,7 @@ def _number(value: object, where: str) -> Iterator[Cause]:
 
 def _target(value: object, where: str) -> Iterator[Cause]:
     if value == "":
-        yield Cause(where, "must be a number, or the name of a container's port")
+        yield Cause(where, "must be a port number, or the name of a container's port")
     elif value:  # 0 means unset, as in Kubernetes
         yield from _number(value, where)
 
@@ -93,13 +93,13 @@ def slice_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _address(value: Any, kind: object, where: str) -> Iterator[Cause]:
-    """Yield an address that a proxy would refuse, and with it every other endpoint of the Service."""
+    """Yield an address that Envoy rejects. Envoy would reject all endpoints of the Service with it."""
     if value == "":
         yield Cause(where, "is missing")
         return
     wanted = _ADDRESS_TYPES.get(kind) if isinstance(kind, str) else None
     if isinstance(value, str) and value and wanted and not _is_address(value, wanted):
-        yield Cause(where, f"{value!r} is not an {kind} address; write an address, names are not resolved")
+        yield Cause(where, f"{value!r} is not an {kind} address; write an address, because names are not resolved")
 
 
 def _is_address(text: str, *kinds: type[IPv4Address | IPv6Address]) -> bool:

@@ -1,4 +1,4 @@
-"""What can be wrong between the fields of a Gateway, and of a ReferenceGrant: the rules of the released API (2.4)."""
+"""Checks of Gateways and ReferenceGrants beyond their schemas: the CEL rules of the released API (requirements 2.4)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _WITHOUT_HOSTNAME = frozenset({"TCP", "UDP"})
 
 
 def gateway_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong between the fields of a Gateway."""
+    """Yield the mistakes in a Gateway that its schema can't express."""
     listeners = part(obj, "spec").get("listeners")
     yield from _clashes(listeners)
     for index, listener in rows(listeners):
@@ -19,7 +19,7 @@ def gateway_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _clashes(listeners: object) -> Iterator[Cause]:
-    """Yield listeners that have another one's name, or another one's port, protocol and hostname."""
+    """Yield listeners with the name, or with the port, protocol and hostname, of an earlier listener."""
     names: dict[str, int] = {}
     places: dict[str, int] = {}
     for index, listener in rows(listeners):
@@ -31,14 +31,18 @@ def _clashes(listeners: object) -> Iterator[Cause]:
         place = "/".join(str(listener.get(field) or "") for field in ("port", "protocol", "hostname"))
         first = places.setdefault(place, index)
         if first != index:
-            yield Cause(where, f"has port, protocol and hostname of spec.listeners[{first}]; one of them must differ")
+            yield Cause(
+                where, f"has the same port, protocol and hostname as spec.listeners[{first}]; one of them must differ"
+            )
 
 
 def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]:
     protocol, tls = listener.get("protocol"), part(listener, "tls")
     mode, written = tls.get("mode") or "Terminate", listener.get("tls") is not None
     if written and protocol in _WITHOUT_TLS:
-        yield Cause(f"{where}.tls", f"can't be with protocol {protocol}; use HTTPS or TLS, or leave it out")
+        yield Cause(
+            f"{where}.tls", f"is not possible with protocol {protocol}; use protocol HTTPS or TLS, or leave it out"
+        )
     if not written and protocol in ("HTTPS", "TLS"):
         yield Cause(f"{where}.tls", f"is missing: protocol {protocol} needs it")
     if protocol == "HTTPS" and mode != "Terminate":
@@ -47,15 +51,18 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
     if written and protocol not in _WITHOUT_TLS and mode == "Terminate" and not named:
         yield Cause(f"{where}.tls.certificateRefs", "is missing: name the Secret with the certificate")
     if listener.get("hostname") and protocol in _WITHOUT_HOSTNAME:
-        yield Cause(f"{where}.hostname", f"can't be with protocol {protocol}: connections name no host")
+        yield Cause(
+            f"{where}.hostname",
+            f"is not possible with protocol {protocol}: its connections carry no host name; leave it out",
+        )
     namespaces = part(part(listener, "allowedRoutes"), "namespaces")
     if namespaces.get("from") == "Selector" and namespaces.get("selector") is None:
-        yield Cause(f"{where}.allowedRoutes.namespaces.selector", "is missing: from Selector needs it")
+        yield Cause(f"{where}.allowedRoutes.namespaces.selector", "is missing: `from: Selector` needs it")
 
 
 def grant_causes(obj: Object) -> Iterator[Cause]:
-    """Yield references of a ReferenceGrant without a group: it must be written even where it is empty."""
+    """Yield references of a ReferenceGrant without a group, which is required even if it is empty."""
     for field in ("from", "to"):
         for index, reference in rows(part(obj, "spec").get(field)):
             if reference.get("group") is None:
-                yield Cause(f"spec.{field}[{index}].group", 'is required, as text; the core group is ""')
+                yield Cause(f"spec.{field}[{index}].group", 'is missing; write "" for the core group')

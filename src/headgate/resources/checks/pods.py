@@ -1,6 +1,6 @@
-"""What can be wrong with what users write for the mesh on pods, on templates of pods, and on namespaces.
+"""Checks of the mesh's labels and annotations on pods, pod templates and namespaces.
 
-All else about pods is their runtime's to judge.
+All other fields of pods are checked by admission, or by the cluster that runs them.
 """
 
 import re
@@ -18,19 +18,19 @@ _NUMBERS = re.compile(r"[0-9]+")
 
 
 def pod_causes(obj: Object) -> Iterator[Cause]:
-    """Yield mistakes in what the mesh reads of a Pod."""
+    """Yield mistakes in the labels, annotations and ServiceAccount of a Pod."""
     yield from _pod_causes(obj, "")
 
 
 def template_causes(obj: Object) -> Iterator[Cause]:
-    """Yield mistakes in what the pods of a Deployment or ReplicaSet say to the mesh."""
+    """Yield mistakes in the labels, annotations and ServiceAccount of a Deployment's or ReplicaSet's pod template."""
     template = part(part(obj, "spec"), "template")
     yield from _pod_causes(template, "spec.template.")
     yield from _misplaced(part(obj, "metadata"), part(template, "metadata"))
 
 
 def namespace_causes(obj: Object) -> Iterator[Cause]:
-    """Yield mistakes in what a Namespace says to the mesh."""
+    """Yield mistakes in the mesh's labels of a Namespace."""
     yield from _flag(part(part(obj, "metadata"), "labels"), "metadata.labels")
 
 
@@ -67,7 +67,7 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
     example = "9090,9102" if form is _PORTS else "8080=20417,9090=20418"
     if not form.fullmatch(value):
         yield Cause(
-            f"{where}.{name}", f"must be ports with commas between and no spaces, such as {example}, not {value!r}"
+            f"{where}.{name}", f"must be ports separated by commas, without spaces, such as {example}, not {value!r}"
         )
         return
     for number in _NUMBERS.findall(value):
@@ -76,9 +76,12 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
 
 
 def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield what stands on the workload and does nothing there; on both, it is a label of all objects of somebody."""
+    """Yield labels and annotations of the workload that have an effect in its pod template only.
+
+    They are no mistake if the template has them too: tools add the same labels to all objects.
+    """
     for field, names in (("labels", (INJECT,)), ("annotations", (INJECT, EXCLUDED_PORTS))):
         for name in names:
             if name in part(own, field) and name not in part(pods, field):
-                message = f"has no effect here; write it in spec.template.metadata.{field}, for the pods"
+                message = f"has no effect here; write it in spec.template.metadata.{field}"
                 yield Cause(f"metadata.{field}.{name}", message)

@@ -1,4 +1,4 @@
-"""What can be wrong with an HTTPRouteGroup as it is written, in any of its shapes (D4, D5; requirements 2.2)."""
+"""Checks of HTTPRouteGroups in all their shapes (D4, D5; requirements 2.2)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def route_group_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what the schema can't say about an HTTPRouteGroup: `matches` stand under `spec` or at top level."""
+    """Yield the mistakes in an HTTPRouteGroup that its schema can't express. `matches` is in `spec` or at top level."""
     spec = part(obj, "spec")
     if "matches" in obj:
         if spec.get("matches") is not None:
-            yield Cause("matches", "stand under spec too; write them in one place")
+            yield Cause("matches", "is also in spec; write it in one of the two only")
         yield from _matches(obj["matches"], "matches")
     elif obj.get("spec") is None:
         yield Cause("spec", "is missing")
@@ -36,7 +36,7 @@ def _matches(matches: object, where: str) -> Iterator[Cause]:
         if name == "":
             yield Cause(f"{place}.name", "is missing")
         elif isinstance(name, str) and names.setdefault(name, index) != index:
-            yield Cause(f"{place}.name", f"{name!r} is the name of {where}[{names[name]}] too")
+            yield Cause(f"{place}.name", f"{name!r} is the name of {where}[{names[name]}] too; names must differ")
         yield from _match(match, place)
 
 
@@ -53,7 +53,7 @@ def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
 
 
 def _headers(value: object, where: str) -> Iterator[Cause]:
-    """Check headers written as a map, or as a list of maps (D4)."""
+    """Yield the mistakes in headers, which are a map or a list of maps (D4)."""
     if not isinstance(value, Mapping | list | tuple):
         yield Cause(where, f"must map header names to regular expressions, not be {type_name(value)}")
         return

@@ -1,7 +1,7 @@
-"""Compares a value with its schema: the one walk over both that finds unknown, missing and mistyped fields, and limits.
+"""Compare a value with its schema: find unknown, missing and mistyped fields, and values out of limits.
 
-What is between fields is for each kind's own checks. A text has the grammar that the `format` or `pattern` of its schema
-stands for: each function says what is wrong with a text, and nothing when all is well.
+Rules between fields are in the checks of each kind. The `format` or `pattern` of a text's schema selects its grammar, a
+function that returns what is wrong with a text, or an empty text.
 """
 
 import difflib
@@ -31,9 +31,10 @@ _Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
 
 
 class SchemaResult(NamedTuple):
-    """A value compared with its schema.
+    """The result of comparing a value with its schema.
 
-    `value` lacks the fields that the schema does not have. Their paths are in `unknown`, and a cause for each in `causes`.
+    `value` is the value without unknown fields. `unknown` has their paths, and `causes` has one cause for each mistake,
+    unknown fields included.
     """
 
     value: Any
@@ -42,9 +43,9 @@ class SchemaResult(NamedTuple):
 
 
 def check_schema(obj: Any, schema: Schema, *, required: bool = True, skipped: Collection[str] = ()) -> SchemaResult:
-    """Compare an object with its schema; `null` counts as absent.
+    """Compare an object with its schema. A field with the value `null` counts as missing.
 
-    With `required`, a required field that is absent is a mistake. `skipped` are fields of the object to leave as they are.
+    With `required`, a missing required field is a mistake. `skipped` names top-level fields that are not checked.
     """
     walk = _Walk(required=required)
     value = walk.record(obj, schema, (), skipped)
@@ -52,7 +53,7 @@ def check_schema(obj: Any, schema: Schema, *, required: bool = True, skipped: Co
 
 
 class _Walk:
-    """Collects what is wrong on the way through a value. A path becomes text only where something is wrong."""
+    """The walk through a value, which collects mistakes. For speed, it makes the text of a path only for a mistake."""
 
     def __init__(self, *, required: bool) -> None:
         self.unknown: list[str] = []
@@ -60,7 +61,7 @@ class _Walk:
         self._required = required
 
     def value(self, value: Any, schema: Schema, path: _Path) -> Any:
-        """Return a value without unknown fields."""
+        """Check a value; return it without unknown fields."""
         wanted = schema.get("type")
         if wanted is None:
             return value
@@ -75,7 +76,7 @@ class _Walk:
         return value
 
     def record(self, value: Mapping[str, Any], schema: Schema, path: _Path, skipped: Collection[str] = ()) -> Any:
-        """Return an object without unknown fields."""
+        """Check an object; return it without unknown fields."""
         fields: Mapping[str, Schema] = schema.get("properties", {})
         extra = schema.get("additionalProperties")
         for name in schema.get("required", ()) if self._required else ():
@@ -107,7 +108,7 @@ class _Walk:
 
 
 def _text(path: _Path) -> str:
-    """Return a path as users write it: `spec.rules[0].name`."""
+    """Return a path as text: `spec.rules[0].name`."""
     if not path:
         return ""
     before, name = _text(path[0]), path[1]
@@ -117,7 +118,7 @@ def _text(path: _Path) -> str:
 
 
 def _fits(value: Any, wanted: str, schema: Schema) -> bool:
-    """Whether a value of an unusual type is one that the schema allows too."""
+    """Return whether a schema allows a value whose type is not the usual one, such as an `int` for a number."""
     if isinstance(value, bool):
         return False
     if schema.get("format") == "int-or-string":
@@ -131,7 +132,7 @@ def _hint(value: Any, wanted: str) -> str:
 
 def _unknown_message(name: object, known: Collection[str]) -> str:
     nearest = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known here are {', '.join(known)}"
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known fields are {', '.join(known)}"
     return f"is not a field; {hint}"
 
 
@@ -165,7 +166,7 @@ def _choice(value: Any, schema: Schema) -> str:
 
 
 def hostname_fault(text: str) -> str:
-    """Say what is wrong with a full host name: no address, no wildcard, no port, lower case."""
+    """Return why a text is no host name, such as an address, a wildcard or a name with a port; empty if it is one."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -173,14 +174,14 @@ def hostname_fault(text: str) -> str:
     else:
         return f"{text!r} is an address; write a host name such as www.example.com"
     if text.startswith("*"):
-        return f"{text!r} has a wildcard, which is not possible here; write a full host name"
+        return f"{text!r} has a wildcard, which is not allowed here; write a full host name"
     if ":" in text:
         return f"{text!r} must be a host name alone, without scheme and port"
     return "" if is_dns_subdomain(text) else _bad_host(text)
 
 
 def wildcard_fault(text: str) -> str:
-    """Say what is wrong with a host name that may begin with `*.` for all hosts below."""
+    """Return why a text is no host name, or a `*.` and a host name; empty if it is one."""
     if text.startswith("*."):
         return "" if is_dns_subdomain(text[2:]) else _bad_host(text)
     if "*" in text:
@@ -209,16 +210,16 @@ def _controller_fault(text: str) -> str:
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return the check of a grammar that is a regular expression."""
+    """Return the grammar of a regular expression."""
     return lambda text: "" if re.fullmatch(pattern, text) else f"{text!r} is not {what}"
 
 
 service_fault = _matching(
     r"([A-Za-z][A-Za-z0-9_]*)(\.[A-Za-z][A-Za-z0-9_]*)*", "a gRPC service; write for example com.example.User"
 )
-"""Says what is wrong with the full name of a gRPC service."""
+"""The grammar of a gRPC service's full name."""
 method_fault = _matching("[A-Za-z_][A-Za-z0-9_]*", "a gRPC method; write for example Login")
-"""Says what is wrong with the name of a gRPC method."""
+"""The grammar of a gRPC method's name."""
 _header_fault = _matching("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", "the name of a header")
 _kind_fault = _matching("[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?", "a kind; write for example Service")
 
@@ -234,7 +235,7 @@ FORMATS: Mapping[str, Callable[[str], str]] = {
     "subdomain": subdomain_fault,
     "header": _header_fault,
 }
-"""By the name that a schema of ours gives as `format`."""
+"""Grammars by the `format` that headgate's own schemas use."""
 
 _NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAMES = rf"{_NAME}(\.{_NAME})*"
@@ -248,11 +249,11 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": _header_fault,
     "^([0-9]{1,5}(h|m|s|ms)){1,4}$": _duration_fault,
 }
-"""By the `pattern` of a published schema."""
+"""Grammars by the `pattern` of published schemas; their messages are plainer than a regular expression."""
 
 
 def _grammar_fault(text: str, schema: Schema) -> str:
-    """Say what is wrong with a text by its schema's `format` and `pattern`; empty when nothing is."""
+    """Return why a text violates the `format` or `pattern` of its schema; empty if it does not."""
     pattern = schema.get("pattern", "")
     grammar = FORMATS.get(schema.get("format", "")) or PATTERNS.get(pattern)
     if grammar:

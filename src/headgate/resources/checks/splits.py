@@ -1,4 +1,4 @@
-"""What can be wrong with a TrafficSplit as it is written, whatever else exists (R6, R8, R9; requirements 2.1, D9, D12)."""
+"""Checks of TrafficSplits on their own, without other objects (R6, R8, R9; requirements 2.1, D9, D12)."""
 
 import re
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
-LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
+LARGEST_SUM = 2**32 - 1  # Envoy adds weights as 32-bit integers
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
 _STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def split_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what the schema can't say about a TrafficSplit, in the version that it is written in."""
+    """Yield the mistakes in a TrafficSplit that its schema can't express, in the version that it is written in."""
     for name, allowed in _ALLOWED.items():
         value = annotation(obj, name)
         if isinstance(value, str) and value not in allowed:
@@ -90,12 +90,12 @@ def _backend_causes(name: object, index: int, namespace: str, seen: dict[str, tu
     full = name if len(parts) == 2 else f"{name}.{namespace}"
     first, written = seen.setdefault(full, (index, name))
     if first != index:
-        other = f"spec.backends[{first}]" + (f", there written {written!r}" if written != name else "")
+        other = f"spec.backends[{first}]" + (f", where it is written {written!r}" if written != name else "")
         yield Cause(where, f"{name!r} is the same Service as in {other}: name it once, with one weight")
 
 
 def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
-    """Return a weight. Raises DecodeError."""
+    """Return the exact weight of a backend. Raises DecodeError."""
     if value is None:
         raise DecodeError(Cause(where, "is missing; 0 means no traffic"))
     if quantity:
@@ -105,7 +105,7 @@ def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
     if isinstance(value, str):
         message = f"must be a whole number, not the text {value!r}; write it without quotes"
     elif isinstance(value, float):
-        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
+        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so multiply all of them"
     elif isinstance(value, bool) or not isinstance(value, int):
         message = f"must be a whole number, not {type_name(value)}"
     else:
@@ -125,7 +125,7 @@ def _match_causes(matches: object) -> Iterator[Cause]:
 
 
 def self_reference(split: TrafficSplit, namespace: str, domain: str) -> int | None:
-    """Return the index of the backend that is the split's own root (R18), unless an annotation allows that (D1)."""
+    """Return the index of the backend that is the split's own root (R18); None if there is none or it is allowed (D1)."""
     if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
         return None
     root = service_name(split.spec.service, namespace, domain)
