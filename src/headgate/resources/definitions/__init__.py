@@ -1,1 +1,1 @@
-"""The schema of each kind: published ones are read from data, the others are written here."""
+"""The OpenAPI schema of each kind: published schemas are read from data, those of the mesh's kinds are written here."""

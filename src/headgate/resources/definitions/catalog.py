@@ -1,9 +1,9 @@
 """The schemas of all kinds, as OpenAPI definitions.
 
-A schema says which fields exist, their types, and what tells the items of a list apart. The embedded API publishes the
-schemas (explain, client-side checks), merges by them, and checks what is written with them. Definitions of Kubernetes and
-of the Gateway API are data. SMI's are written here: its published CRDs contradict its own specification (a header filter
-is a list there, weights are fractions), and headgate takes every shape that is in use (D4).
+A schema has the fields, their types, and the keys of list items. The embedded API publishes the schemas (for
+`kubectl explain` and client-side validation), merges objects by them, and checks writes with them. Definitions of
+Kubernetes and of the Gateway API are data. SMI's are written in `mesh`: its published CRDs contradict its own specification
+(a header filter is a list, weights are fractions), and headgate accepts every shape that is in use (D4).
 """
 
 import functools
@@ -26,7 +26,7 @@ _WITH_DEFINITION = ("items", "additionalProperties")
 
 
 def _mesh() -> dict[str, Schema]:
-    """Return the definitions of the kinds of SMI and of headgate."""
+    """Return the definitions of SMI's and headgate's kinds by name."""
     kinds: dict[GroupVersionKind, Schema] = {
         (SPLIT, version, "TrafficSplit"): mesh.traffic_split(version) for version in TRAFFIC_SPLIT.versions
     }
@@ -45,13 +45,13 @@ def _mesh() -> dict[str, Schema]:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """Name the definition of a mesh kind: the group's domain reversed, as OpenAPI documents of Kubernetes have it."""
+    """Return the definition's name of a mesh kind. It begins with the reversed group, as in Kubernetes' OpenAPI documents."""
     return ".".join([*reversed((group or "mesh").split(".")), version, kind])
 
 
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
-    """Return every definition by name; `$ref` values point at other names of the same mapping."""
+    """Return all definitions by name. A `$ref` refers to another name of the same mapping."""
     core = msgspec.json.decode(resources.files("headgate.resources").joinpath("schemas/core.json").read_bytes())
     described = {META + "Condition": CONDITION, META + "LabelSelector": {**core[META + "LabelSelector"], **SELECTOR}}
     return {**core, **described, **gateway_api(), **_mesh()}
@@ -59,7 +59,7 @@ def definitions() -> Mapping[str, Schema]:
 
 @functools.cache
 def names() -> Mapping[GroupVersionKind, str]:
-    """Return the definition's name of every (group, version, kind) that has a schema."""
+    """Return the names of definitions by (group, version, kind)."""
     return {
         (gvk["group"], gvk["version"], gvk["kind"]): name
         for name, schema in definitions().items()
@@ -69,13 +69,13 @@ def names() -> Mapping[GroupVersionKind, str]:
 
 @functools.cache
 def schemas() -> Mapping[GroupVersionKind, Schema]:
-    """Return the schema of every (group, version, kind) that has one, without `$ref`."""
+    """Return the schemas by (group, version, kind), with each `$ref` replaced by the schema that it refers to."""
     linked: dict[str, Schema] = {}
     return {gvk: _linked({"$ref": REF + name}, linked) for gvk, name in names().items()}
 
 
 def _linked(part: Schema, done: dict[str, Schema]) -> Schema:
-    """Return a schema with what each `$ref` points at in its place; the fields beside it (description) come first."""
+    """Return a schema with each `$ref` replaced by its definition. Fields beside a `$ref` override the definition's."""
     linked = {key: value for key, value in part.items() if key != "$ref"}
     if "properties" in part:
         linked["properties"] = {field: _linked(inner, done) for field, inner in part["properties"].items()}

@@ -1,7 +1,7 @@
-"""The Gateway API's kinds: the published definitions as data, and the one list of where headgate deviates from them.
+"""Schemas of the Gateway API's kinds: the published definitions, with the list of headgate's deviations from them.
 
-`tools/gateway_api_schemas.py` writes the data, which names its source and version. Rules between fields, which are CEL in
-the published definitions, are in `checks`; they deviate in one point: `percent` beside `fraction` is accepted (D3).
+`tools/gateway_api_schemas.py` writes the data file, which names its source and version. `checks` has the rules between
+fields, which are CEL in the published definitions. They deviate in one point: `percent` and `fraction` may both be set (D3).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import msgspec
 from headgate.resources.definitions.schema_builders import Schema, anything
 
 PREFIX = "io.k8s.networking.gateway.v1."
-_HOSTNAME = {"format": "hostname"}  # published: no more than a subdomain, which an address is too
+_HOSTNAME = {"format": "hostname"}  # the published grammar, a DNS subdomain, also allows IP addresses
 _STRICTER: Mapping[str, Schema] = {
     "HTTPRouteFilter.type": {
         "enum": [
@@ -30,24 +30,26 @@ _STRICTER: Mapping[str, Schema] = {
     "HTTPURLRewriteFilter.hostname": _HOSTNAME,
 }
 _LOOSER: Mapping[str, Schema] = {
-    "Fraction": {"required": []},  # a numerator that is absent is 100 (R48)
-    "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},  # published for ListenerSets only
+    "Fraction": {"required": []},  # a missing numerator is 100 (R48)
+    "RouteNamespaces.from": {
+        "enum": ["All", "Selector", "Same", "None"]
+    },  # `None` is published for ListenerSets only
     "ListenerTLSConfig.frontendValidation": anything(
-        "Certificates of clients; headgate does not read it."
-    ),  # until v1.3
+        "Validation of client certificates; headgate ignores it."
+    ),  # a field of the API up to v1.3
 }
-"""What is put in place of parts of a type or of a field."""
-_TEXTS: Mapping[str, str] = {  # what the published definitions leave without a text
-    "Fraction": "A part of all requests.",
+"""Changes to the schema of a type or of a field, by its path."""
+_TEXTS: Mapping[str, str] = {  # descriptions that the published definitions lack
+    "Fraction": "A fraction of the requests.",
     "SupportedFeature": "A feature that is covered by conformance tests.",
-    "TLSPortConfig": "How TLS is spoken on one port.",
+    "TLSPortConfig": "TLS settings of one port.",
     "Fraction.numerator": "How many of the requests are mirrored; 100 when absent.",
-    "Fraction.denominator": "Of how many requests; 100 when absent.",
+    "Fraction.denominator": "The number of requests that the numerator refers to; 100 when absent.",
 }
 
 
 def gateway_api() -> dict[str, Schema]:
-    """Return the definitions of the Gateway API's kinds and their parts, with headgate's deviations."""
+    """Return the definitions of the Gateway API's kinds and types by name, with headgate's deviations."""
     data = resources.files("headgate.resources").joinpath("schemas/gateway_api.json").read_bytes()
     found: dict[str, Any] = msgspec.json.decode(data)["definitions"]
     for place, changes in {**_STRICTER, **_LOOSER}.items():

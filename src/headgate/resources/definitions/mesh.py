@@ -1,4 +1,4 @@
-"""The schemas of the kinds of the mesh, in all their versions: SMI's, and headgate's TLSConfig."""
+"""The schemas of SMI's kinds and of headgate's TLSConfig, in all their versions."""
 
 from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
@@ -24,7 +24,7 @@ def _quantity(description: str) -> Schema:
 
 def _status(what: str, **parts: Schema) -> Schema:
     return record(
-        f"What became of the {what}. Only the control plane writes it.",
+        f"The status of the {what}. Only the control plane writes it.",
         observedGeneration=whole("The metadata.generation that the status is about."),
         conditions=CONDITIONS,
         **parts,
@@ -33,9 +33,9 @@ def _status(what: str, **parts: Schema) -> Schema:
 
 def _proxies(what: str) -> Schema:
     return record(
-        f"How far {what} has come.",
-        programmed=whole("How many proxies confirmed it."),
-        total=whole("How many proxies must hold it."),
+        f"How many proxies {what} has reached.",
+        programmed=whole("The number of proxies that acknowledged it."),
+        total=whole("The number of proxies that need it."),
     )
 
 
@@ -48,15 +48,15 @@ _SPLIT_STATUS = _status(
             "port",
             port=whole("The port's number."),
             backends=listing(
-                "Who shares the port's traffic, and who was left out.",
+                "The backends that share the port's traffic, and those that were left out.",
                 record(
-                    "One backend at this port.",
+                    "One backend on this port.",
                     "service",
                     service=text("The Service."),
                     weight=whole("The weight in force; 0 for a backend that is left out."),
                     percent=text("The share of requests in percent, for example 33.3%."),
                     endpoints=whole("How many endpoints are ready to serve."),
-                    reason=text("Why the backend is left out; absent for one that takes part."),
+                    reason=text("Why the backend is left out; absent if it gets traffic."),
                 ),
                 key="service",
             ),
@@ -66,9 +66,9 @@ _SPLIT_STATUS = _status(
     proxies=_proxies("the split"),
 )
 _MATCHES = listing(
-    "Only requests that match one of these groups are split; the others go to the root Service itself.",
+    "Only requests that match one of these groups are split; all other requests go to the root Service itself.",
     record(
-        "Names a group of matches.",
+        "A reference to an HTTPRouteGroup.",
         "kind name",
         apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
         kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
@@ -79,33 +79,34 @@ _MATCHES = listing(
 _SUBJECT = {
     "kind": choice("The kind: ServiceAccount.", "ServiceAccount"),
     "name": text("The ServiceAccount's name.", "subdomain"),
-    "namespace": text("Its namespace; the target's own when absent.", "label"),
+    "namespace": text("The ServiceAccount's namespace; the TrafficTarget's own when absent.", "label"),
 }
 _DESTINATION = record(
-    "Who is called: the pods of a ServiceAccount, in the target's own namespace.",
+    "The destination: the pods of a ServiceAccount in the TrafficTarget's own namespace.",
     "kind name",
     **_SUBJECT,
-    port=port("The one port of the pods that may be called; all when absent."),
+    port=port("The only port of the pods that may be called; all ports when absent."),
 )
 _SOURCES = listing(
-    "The callers that are allowed; none when empty.", record("A ServiceAccount.", "kind name", **_SUBJECT)
+    "The callers that are allowed; none when empty.",
+    record("A ServiceAccount whose pods may call.", "kind name", **_SUBJECT),
 )
 _RULES = listing(
-    "What may be called; nothing when empty. One of the rules is enough.",
+    "The traffic that is allowed; none when empty. A request must satisfy one of the rules.",
     record(
-        "Traffic that is allowed: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
+        "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
         "kind name",
         kind=choice("The kind.", " ".join(RULE_KINDS)),
-        name=text("The name, in the target's own namespace.", "subdomain"),
+        name=text("The name, in the TrafficTarget's own namespace.", "subdomain"),
         matches=listing(
             "The matches of an HTTPRouteGroup that are allowed; all when absent.", text("A match's name."), minItems=1
         ),
     ),
 )
 _PODS = record(
-    "The pods that it is about.",
-    total=whole("How many there are."),
-    sidecars=whole("How many of them have a sidecar; nothing is enforced for the others."),
+    "The pods that the object selects.",
+    total=whole("The number of pods."),
+    sidecars=whole("The number of these pods with a sidecar; nothing is enforced for pods without one."),
 )
 
 
@@ -114,7 +115,7 @@ def _enforced(what: str) -> Schema:
 
 
 def traffic_split(version: str) -> Schema:
-    """Return the schema of a TrafficSplit; the early versions have quantities as weights, and no `matches`."""
+    """Return the schema of a TrafficSplit. Weights are quantities in early versions, which have no `matches`."""
     quantities = version in ("v1alpha1", "v1beta1")
     weight = "The relative share of the root's traffic; 0 for none. Shares need not add up to 100."
     spec = {
@@ -134,40 +135,45 @@ def traffic_split(version: str) -> Schema:
         spec["matches"] = _MATCHES
     return kind(
         "Shares the traffic of a root Service between backend Services by weight.",
-        spec=record("What is wanted.", "service backends", **spec),
+        spec=record("The desired split.", "service backends", **spec),
         status=_SPLIT_STATUS,
     )
 
 
 def route_group() -> Schema:
-    """Return one schema for all four shapes of D4: `matches` under `spec` or at top level, headers as a map or a list."""
-    regex = "RE2 expressions by header name, as a map or a list of maps; each must fit the whole value."
+    """Return one schema for all four shapes of an HTTPRouteGroup (D4).
+
+    `matches` is in `spec` or at top level, and headers are a map or a list of maps.
+    """
+    regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
     match = record(
-        "Requests: everything that is given must fit.",
+        "A match of requests. A request must satisfy all given fields.",
         "name",
-        name=text("The match's name, another for each match."),
+        name=text("The name of the match, which is unique in the group."),
         methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
-        pathRegex=text("An RE2 expression for the path, anchored at its start."),
+        pathRegex=text("An RE2 expression for the path, which matches from its start."),
         headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
     )
-    matches = listing("A request belongs to the group when it fits one of these.", match, key="name", minItems=1)
+    matches = listing(
+        "The matches of the group. A request belongs to it if it satisfies one of them.", match, key="name", minItems=1
+    )
     return kind(
-        "Names requests, for splits and access rules.",
+        "A named set of requests, for splits and access rules.",
         "",
-        spec=record("What is wanted.", matches=matches),
+        spec=record("The matches of the group.", matches=matches),
         matches=matches,
-        status=record("What became of the group. Only the control plane writes it.", conditions=CONDITIONS),
+        status=record("The status of the group. Only the control plane writes it.", conditions=CONDITIONS),
     )
 
 
 def traffic_target(version: str) -> Schema:
-    """Return the schema of a TrafficTarget: v1alpha1 has no `spec`, and calls the rules `specs`."""
+    """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
     what = "Allows some ServiceAccounts to call the pods of another one."
     if version == "v1alpha1":
         fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
         return kind(what, "destination sources specs", **fields, status=_enforced("target"))
     spec = record(
-        "What is allowed.",
+        "The traffic that is allowed.",
         "destination sources rules",
         destination=_DESTINATION,
         sources=_SOURCES,
@@ -177,35 +183,35 @@ def traffic_target(version: str) -> Schema:
 
 
 def port_route(protocol: str, version: str) -> Schema:
-    """Return the schema of a TCPRoute or UDPRoute: before v1alpha4 they have no fields and mean every connection."""
-    what = f"Names {protocol} connections by their port, for access rules."
+    """Return the schema of SMI's TCPRoute or UDPRoute. Before v1alpha4 they have no fields and select every connection."""
+    what = f"A named set of {protocol} connections, selected by port, for access rules."
     ports = listing("The ports of a Service or of its pods; all when empty.", port("A port."))
-    matches = record("Connections; all when absent.", "ports", name=text("A name for them."), ports=ports)
+    matches = record(
+        "The selected connections; all when absent.", "ports", name=text("A name for the connections."), ports=ports
+    )
     fields = {"matches": matches} if version == "v1alpha4" else {}
-    return kind(what, "spec" if fields else "", spec=record("Which connections.", **fields))
+    return kind(what, "spec" if fields else "", spec=record("The selected connections.", **fields))
 
 
 def tls_config(*, bare: bool) -> Schema:
-    """Return the schema of a TLSConfig. `bare` is the form of 004: its name may stand beside `kind` (R72)."""
+    """Return the schema of a TLSConfig. `bare` is the version without a group (004), with a top-level `name` (R72)."""
     spec = record(
-        "What is wanted.",
+        "The selected pods and the names in their certificates.",
         "selector",
         selector=record(
             "The pods, in the object's own namespace.",
             "matchLabels",
-            matchLabels=words("Labels that a pod must have, all of them; {} is every pod of the namespace."),
+            matchLabels=words("Labels that a pod must have, all of them; {} selects every pod of the namespace."),
         ),
         subjectNames=listing(
-            "Names that the pods' certificates carry besides their identity.",
+            "DNS names in the pods' certificates, in addition to the SPIFFE ID.",
             text("A DNS name; its first label may be *.", "wildcard"),
             key="*",
         ),
     )
-    fields = (
-        {"name": text("The object's name; the place of later forms is metadata.name.", "subdomain")} if bare else {}
-    )
+    fields = {"name": text("The object's name; later versions have it in metadata.name.", "subdomain")} if bare else {}
     return kind(
-        "Lets the pods that it selects talk through mutual TLS only.",
+        "Requires mutual TLS for connections to the pods that it selects.",
         spec=spec,
         status=_enforced("configuration"),
         **fields,

@@ -1,6 +1,6 @@
-"""The pieces that schemas are written with: OpenAPI, in few words.
+"""Functions that build OpenAPI schemas.
 
-`format` of a text names its grammar (`checks.schema`); Kubernetes' own readers take no notice of it.
+The `format` of a text names its grammar in `checks.schema`. Kubernetes' clients ignore it.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ LARGEST_PORT = 65535
 
 
 def record(description: str, required: str = "", /, **properties: Schema) -> Schema:
-    """Return an object's schema; `required` are names of fields, with spaces between."""
+    """Return the schema of an object; `required` has the names of required fields, separated by spaces."""
     found = {"type": "object", "description": description, "properties": properties}
     return {**found, "required": required.split()} if required else found
 
 
 def listing(description: str, items: Schema, *, key: str = "", **limits: int) -> Schema:
-    """Return a list's schema; limits are minItems and maxItems.
+    """Return the schema of a list; limits are minItems and maxItems.
 
-    `key` names the fields that identify an item, with spaces between, or is `*` where the whole item does. Without it,
-    server-side apply takes the list as one value.
+    `key` has the names of the fields that identify an item, separated by spaces, or is `*` if the whole item identifies
+    itself. Without a key the list is atomic in server-side apply.
     """
     found = {"type": "array", "description": description, "items": items, **limits}
     if key == "*":
@@ -32,78 +32,78 @@ def listing(description: str, items: Schema, *, key: str = "", **limits: int) ->
 
 
 def text(description: str, grammar: str = "", **limits: int) -> Schema:
-    """Return a text's schema; limits are minLength and maxLength."""
+    """Return the schema of a string; limits are minLength and maxLength."""
     found = {"type": "string", "description": description, **limits}
     return {**found, "format": grammar} if grammar else found
 
 
 def choice(description: str, words: str) -> Schema:
-    """Return the schema of a text that is one of a few words, given with spaces between."""
+    """Return the schema of a string that is one of some words, which are separated by spaces."""
     return {"type": "string", "description": description, "enum": words.split()}
 
 
 def whole(description: str, **limits: int) -> Schema:
-    """Return a whole number's schema; limits are minimum and maximum."""
+    """Return the schema of an integer; limits are minimum and maximum."""
     return {"type": "integer", "format": "int64", "description": description, **limits}
 
 
 def port(description: str) -> Schema:
-    """Return the schema of a port's number."""
+    """Return the schema of a port number."""
     return whole(description, minimum=1, maximum=LARGEST_PORT)
 
 
 def flag(description: str) -> Schema:
-    """Return the schema of true or false."""
+    """Return the schema of a boolean."""
     return {"type": "boolean", "description": description}
 
 
 def words(description: str) -> Schema:
-    """Return the schema of a map from text to text."""
+    """Return the schema of a map from string to string."""
     return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
 
 
 def anything(description: str) -> Schema:
-    """Return the schema of an object that is kept and not looked at."""
+    """Return the schema of an object with any content."""
     return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
 
 
 def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schema:
-    """Return the schema of a kind: what every object has, and `fields`."""
+    """Return the schema of a kind: the fields that every object has, and `fields`."""
     return record(
         description,
         required,
         apiVersion=text("The API group and version that the object is written in."),
         kind=text("The kind of the object."),
-        metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and the like."},
+        metadata={"$ref": f"{REF}{META}ObjectMeta", "description": "Name, namespace, labels and annotations."},
         **fields,
     )
 
 
 CONDITION = record(
-    "One statement about the object.",
+    "A condition of the object.",
     "type status lastTransitionTime reason message",
-    type=text("What the statement is about, for example Programmed."),
+    type=text("The type of the condition, for example Programmed."),
     status=text("True, False or Unknown."),
-    observedGeneration=whole("The metadata.generation that the statement was made about."),
+    observedGeneration=whole("The metadata.generation that the condition is about."),
     lastTransitionTime={"type": "string", "format": "date-time", "description": "When the status last changed."},
-    reason=text("One word that programs can rely on."),
-    message=text("The same for people, with what to do next."),
+    reason=text("The reason in one word, for programs."),
+    message=text("The reason in a sentence, with what to do next."),
 )
 CONDITIONS = listing(
-    "What holds for the object now, one entry a type: Accepted, ResolvedRefs, Programmed and others.",
+    "The current conditions of the object, such as Accepted, ResolvedRefs and Programmed; one entry for each type.",
     CONDITION,
     key="type",
 )
 SELECTOR = record(
-    "Labels that an object must have; every part must hold.",
+    "A label selector. An object must satisfy all of its parts.",
     matchLabels=words("Labels and their values."),
     matchExpressions=listing(
         "Conditions on labels.",
         record(
-            "One condition.",
+            "A condition on a label.",
             "key operator",
-            key=text("The label."),
-            operator=choice("How its value is compared.", "In NotIn Exists DoesNotExist"),
+            key=text("The key of the label."),
+            operator=choice("How the label's value is compared.", "In NotIn Exists DoesNotExist"),
             values=listing("The values to compare with.", text("A value.")),
         ),
     ),
