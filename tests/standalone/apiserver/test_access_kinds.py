@@ -77,7 +77,7 @@ READ = [  # after ALLOWED: a command, and what it prints (a regular expression)
     ("api-resources --api-group=headgate.dev", r"tlsconfigs +headgate.dev/v1beta1 +true +TLSConfig"),
     ("explain tt.spec.rules.matches", "all when absent"),
     ("explain tt.destination --api-version=access.smi-spec.io/v1alpha1", "port"),
-    ("explain traffictarget.status.pods.sidecars", "nothing is enforced for the others"),
+    ("explain traffictarget.status.pods.sidecars", "nothing is enforced for pods"),
     ("explain tr.spec.matches.ports", "all when empty"),
     ("explain tlsconfig.spec.selector.matchLabels", "every pod of the namespace"),
     ("explain tlsconfig.spec.subjectNames", "DNS|certificates"),
@@ -90,7 +90,7 @@ MISTAKES = [
     (ALLOWED.replace("name: dns}", "name: dns, namespace: none}"), "namespaces? .*none"),
     (
         ALLOWED.replace("name: tcp-route}\n  -", "name: tcp-route, matches: [a]}\n  -"),
-        r"spec.rules\[0\].matches: are of HTTPR",
+        r"spec.rules\[0\].matches: is only possible for an HTTPR",
     ),
     (ALLOWED.replace("[8080, 9090]", "[0]"), r"spec.matches.ports\[0\]: must be from 1 to 65535"),
     (ALLOWED.replace("{matchLabels: {stage: production, role: frontend}}", "{}"), "matchLabels"),
@@ -149,7 +149,7 @@ async def test_two_different_names_in_one_object_are_rejected(client: Client) ->
     obj: dict[str, Any] = {**parse(SEED_004)[0][0].object, "name": "other"}
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", obj)
     assert answer.code == 422
-    assert "write metadata.name, and only there" in answer.body["message"]
+    assert "write the name in metadata.name only" in answer.body["message"]
 
 
 async def test_the_same_manifest_is_stored_equally_from_a_file_and_from_the_api(client: Client) -> None:

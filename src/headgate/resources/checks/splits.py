@@ -105,7 +105,7 @@ def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
     if isinstance(value, str):
         message = f"must be a whole number, not the text {value!r}; write it without quotes"
     elif isinstance(value, float):
-        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so multiply all of them"
+        message = f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
     elif isinstance(value, bool) or not isinstance(value, int):
         message = f"must be a whole number, not {type_name(value)}"
     else:

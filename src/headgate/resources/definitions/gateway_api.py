@@ -31,9 +31,7 @@ _STRICTER: Mapping[str, Schema] = {
 }
 _LOOSER: Mapping[str, Schema] = {
     "Fraction": {"required": []},  # a missing numerator is 100 (R48)
-    "RouteNamespaces.from": {
-        "enum": ["All", "Selector", "Same", "None"]
-    },  # `None` is published for ListenerSets only
+    "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},  # `None` is published for ListenerSets only
     "ListenerTLSConfig.frontendValidation": anything(
         "Validation of client certificates; headgate ignores it."
     ),  # a field of the API up to v1.3
