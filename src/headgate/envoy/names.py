@@ -6,8 +6,8 @@ match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests 
 route/<namespace>/<service>/<port>/<rule>              cluster of a route object's rule on a Service port
 gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
 gateway/<namespace>/<gateway>/<port>/tls/<host>        routes of the TLS listener with that hostname
-gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule there; a rule is <kind>/<namespace>/<name>/<number>
-.../via/<namespace>/<name>/<port>                      after <rule>: cluster for requests that a split's groups match too
+gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>/<namespace>/<name>/<number>
+.../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
 mirror/<namespace>/<service>/<port>                    cluster for copies of requests
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for copies of requests that a split's groups match
 mirror/.../to/<namespace>/<service>                    cluster for the copies of one backend, if each has its own
@@ -17,12 +17,12 @@ missing                                                cluster that does not exi
 host/<namespace>/<service>/<port>/<authority>          scope of one spelling of a host, for clients of the HTTP proxy
 proxy, probe                                           listeners of the HTTP proxy, for clients and for `headgate try`
 tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
-requests                                               filter chain that listeners of a transparent sidecar share, and the
-                                                       listener that keeps it
-outbound, outbound6                                    listeners of a transparent sidecar for outbound connections (IPv4, IPv6)
+requests                                               filter chain that a transparent sidecar's listeners share,
+                                                       and the listener that keeps it
+outbound, outbound6                                    a transparent sidecar's outbound listeners (IPv4, IPv6)
 passthrough                                            cluster of the original destination, for unknown addresses
-pod/<namespace>/<service>/<port>/<address>/<port>      routes, cluster and scope of one pod, for clients of the HTTP proxy;
-                                                       listener for redirected connections, if its Service has no address
+pod/<namespace>/<service>/<port>/<address>/<port>      routes and cluster of one pod, for the HTTP proxy;
+                                                       its listener, if its Service has no address
 direct/<namespace>/<service>/<port>/<identity>         cluster of such pods with that identity, which are called by mTLS
 inbound                                                listener of a transparent sidecar for inbound connections
 inbound/<port>                                         listener of an explicit sidecar, for a port of its pod

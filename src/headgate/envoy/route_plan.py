@@ -316,7 +316,7 @@ class Planner:
         return spoken if spoken.is_http else Protocol.TCP  # Envoy calls all protocols that are not HTTP in the same way
 
     def _fit_together(self, targets: Sequence[Target]) -> bool:
-        """Return whether backends fit into one cluster: all addresses differ, and none is a DNS name unless it is alone."""
+        """Return whether backends fit into one cluster: no shared address, and no DNS name among several backends."""
         found = [item for target in targets for item in self._ready.get(target.ref, ())]
         addresses = {(item.address, item.port) for item in found}
         return len(addresses) == len(found) and (len(targets) == 1 or not any(item.resolved for item in found))

@@ -14,7 +14,7 @@ from headgate.envoy.traffic_stats import route_name_without_cluster
 from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
-RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # only failures before the application got the request
+RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # the application got no request
 RETRIES = 2
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404

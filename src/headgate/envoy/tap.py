@@ -1,15 +1,16 @@
 """Record live requests of a proxy for `kubectl traffic tap`: a logger in each connection manager, off by default.
 
-The logger sends a record of each finished request to headgate, over the xDS connection. A runtime value is the share of
-requests that are recorded. It is a resource of its own (RTDS), so a tap changes no listener and ends no connection. A record
-is a text with one value per line (`parse_record`). `node_name` in its OTLP resource is the proxy. Its fields:
+The logger sends a record of each finished request to headgate, over the xDS connection. A runtime value is the share
+of requests that are recorded. It is a resource of its own (RTDS), so a tap changes no listener and ends no
+connection. A record is a text with one value per line (`parse_record`). `node_name` in its OTLP resource is the
+proxy. Its fields:
 
 Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
-client's      cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend, route (its object),
-              route_name, source (address of the caller), denied (the mark of a server's denial)
-server's      port (of the pod), rule (the RBAC policy that allowed the request), verdict, peer (URI of the certificate),
-              source (address of the caller's proxy)
+client's      cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend,
+              route (its object), route_name, source (address of the caller), denied (the mark of a server's denial)
+server's      port (of the pod), rule (the RBAC policy that allowed the request), verdict,
+              peer (URI of the certificate), source (address of the caller's proxy)
 """
 
 from collections.abc import Mapping

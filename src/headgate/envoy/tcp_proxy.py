@@ -17,8 +17,8 @@ TUNNEL_DESTINATION = "x-headgate-tunnel"
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
 ATTEMPTS = 3  # connection attempts: another endpoint is tried if one refuses
 _REFUSAL = (
-    "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy by "
-    "CONNECT (curl --proxytunnel).\n"
+    "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy "
+    "by CONNECT (curl --proxytunnel).\n"
 )
 
 

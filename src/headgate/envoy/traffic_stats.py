@@ -1,10 +1,10 @@
 """The statistics that proxies count, by access loggers (R84 to R97, D22), and parsers of their attributes.
 
-The caller's proxy counts, because only it knows which pod answered; the proxy that reports is the source. The server's proxy
-counts plaintext too, by the caller's address. The series and their attributes:
+The caller's proxy counts, because only it knows which pod answered; the proxy that reports is the source. The
+server's proxy counts plaintext too, by the caller's address. The series and their attributes:
 
-mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side: from the first byte of
-                                                      a request to the last byte of its response
+mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side, from the
+                                                      first byte of a request to the last of its response
 mesh.flagged      cluster, pod, backend, code, grpc   requests with one of Envoy's response flags, or without a response
                                                       status of 200 or above
 mesh.connections  cluster, pod, backend               connections that reached a server, on ports that are not HTTP
@@ -14,23 +14,23 @@ mesh.received     cluster, pod, backend               bytes from server to clien
 
 mesh.denied       port, source, identity              on the server's side: connections that access rules denied
 
-Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod, or
-`other` if no Service leads to it. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
+Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod,
+or `other` if no Service leads to it. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
 
-`pod` is `namespace/name:port`, a blank and, with mTLS, the version of TLS (`parse_pod`). For endpoints that are not pods it
-is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`). `cluster`
-begins with a name that `names` can parse to a Service port or Gateway port: that of the cluster or, if there was none, of the
-listener or routes (`route_name_without_cluster`). It is empty if the client named no Service, `passthrough` for unknown
-addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and `backend` are empty if no server was
-tried; if none could be reached, they are those of the last attempt. An attribute without a value is empty or missing. `code`
-is for `parse_code`.
+`pod` is `namespace/name:port`, a blank and, with mTLS, the version of TLS (`parse_pod`). For endpoints that are not
+pods it is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`).
+`cluster` begins with a name that `names` can parse to a Service port or Gateway port: that of the cluster or, if
+there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
+`passthrough` for unknown addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and
+`backend` are empty if no server was tried; if none could be reached, they are those of the last attempt. An attribute
+without a value is empty or missing. `code` is for `parse_code`.
 
 Requests without flags are counted by `mesh.latency` only. All other requests are counted by `mesh.flagged`, and by
-`mesh.latency` too if their response is complete (see `Code.is_flagged`). A second series for each request
-would cost a proxy 6 % of its CPU time (docs/performance.md).
+`mesh.latency` too if their response is complete (see `Code.is_flagged`). A second series for each request would cost
+a proxy 6 % of its CPU time (docs/performance.md).
 
-Copies of requests (D22) are counted per endpoint of a mirror cluster. Envoy itself counts the copies that succeed and those
-that it drops. A logger of the router counts those that fail (`failed_copies`).
+Copies of requests (D22) are counted per endpoint of a mirror cluster. Envoy itself counts the copies that succeed and
+those that it drops. A logger of the router counts those that fail (`failed_copies`).
 
 mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies with a response below 500
 mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   copies with a response of 500 or above, or without one
@@ -38,8 +38,8 @@ mesh.copies_dropped envoy.cluster_name                            copies beyond 
 
 The cluster is the mirror cluster, and the hostname has the format of `pod`.
 
-All series are in one scope, which the bootstrap keeps alive (`scope_anchor`). Otherwise the scope and all its values would
-end with the last listener that uses it. So values survive changes of listeners, routes, clusters and endpoints.
+All series are in one scope, which the bootstrap keeps alive (`scope_anchor`). Otherwise the scope and all its values
+would end with the last listener that uses it. So values survive changes of listeners, routes, clusters and endpoints.
 """
 
 from collections.abc import Iterable, Mapping

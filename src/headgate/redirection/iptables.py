@@ -91,8 +91,8 @@ def _change_loopback(request: int, *, ignored: int) -> None:
     except OSError as error:
         if error.errno != ignored:
             raise RedirectionError(
-                f"the address {address} of the device lo can't be changed: {error.strerror}. The sidecar calls the application"
-                " from this address. Run the command with the capability NET_ADMIN"
+                f"the address {address} of the device lo can't be changed: {error.strerror}. The sidecar calls the"
+                " application from this address. Run the command with the capability NET_ADMIN"
             ) from error
 
 
@@ -204,7 +204,8 @@ def _reject_host_network() -> None:
     if is_host(_link("/proc/self/ns/pid"), _inode("/proc/self/net/dev"), _inode("/proc/1/net/dev")):
         raise RedirectionError(
             "this is the machine's own network namespace: all its TCP connections would go to a proxy that does not"
-            " exist. Run the command in the pod's network namespace (ip netns exec, or an init container without hostNetwork)"
+            " exist. Run the command in the pod's network namespace"
+            " (ip netns exec, or an init container without hostNetwork)"
         )
 
 

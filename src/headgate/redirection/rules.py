@@ -100,7 +100,7 @@ def _outbound(exclusions: Exclusions, family: int) -> Iterator[str]:
         yield "# Users that are excluded."
     for user in users:
         yield f"-A {OUT} -m owner --uid-owner {user} -j RETURN"
-    yield "# The pod called its own Service and the proxy selected this pod: enter through the proxy, as from other pods."
+    yield "# The pod called its own Service and the proxy selected this pod: enter through the inbound side."
     yield f"-A {OUT} -o lo -m owner --uid-owner {TRANSPARENT_UID} -j {IN}"
     yield "# The application calls the pod's own address."
     yield f"-A {OUT} -o lo -j RETURN"
