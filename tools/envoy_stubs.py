@@ -64,7 +64,7 @@ class _Writer:
                 self._top(f"{file.package}.{enum.name}")
 
     def _top(self, full: str) -> None:
-        """Give a type without a name in the table a private one: code can read it from a field, but not construct it."""
+        """Give a type a private name if `names` has none: code can read it from a field, but not construct it."""
         self.flat.setdefault(full, "_" + full.removeprefix("envoy.").replace(".", "_"))
 
     def _name(self, full: str, message: DescriptorProto) -> None:

@@ -1,12 +1,12 @@
-"""The console examples of a page of docs/, and a shell session that runs them as a reader would.
+"""Parse the console examples of a documentation page, and run them in a shell session as a reader would.
 
-A comment before a block says what a reader knows from the text around it:
+A comment before a fenced block gives the test what the page says in prose:
 
     <!-- file: split.yaml -->        the block is written to this file
     <!-- apply -->                   the block of YAML is applied with kubectl
-    <!-- run: examples/canary -->    `headgate up` runs this directory from here on, with the options behind it; `, with PAGE`
-                                     adds that page's files
-    <!-- not run: REASON -->         the block is shown only
+    <!-- run: examples/canary -->    `headgate up` runs this directory, with the options after it, from here on;
+                                     `, with PAGE` adds the files of that page
+    <!-- not run: REASON -->         the block is not run
 """
 
 import os
@@ -33,11 +33,11 @@ _MASKS = (
     (re.compile(r"[ \t]+"), " "),
 )
 SECONDS = 30.0
-_ASKS = ("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "headgate try", "curl")
+_RETRIED = ("kubectl get", "kubectl describe", "kubectl traffic", "kubectl logs", "headgate try", "curl")
 
 
 class Step(NamedTuple):
-    """A command and the lines that the page shows behind it."""
+    """A command and the output that the page shows for it."""
 
     line: int
     command: str
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its text, and the directive before it."""
+    """A fenced block: its line, language and text, and the directive before it."""
 
     line: int
     language: str
@@ -54,7 +54,7 @@ class Block(NamedTuple):
     argument: str = ""
 
     def steps(self) -> Iterator[Step]:
-        """Yield the commands of a console block; a command goes on in the next line after a backslash."""
+        """Yield the commands of a console block; a backslash continues a command in the next line."""
         lines = self.text.splitlines()
         starts = [index for index, line in enumerate(lines) if line.startswith("$ ")]
         for start, end in pairwise([*starts, len(lines)]):
@@ -84,31 +84,34 @@ def blocks(page: Path) -> list[Block]:
 
 
 def masked(line: str) -> str:
-    """Return a line without what differs from one machine and one run to the next: numbers, suffixes, widths."""
+    """Return a line with placeholders for what differs between machines and runs: numbers, name suffixes, widths."""
     for pattern, word in _MASKS:
         line = pattern.sub(word, line)
     return line.strip()
 
 
 def differs(shown: Sequence[str], printed: Sequence[str]) -> str:
-    """Return the first shown line that is not where it should be; `...` stands for any lines, also inside a line."""
-    wanted = [masked(line) for line in shown if line.strip()]
+    """Return the first shown line that differs from the output, or "".
+
+    A line `...` matches any lines; `...` inside a line matches any text.
+    """
+    expected = [masked(line) for line in shown if line.strip()]
     actual = [masked(line) for line in printed if line.strip()]
-    place, gap = 0, False
-    for line in wanted:
+    position, gap = 0, False
+    for line in expected:
         if line == "...":
             gap = True
             continue
         pattern = re.compile(".*".join(re.escape(part) for part in line.split("...")))
-        fits = [index for index in range(place, len(actual)) if pattern.fullmatch(actual[index])]
-        if not fits or (not gap and fits[0] != place):
+        fits = [index for index in range(position, len(actual)) if pattern.fullmatch(actual[index])]
+        if not fits or (not gap and fits[0] != position):
             return line
-        place, gap = fits[0] + 1, False
-    return "" if gap or place == len(actual) else f"nothing more than {actual[place]}"
+        position, gap = fits[0] + 1, False
+    return "" if gap or position == len(actual) else f"the end of the output before {actual[position]}"
 
 
 class Session:
-    """A bash in an empty directory with the project's examples beside it; use it as a context."""
+    """A bash session in an empty directory with links to examples/ and deploy/; use it as a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -128,7 +131,7 @@ class Session:
             process.wait(60)
 
     def play(self, block: Block) -> None:
-        """Do what a reader does with a block. Raises AssertionError with the page's line."""
+        """Write, apply or run a block. Raises AssertionError with the page's line if the output differs."""
         if block.directive == "file":
             path = self._directory / block.argument
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +155,7 @@ class Session:
             log = self._up(command)
             until(lambda: self._compare(step, log.read_text().splitlines()) or True, f"line {step.line}", SECONDS)
             return
-        if not command.startswith(_ASKS):
+        if not command.startswith(_RETRIED):
             self._compare(step, self._run(command))
             return
         until(lambda: self._compare(step, self._run(command)) or True, f"line {step.line}", SECONDS)
@@ -161,10 +164,10 @@ class Session:
     def _compare(step: Step, printed: Sequence[str]) -> None:
         if step.shown:
             wrong = differs(step.shown, printed)
-            assert not wrong, f"line {step.line}: $ {step.command}: wanted {wrong!r} in {chr(10).join(printed)}"
+            assert not wrong, f"line {step.line}: $ {step.command}: expected {wrong!r} in {chr(10).join(printed)}"
 
     def _run(self, command: str, given: str = "") -> list[str]:
-        """Run a command; what it exports holds for the next ones."""
+        """Run a command; return its output lines. The variables that it exports stay for later commands."""
         script = f"{command}\n__code=$?\nexport -p > .environment\nexit $__code"
         before = "[ -f .environment ] && . ./.environment\nset -a\n"
         ended = subprocess.run(
@@ -181,7 +184,7 @@ class Session:
         return ended.stdout.splitlines()
 
     def _up(self, command: str) -> Path:
-        """Start a headgate that runs until the session ends, and wait until it is ready; return what it prints to."""
+        """Start a headgate until the end of the session, and wait until it is ready; return its log file."""
         log = self._directory / f"up-{len(self._started)}.log"
         with log.open("w") as output:
             process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Every console example of the documentation runs as it is printed."""
+"""Every console example of the documentation prints what the page shows."""
 
 from pathlib import Path
 
@@ -18,27 +18,27 @@ def runs(page: Path) -> bool:
 @pytest.mark.parametrize(
     "page", [page for page in (ROOT / "README.md", *PAGES) if runs(page)], ids=lambda page: page.stem
 )
-def test_the_examples_of_a_page_run_as_printed(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
         for block in blocks(page):
             session.play(block)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_what_is_not_run_says_why(page: Path) -> None:
+def test_a_block_that_is_not_run_gives_a_reason(page: Path) -> None:
     assert all(block.argument for block in blocks(page) if block.directive == "not run")
 
 
-def test_a_line_that_is_missing_is_seen() -> None:
+def test_differs_returns_the_first_line_that_differs() -> None:
     assert differs(["a 1", "...", "c"], ["a   22", "x", "c"]) == ""
     assert differs(["a", "c"], ["a", "b", "c"]) == "c"
     assert differs(["a", "...", "d"], ["a", "b", "c"]) == "d"
-    assert differs(["a"], ["a", "b"]) == "nothing more than b"
+    assert differs(["a"], ["a", "b"]) == "the end of the output before b"
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_manifests_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
-    """A block that shows a mistake is a file of the page. Kinds of a cluster alone (Role) are not read."""
+def test_the_manifests_of_a_page_are_valid(page: Path, tmp_path: Path) -> None:
+    """Blocks with the directive `file` may show mistakes. Kinds that only clusters have (Role) are ignored."""
     manifests = [block for block in blocks(page) if block.language == "yaml" and "apiVersion:" in block.text]
     for block in (block for block in manifests if block.directive != "file"):
         (tmp_path / f"line-{block.line}.yaml").write_text(block.text)

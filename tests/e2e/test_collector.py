@@ -77,7 +77,7 @@ def test_headgate_counts_requests_while_the_collector_is_unreachable(tmp_path: P
 @pytest.mark.parametrize("address", ["x", "http://127.0.0.1:4317", "127.0.0.1:0", ":4317"])
 def test_up_rejects_an_invalid_collector_address(address: str) -> None:
     with (
-        pytest.raises(AssertionError, match="write HOST:PORT without http://, such as"),
+        pytest.raises(AssertionError, match="write HOST:PORT without http://, for example"),
         world_in_a_new_directory("--otlp-collector", address),
     ):
         pass

@@ -134,7 +134,9 @@ def test_up_on_a_full_disk_fails_with_one_message_and_starts_no_envoy(small_disk
     assert last.startswith("error: ")
     assert str(small_disk / "state") in last
     assert "No space left on device" in last or "disk is full" in last
-    assert "start it again" in last or "free disk space" in last or "choose another directory with --state" in last
+    assert (
+        "start headgate again" in last or "free disk space" in last or "choose another directory with --state" in last
+    )
     assert not list((small_disk / "state").glob("gateway/envoy.json"))
 
 
