@@ -164,7 +164,7 @@ def _reduced_file(file: FileDescriptorProto, keep: set[str], types: Types) -> Fi
 
 
 def _reduced_message(name: str, message: DescriptorProto, keep: set[str]) -> DescriptorProto | None:
-    """Return a message without unused parts, or None; one that only encloses used messages keeps no fields."""
+    """Return a message without unused parts, or None; a message that only encloses used ones keeps no fields."""
     nested = [
         reduced for inner in message.nested_type if (reduced := _reduced_message(f"{name}.{inner.name}", inner, keep))
     ]

@@ -23,7 +23,7 @@ from headgate.xds.server import Authenticate, XdsServer
 
 REQUESTS = "requests"
 """All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""
-FLUSH_S = 0.1  # between two reports; in production it is seconds
+FLUSH_S = 0.1  # the interval between two reports; it is longer in production
 Series = tuple[str, frozenset[tuple[str, str]]]
 """The name of a series and its non-empty attributes."""
 
@@ -82,7 +82,7 @@ class Reports:
         """Wait for the next report that `wanted` accepts; return it."""
         with self._report_added:
             mark = len(self.all)
-            assert self._report_added.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no such report"
+            assert self._report_added.wait_for(lambda: any(map(wanted, self.all[mark:])), DEADLINE_S), "no report fits"
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:

@@ -58,7 +58,7 @@ def test_firefox_users_get_the_new_version_and_other_users_the_root(world: World
 
 
 def test_requests_with_the_insider_cookie_are_split_exactly_by_weight(world: World, website: str) -> None:
-    """R7, R11: 3 to 1."""
+    """R7, R11: the weights are 3 to 1."""
     insiders = group("insiders", {"name": "cookie", "headers": {"cookie": "(.*;)?\\s*insider=yes(;.*)?"}})
     world.apply(insiders, ab_split("insiders", weights={"website-v1": 3, "website-v2": 1}), namespace=website)
     assert sent(world, website, 100, headers={"cookie": "lang=en; insider=yes; a=b"}) == {"v1": 75, "v2": 25}
@@ -194,7 +194,9 @@ def as_list(manifests: Sequence[str]) -> str:
     return "\n---\n".join(manifests)
 
 
-def test_a_split_with_matches_precedes_one_without_and_an_older_one_a_younger_one(world: World, website: str) -> None:
+def test_splits_with_matches_precede_those_without_and_older_splits_precede_younger_ones(
+    world: World, website: str
+) -> None:
     """D8."""
     everything = split("all", "website", {"website-v1": 1, "website-v2": 1})
     world.apply(everything, group("x", {"name": "x", "pathRegex": "/x"}), namespace=website)

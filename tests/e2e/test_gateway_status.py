@@ -155,7 +155,7 @@ def test_kubectl_explain_describes_the_fields_of_routes(world: World) -> None:
 
 
 def test_the_gateway_of_the_example_serves_requests(world: World, namespace: str) -> None:
-    """docs/gateway-api.md."""
+    """The example of docs/gateway-api.md."""
     world.apply(external("foobar", world.backend("v1")), EXAMPLE.read_text(), namespace=namespace)
 
     def address() -> Any:

@@ -52,7 +52,7 @@ def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
 def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The next start goes on from the stages that proxies are in: from plaintext to strict, and back (R74, R77)."""
+    """The next start continues the mTLS migration from the proxies' TLS modes: to strict, and back (R74, R77)."""
     world = new_world("--mtls", "off", manifests=rig.site(tmp_path, replicas=3))
     servers = rig.pods(world, rig.SERVER)
     addresses = [rig.pod_address(server) for server in servers]

@@ -39,7 +39,7 @@ from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
-WORDS = b"longer than the head of a TLS record"  # the sidecar inspects so many bytes before it forwards them
+WORDS = b"longer than the head of a TLS record"  # the sidecar reads so many bytes to detect TLS
 MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]  # both accept mutual TLS and plaintext
 
 
@@ -436,7 +436,7 @@ def test_a_denied_client_gets_no_byte_and_no_connection_to_the_application(sidec
 
 
 def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
-    """R69: within seconds, and no other connections."""
+    """R69: the sidecar closes them within seconds, and no other connections."""
     port, other = (sidecar.port(database.address.port, Protocol.TCP) for _ in range(2))
     allowed = closed(CLIENT, connections=True)
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=allowed)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.manifests import deployment, external, service, split
-from tests.e2e.test_refusals import occupied
+from tests.e2e.test_envoy_rejections import occupied
 from tests.e2e.wire import ask_unix
 from tests.e2e.world import HEADGATE, World, until, world_in_a_new_directory
 from tests.processes import stopped
@@ -163,7 +163,7 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(wo
     assert "an earlier rejection, now resolved: listeners" in after
 
 
-def test_status_summarizes_the_mesh_and_its_exit_code_the_health(meshed: World) -> None:
+def test_status_of_a_healthy_mesh_exits_with_0_and_without_headgate_with_3(meshed: World) -> None:
     done = meshed.headgate("status")
     assert done.returncode == 0, done.stdout
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}

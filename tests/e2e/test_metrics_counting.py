@@ -292,7 +292,7 @@ def test_a_latency_that_equals_a_bound_is_in_the_bucket_above(rig, monkeypatch):
 
 
 def test_mirrored_requests_count_apart_and_for_the_pod_that_received_them(rig):
-    """D22: they are no successes or failures of a Service."""
+    """D22: they count neither as successes nor as failures of a Service."""
     mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
     pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
     ready(rig, rig.route("one", mirrors=(mirror,)))

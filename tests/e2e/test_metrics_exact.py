@@ -178,7 +178,7 @@ def edges(shop: Shop, pod: Any, direction: str) -> Mapping[str, Mapping[str, flo
 
 
 def test_a_client_without_a_proxy_counts_at_the_server_by_its_address(shop: Shop) -> None:
-    """R96: once."""
+    """R96: each request counts once."""
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
     for status in (200, 503, 200):

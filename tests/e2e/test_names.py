@@ -41,7 +41,7 @@ def test_a_split_applies_to_every_form_of_the_services_name(world: World, web: s
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
 def test_a_host_matches_in_any_case_and_with_a_final_dot(world: World, web: str, version: str) -> None:
-    """R2: as in DNS."""
+    """R2: the proxy compares hosts as DNS compares names."""
     for form, port in itertools.product(("web.{}.", "WEB.{}.Svc.Cluster.Local", "Web.{}.svc.cluster.LOCAL."), PORTS):
         host = form.format(web) + port
         if version == "2":

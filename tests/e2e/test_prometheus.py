@@ -96,7 +96,7 @@ def connect(address: Address) -> bool:
 
 
 def closed(name: str) -> str:
-    """Return a TrafficTarget that denies all existing accounts the pods of an account."""
+    """Return a TrafficTarget that allows no existing ServiceAccount to call the pods of an account."""
     route = {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "TCPRoute", "metadata": {"name": name}, "spec": {}}
     spec = {
         "destination": {"kind": "ServiceAccount", "name": name},

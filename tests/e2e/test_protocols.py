@@ -96,7 +96,7 @@ def test_the_proxy_passes_the_tls_of_a_backend_through(world: World, namespace: 
 
 
 def test_the_proxy_closes_a_connection_to_a_service_without_endpoints(world: World, namespace: str) -> None:
-    """D9, D10 for TCP: at once."""
+    """D9, D10 for TCP: the connection does not hang."""
     world.apply(
         protocol_service("db", greeting_server(world.network, "root"), app="tcp"),
         protocol_service("db-v1", app="tcp"),

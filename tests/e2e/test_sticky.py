@@ -63,12 +63,12 @@ def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Return whether a count of users fits a share within 3 sigma; users and hash are constant: no test is flaky."""
+    """Return whether a count of users fits a share within 3 sigma; users and hash are constant: the result is stable."""
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 
 @pytest.mark.usefixtures("backends")
-def test_a_ramp_moves_its_share_of_users_and_its_reversal_the_same_users_back(world: World, namespace: str) -> None:
+def test_a_ramp_moves_its_share_of_users_and_its_reversal_moves_them_back(world: World, namespace: str) -> None:
     sides = by_header(world, namespace)
     history = []
     for percent in (0, 5, 20, 50, 100):

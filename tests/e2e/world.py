@@ -175,7 +175,9 @@ class World:
         with self._line_read:
             self._line_read.wait_for(lambda: found() or not self.runs, seconds)
             line = found()
-        assert line is not None, f"no such line among {self.lines[mark:]}\nstderr: {self.stderr}"
+        assert line is not None, (
+            f"headgate did not print the expected line, but {self.lines[mark:]}\nstderr: {self.stderr}"
+        )
         return line
 
     @property
