@@ -48,7 +48,7 @@ async def test_a_timeout_prints_the_message_of_the_condition(world: World) -> No
 
 
 async def test_a_short_timeout_still_reads_the_object_once(world: World) -> None:
-    """With a slow API the message is not that the object does not exist."""
+    """The message must not claim that the object is missing only because the API is slow."""
     split = make_split({"v1": 1})
     await world.store.create(split)
     await world.status(split, make_status(Programmed="False", reasons={"Programmed": WAITING}))

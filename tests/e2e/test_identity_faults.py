@@ -123,7 +123,7 @@ def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
         key.chmod(0o600)
         world.line(lambda line: [item for item in line.get("resolved", ()) if advice in item["message"]], mark)
         until(lambda: "certificates: 3 proxies have a certificate" in world.headgate("ca").stdout)
-    assert "fault" not in world.headgate("ca").stdout
+    assert "error:" not in world.headgate("ca").stdout
 
 
 # --- dates, and a user's own authority

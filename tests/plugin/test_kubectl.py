@@ -121,7 +121,7 @@ def test_a_narrow_terminal_prints_a_list_and_how_to_see_the_diagram(api: Recorde
 
 
 @pytest.mark.parametrize(("variable", "colored"), [("LANG", True), ("NO_COLOR", False)])
-def test_colors_show_on_a_terminal_without_no_color(api: RecordedApi, variable: str, colored: bool):
+def test_colors_show_only_on_a_terminal_and_never_with_no_color(api: RecordedApi, variable: str, colored: bool):
     api.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 1, 1))
     kept = {name: text for name, text in api.environment().items() if name != "NO_COLOR"}
     ours, theirs = pty.openpty()
