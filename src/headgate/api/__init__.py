@@ -1,1 +1,1 @@
-"""HTTP that any host serves: the metrics groups, the inspect group, and what their servers share."""
+"""The HTTP APIs that every host serves: the metrics API, the inspect API, and code that their servers share."""

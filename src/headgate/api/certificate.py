@@ -1,4 +1,4 @@
-"""The embedded API's own certificate: kubectl sends its token over TLS only."""
+"""The self-signed certificate of the embedded API, which needs TLS because kubectl sends its token over TLS only."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ CLOCK_SKEW = timedelta(hours=1)
 
 
 class Certificate(NamedTuple):
-    """Where the certificate and its private key are; `pem` is what clients trust."""
+    """The files of a certificate and its private key. `pem` is the certificate, which clients trust as a CA."""
 
     path: Path
     key_path: Path
@@ -27,7 +27,7 @@ class Certificate(NamedTuple):
 
 
 def certificate_in(directory: Path) -> Certificate:
-    """Return the certificate of a state directory; makes one (key readable by the owner only) when there is none."""
+    """Return the certificate of a state directory; create it, with a private key file, when it does not exist."""
     path, key_path = directory / "api.crt", directory / KEY
     if not (path.exists() and key_path.exists()):
         certificate, key = self_signed()
@@ -37,7 +37,7 @@ def certificate_in(directory: Path) -> Certificate:
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """Return a certificate for localhost, 127.0.0.1 and ::1, and its private key (P-256), in PEM."""
+    """Create a certificate for localhost, 127.0.0.1 and ::1; return it and its private key (P-256) in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "::1")]

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources exist, in the plain form and in the aggregated one (v2, v2beta1)."""
+"""Discovery of groups, versions and resources, in the plain form and in the aggregated form (v2, v2beta1)."""
 
 import platform
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from headgate.resources.registry import GROUPS, ServedKind, api_version
 
 _AGGREGATED = "APIGroupDiscoveryList"
 _CHANGES = ("get", "patch", "update")
-_OTHERS = (
+_COMPUTED_GROUPS = (
     *(review[:2] for review in REVIEWS),
     inspect_query.INSPECT,
     *METRICS_GROUPS,
 )
-"""Groups and versions of what is not stored."""
+"""Groups and versions whose objects are not stored."""
 
 
 def version() -> dict[str, Any]:
-    """Return what `kubectl version` shows of the server; the Kubernetes version is the one whose rules are followed."""
+    """Return the server's version for `kubectl version`: the Kubernetes version whose rules headgate follows."""
     return {
         "major": "1",
         "minor": "30",
@@ -49,7 +49,7 @@ def version() -> dict[str, Any]:
 
 
 def root() -> dict[str, Any]:
-    """Return the paths that exist."""
+    """Return the paths of the API for `/`."""
     paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
     paths += [f"/api/{version}" for version in GROUPS[""]]
     paths += [f"/apis/{api_version(group, version)}" for group in _named() for version in _versions(group)]
@@ -57,11 +57,11 @@ def root() -> dict[str, Any]:
 
 
 def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] = ()) -> Response:
-    """Answer /api or /apis, of some groups or of all: a plain list, or all resources at once. Raises ApiError 406."""
+    """Answer /api (`core`) or /apis for the groups `only`, or all: the plain or the aggregated form. Raises ApiError 406."""
     form = responses.negotiate(request.headers.get("accept", ""), (_AGGREGATED,))
     if form.shape:
         response = responses.json_response(_aggregated(form.version, [""] if core else only or _named()))
-        shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients tell the forms apart by this
+        shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients recognize the form by this type
         response.headers["content-type"] = f"{responses.JSON};{shape}"
         return response
     if core:
@@ -102,9 +102,9 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
 
 
 def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return all resources of some groups in one answer. Raises ApiError 406 for an unknown version of it."""
+    """Return all resources of the groups `names` in the aggregated form of version `api`. Raises ApiError 406."""
     if api not in ("v2", "v2beta1"):
-        raise ApiError(406, f"apidiscovery.k8s.io/{api} is not spoken here: ask for v2")
+        raise ApiError(406, f"apidiscovery.k8s.io/{api} is not supported; accept v2 or v2beta1")
     return {
         "kind": _AGGREGATED,
         "apiVersion": f"apidiscovery.k8s.io/{api}",
@@ -123,12 +123,12 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _named() -> list[str]:
-    """Return the groups in the order of precedence: the last ones never take a name like `pods` from the others."""
-    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _OTHERS)]
+    """Return the named groups by precedence: a name such as `pods` means that of the first group that has it."""
+    return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _COMPUTED_GROUPS)]
 
 
 def _versions(group: str) -> list[str]:
-    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _OTHERS if g == group))
+    return list(GROUPS.get(group, {})) or list(dict.fromkeys(v for g, v in _COMPUTED_GROUPS if g == group))
 
 
 def _group(name: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _group(name: str) -> dict[str, Any]:
 
 
 def _row(name: str, kind: str, verbs: Sequence[str], *, namespaced: bool, singular: str = "") -> dict[str, Any]:
-    """Return a resource, or a subresource `RESOURCE/NAME`, as an APIResourceList has it."""
+    """Return the APIResource of a resource, or of a subresource called `RESOURCE/NAME`."""
     return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": list(verbs)}
 
 
@@ -158,13 +158,13 @@ def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
     row = _row(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
-    if name == "eviction":  # clients look here for the version in which to send one
+    if name == "eviction":  # clients read here which version of Eviction to send
         return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
 
 
 def _inspect_rows(item: inspect_query.Resource) -> list[dict[str, Any]]:
-    """Return a resource of the inspect API with its subresources; one without verbs has only these."""
+    """Return the APIResources of an inspect resource and its subresources; without verbs only the subresources."""
     row = _row(item.plural, item.kind, item.verbs, namespaced=item.namespaced, singular=item.kind.lower())
     parts = [
         _row(f"{item.plural}/{name}", kind, ["get"], namespaced=item.namespaced)
@@ -178,9 +178,9 @@ def _metrics_row(plural: str, kind: str, singular: str = "") -> dict[str, Any]:
 
 
 def _aggregated_metrics(group: MetricsGroup) -> list[dict[str, Any]]:
-    """Return the resources of a metrics group with what only aggregated discovery has: edges, and names for kubectl.
+    """Return the APIResources of a metrics group for aggregated discovery, with edges and singular names.
 
-    Without a singular kubectl takes the kind in small letters, which users don't type.
+    Without a singular name kubectl uses the kind in lower case, such as `podtrafficmetrics`.
     """
     found = [_metrics_row(plural, distinct_kind(kind), kind.lower()) for plural, kind in group.kinds.items()]
     edges = [
@@ -192,7 +192,7 @@ def _aggregated_metrics(group: MetricsGroup) -> list[dict[str, Any]]:
 
 
 def custom_resources() -> dict[str, Any]:
-    """Return the CustomResourceDefinitions, which are none: kubectl asks before it says that a kind does not exist."""
+    """Return an empty list of CustomResourceDefinitions, which kubectl reads before it reports an unknown kind."""
     return {
         "kind": "CustomResourceDefinitionList",
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Serves `/metrics` for Prometheus, on loopback, without a token: it has no secrets."""
+"""Serves `/metrics` for Prometheus on loopback, without authentication because it has no secrets."""
 
 import asyncio
 import socket
@@ -15,26 +15,26 @@ from headgate.api.http_server import Server, serve_on_loopback
 from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
-BREATH = 500  # lines that are written before other tasks get their turn
+YIELD_LINES = 500  # after which other tasks may run
 
 Families = Callable[[], Iterable[Family]]
 
 
 def create_exposition(families: Families, host: str) -> Starlette:
-    """Return the application on an address; `families` returns the metrics of the moment."""
+    """Return the application for the Host header `host`; `families` returns the current metrics."""
 
     async def answer(_: Request) -> Response:
         lines: list[str] = []
         for count, line in enumerate(written(families()), 1):
             lines.append(line)
-            if not count % BREATH:
+            if not count % YIELD_LINES:
                 await asyncio.sleep(0)
         return Response("".join(lines), headers={"content-type": MEDIA_TYPE})
 
     async def alive(_: Request) -> Response:  # routes are coroutines
         return PlainTextResponse("ok")
 
-    # foreign names are no names of this machine: a web page may have let its own name lead here
+    # Other Host headers are rejected against DNS rebinding.
     return Starlette(
         routes=[Route(PATH, answer), Route("/healthz", alive)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[host, "localhost"], www_redirect=False)],
@@ -42,5 +42,5 @@ def create_exposition(families: Families, host: str) -> Starlette:
 
 
 async def serve_exposition(app: Starlette, listener: socket.socket) -> None:
-    """Answer on a bound loopback socket until cancelled. Raises ValueError for an address of the network."""
+    """Serve on a bound loopback socket until canceled. Raises ValueError for another address than loopback."""
     await serve_on_loopback(Server(app), listener)

@@ -1,4 +1,4 @@
-"""What all our HTTP servers have in common: they run inside a program that handles its own signals, and keep no log."""
+"""The base of all HTTP servers: uvicorn without signal handlers and access log, and streamed responses."""
 
 import asyncio
 import contextlib
@@ -11,17 +11,17 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_SHUTDOWN_SECONDS = 3
+_SHUTDOWN_SECONDS = 3  # for open requests
 
 
 class Server(uvicorn.Server):
-    """A server of an application; `options` are further ones of uvicorn's."""
+    """A server of an application. `options` are further options of uvicorn."""
 
     def __init__(self, app: ASGIApp, **options: Any) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                access_log=False,  # a log of requests would hold names of secrets
+                access_log=False,  # paths contain the names of Secrets
                 log_config=None,
                 log_level="error",
                 ws="none",
@@ -34,20 +34,20 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the program."""
+        """Leave the signals to headgate."""
         yield
 
 
 async def serve_on_loopback(
     server: Server, listener: socket.socket, closing: Callable[[], object] = lambda: None
 ) -> None:
-    """Answer on a bound loopback socket until cancelled; `closing` ends what would go on for ever.
+    """Serve on a bound loopback socket until canceled. `closing` is called then to end streamed responses.
 
-    Raises ValueError for an address of the network.
+    Raises ValueError for another address than loopback.
     """
     address = listener.getsockname()[0]
     if not ipaddress.ip_address(address).is_loopback:
-        raise ValueError(f"this server is for this machine only: bind 127.0.0.1, not {address}")
+        raise ValueError(f"this server must listen on loopback, not on {address}; bind 127.0.0.1")
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
@@ -58,20 +58,20 @@ async def serve_on_loopback(
 
 
 class StreamResponse(Response):
-    """A response without an end. It ends when its source does, when the client disconnects, or when the server closes.
+    """A streamed response. It ends when its source ends, the client disconnects, or the server closes.
 
-    However it ends, the source is closed before the request is over: what it holds open costs nothing after that.
+    In each case the source is closed before the request ends, so it releases its resources at once.
     """
 
     def __init__(self, source: AsyncGenerator[bytes], closing: asyncio.Event, media_type: str) -> None:
-        """Send what `source` yields until `closing` is set."""
+        """Stream the pieces of `source` until `closing` is set."""
         self.status_code, self.media_type, self.background = 200, media_type, None
         self._source = source
         self._closing = closing
         self.init_headers()
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response (ASGI). Raises what the source raises."""
+        """Send the response (ASGI). Exceptions of the source are raised."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.ensure_future(self._send(send))
         ends = asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._closing.wait())

@@ -1,4 +1,4 @@
-"""Bodies in and out: what a client may send, and the form in which it wants its answer."""
+"""Content negotiation and JSON responses in the forms of the Kubernetes API: objects, Tables, metadata only, Status."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,18 +8,21 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.api.status import ApiError
+from headgate.api.status import ApiError, unsupported_value
 
 JSON = "application/json"
 _log = logging.getLogger(__name__)
-_BUG = ApiError(500, "headgate has a bug here; its log says more")
+_BUG = ApiError(500, "Internal error occurred: this is a bug in headgate; its log has the details")
 SHAPES = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 _INCLUDES = ("Metadata", "Object", "None")
 _TABLE_VERSIONS = ("v1", "v1beta1")
 
 
 class Representation(NamedTuple):
-    """How an answer is written: `shape` is "" (the object itself), "Table", "PartialObjectMetadata(List)" or other."""
+    """The representation that a client accepts (parameters `as`, `g` and `v` of its Accept header).
+
+    `shape` is empty for the object itself, or `Table`, `PartialObjectMetadata` or another kind.
+    """
 
     shape: str = ""
     group: str = ""
@@ -27,27 +30,27 @@ class Representation(NamedTuple):
 
 
 def negotiate(accept: str, known: Sequence[str]) -> Representation:
-    """Return the first form in an Accept header that is among `known` shapes. Raises ApiError 406."""
+    """Return the first representation in an Accept header whose shape is in `known`. Raises ApiError 406."""
     for part in accept.split(",") if accept.strip() else (JSON,):
         media, _, rest = part.strip().partition(";")
         given = dict(parameter.strip().partition("=")[::2] for parameter in rest.split(";") if parameter.strip())
         form = Representation(given.get("as", ""), given.get("g", ""), given.get("v", ""))
         if media.strip().lower() in (JSON, "*/*", "application/*") and form.shape in ("", *known):
             return form if form.shape else Representation()
-    raise ApiError(406, "only application/json is answered; the Accept header allows none of it")
+    raise ApiError(406, f"only the following media types are accepted: {JSON}")
 
 
 def table_version(form: Representation) -> str:
-    """Return the version of `meta.k8s.io` to answer in. Raises ApiError 406."""
+    """Return the version of `meta.k8s.io` of a representation. Raises ApiError 406."""
     if form.group not in ("", "meta.k8s.io") or (form.version or "v1") not in _TABLE_VERSIONS:
-        raise ApiError(406, f"{form.shape} exists as meta.k8s.io/v1 and v1beta1, not as {form.group}/{form.version}")
+        raise ApiError(406, f"{form.shape} of {form.group}/{form.version} is not supported; accept g=meta.k8s.io;v=v1")
     return form.version or "v1"
 
 
 def json_response(
     value: Mapping[str, Any] | msgspec.Struct, *, code: int = 200, warnings: Sequence[str] = ()
 ) -> Response:
-    """Write an object, with a `Warning: 299` header for each warning."""
+    """Return a response with an object, and a `Warning: 299` header for each warning."""
     response = Response(msgspec.json.encode(value), status_code=code, media_type=JSON)
     for warning in warnings:
         text = " ".join(warning.split()).replace("\\", "\\\\").replace('"', '\\"')
@@ -56,12 +59,12 @@ def json_response(
 
 
 def query_flag(query: Mapping[str, str], name: str) -> bool:
-    """Read a boolean as the API does: absent, empty, 0 and false are no."""
+    """Parse a boolean query parameter as Kubernetes does: absent, empty, 0 and false are False."""
     return query.get(name, "").lower() not in ("", "0", "false")
 
 
 def column(name: str, description: str, **fields: object) -> dict[str, object]:
-    """Return the definition of a Table's column; `fields` replace the defaults."""
+    """Return the definition of a Table's column; `fields` override the defaults."""
     return {"name": name, "type": "string", "format": "", "description": description, "priority": 0, **fields}
 
 
@@ -71,38 +74,38 @@ def table(
     version: str,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what `kubectl get` shows (`meta.k8s.io` Table). A row has `cells`, and may have its `object`."""
+    """Return a Table (`meta.k8s.io`), which `kubectl get` prints. A row has `cells` and, optionally, its `object`."""
     found = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata or {}}
     return found | {"columnDefinitions": columns, "rows": rows}
 
 
 def partial_metadata(metadata: object, version: str) -> dict[str, object]:
-    """Return an object's metadata alone (PartialObjectMetadata)."""
+    """Return a PartialObjectMetadata, which has only the metadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
 
 
 def partial_metadata_list(
     several: Sequence[object], version: str, metadata: Mapping[str, Any] | None = None
 ) -> dict[str, object]:
-    """Return the metadata of several objects."""
+    """Return a PartialObjectMetadataList."""
     items = [partial_metadata(one, version) for one in several]
     return {**partial_metadata(metadata or {}, version), "kind": "PartialObjectMetadataList", "items": items}
 
 
 def included_object(query: Mapping[str, str]) -> str:
-    """Return what each row of a Table carries: Metadata, Object or None. Raises ApiError 400."""
+    """Return what each row of a Table includes of its object: Metadata, Object or None. Raises ApiError 400."""
     include = query.get("includeObject") or "Metadata"
     if include not in _INCLUDES:
-        raise ApiError(400, f"includeObject must be one of {', '.join(_INCLUDES)}, not {include!r}")
+        raise ApiError(400, unsupported_value("includeObject", include, _INCLUDES))
     return include
 
 
 async def with_status_errors(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Answer a request; every error becomes a Status."""
+    """Return the response of `respond`; an error becomes a Status."""
     try:
         return await respond(request)
     except ApiError as error:
         return json_response(error.status(), code=error.code)
-    except Exception:  # noqa: BLE001  a bug ends this answer, not the server
-        _log.exception("no answer to %s %s", request.method, request.url.path)
+    except Exception:  # noqa: BLE001  a bug fails one request, not the server
+        _log.exception("bug: %s %s failed", request.method, request.url.path)
         return json_response(_BUG.status(), code=_BUG.code)

@@ -1,4 +1,4 @@
-"""Label and field selectors, as they come in a query: text in, a predicate over objects out."""
+"""Parses the label and field selectors of a query to predicates over objects."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +48,7 @@ def everything(_: Object) -> bool:
 
 
 def label_selector(text: str) -> Predicate:
-    """Read `app=web,tier in (a, b),!old`. Raises ApiError 400."""
+    """Parse a label selector such as `app=web,tier in (a, b),!old`. Raises ApiError 400."""
     wanted = [
         Requirement(key=key, operator=_OPERATORS[operator], values=tuple(values))
         for key, operator, values in _requirements(text)
@@ -57,7 +57,7 @@ def label_selector(text: str) -> Predicate:
 
 
 def label_selector_object(text: str) -> dict[str, Any]:
-    """Return a label selector as an object has it (LabelSelector). Raises ApiError 400."""
+    """Convert the text of a label selector to a LabelSelector object. Raises ApiError 400."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
     for key, operator, values in _requirements(text):
@@ -81,7 +81,8 @@ def _requirements(text: str) -> Iterator[tuple[str, str, Sequence[str]]]:
             yield found[2], found[1], []
         else:
             raise ApiError(
-                400, f"unable to parse requirement {part!r}: write key=value, key!=value, key in (a, b), key or !key"
+                400,
+                f"unable to parse requirement: {part!r}; write key=value, key!=value, key in (a, b), key or !key",
             )
 
 
@@ -96,25 +97,26 @@ def _split_outside_parentheses(text: str) -> Iterator[str]:
 
 
 def field_selector(text: str, kind: str) -> Predicate:
-    """Read `metadata.name=web,status.phase!=Failed`. Raises ApiError 400, also for a field without support."""
+    """Parse a field selector such as `metadata.name=web,status.phase!=Failed`.
+
+    Raises ApiError 400 for a malformed selector, and for a field that the kind does not support.
+    """
     known = _COMMON_FIELDS | _FIELDS.get(kind, set())
     tests = []
     for part in re.split(r"(?<!\\),", text):
         found = _FIELD.fullmatch(part.strip())
         if found is None:
-            raise ApiError(400, f"invalid field selector {part!r}: write field=value or field!=value")
+            raise ApiError(400, f"invalid field selector: {part!r}; write field=value or field!=value")
         field, operator, value = found.groups()
         if field not in known:
-            raise ApiError(
-                400,
-                f'"{field}" is not a known field selector: only ' + ", ".join(f'"{name}"' for name in sorted(known)),
-            )
+            supported = ", ".join(f'"{name}"' for name in sorted(known))
+            raise ApiError(400, f'"{field}" is not a known field selector: only {supported}')
         tests.append((field.split("."), operator != "!=", _ESCAPED.sub(r"\1", value)))
     return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in tests)
 
 
 def selected_name(text: str) -> str:
-    """Return the one name that a field selector lets through, empty where there may be several."""
+    """Return the only object name that a field selector matches; empty when it may match several."""
     found = (_FIELD.fullmatch(part.strip()) for part in re.split(r"(?<!\\),", text) if part)
     names = (part[3] for part in found if part and part[1] == "metadata.name" and part[2] != "!=")
     return _ESCAPED.sub(r"\1", next(names, ""))
@@ -124,6 +126,6 @@ def _field(obj: Object, path: list[str]) -> str:
     value: Any = obj
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
-    if isinstance(value, dict):  # an event's `source` is selected by its component
+    if isinstance(value, dict):  # the `source` of an Event
         value = value.get("component")
     return "" if value is None else str(value)

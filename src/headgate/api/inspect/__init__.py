@@ -1,1 +1,1 @@
-"""The group `inspect.headgate.dev`: questions about the running mesh."""
+"""The API group `inspect.headgate.dev`, which describes the running mesh."""

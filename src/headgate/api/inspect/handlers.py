@@ -1,6 +1,6 @@
-"""The inspect API (D29): the running mesh's own account of itself, read-only, for commands, plugins and pages.
+"""The inspect API (D29): the state of the running mesh, read-only, for commands and plugins.
 
-The same objects answer on one machine, behind the embedded API's token, and in a cluster, behind an APIService.
+The embedded API serves it on one machine, and an aggregated API server behind an APIService in a cluster.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from headgate.api import responses
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
 from headgate.api.inspect.query import TAP, TAP_VALUES, InspectPath
-from headgate.api.status import ApiError, not_found
+from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
 from headgate.compiler.request_spec import BadRequest
 from headgate.compiler.request_spec import RequestSpec as Sent
 from headgate.errors import HeadgateError, NotFound
@@ -35,10 +35,7 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 
 class InspectApi:
-    """Answers questions about the running mesh. Without a plane it exists, and says so (501).
-
-    Streams end when the server is `closing`.
-    """
+    """Answers requests about the running mesh; 501 without an `inspector`. Streams end when `closing` is set."""
 
     def __init__(self, inspector: Inspector | None, closing: asyncio.Event) -> None:
         self._inspector = inspector
@@ -48,14 +45,14 @@ class InspectApi:
         """Answer one request. Raises ApiError."""
         query = request.query_params
         if request.method != "GET":
-            raise ApiError(405, f"{request.method} is not possible on {GROUP}: it can be read with get and list only")
+            raise method_not_allowed(f"{GROUP} supports get and list")
         if responses.query_flag(query, "watch"):
-            raise ApiError(405, f"{GROUP} answers about one moment and can't be watched: get it again")
+            raise method_not_allowed(f"{GROUP} does not support watch; use get or list")
         if given := next((name for name in _SELECTORS if query.get(name)), ""):
-            raise ApiError(400, f"{path.resource.plural} can't be selected by {given}; leave it out")
+            raise ApiError(400, f"{path.resource.plural}.{GROUP} do not support {given}; omit it")
         form = responses.negotiate(request.headers.get("accept", ""), _SHAPES)
         if self._inspector is None:
-            raise ApiError(501, "no mesh runs behind this API; start one with `headgate up`")
+            raise ApiError(501, "no mesh is running; start one with `headgate up`")
         if path.subresource in (TAP, TAP_VALUES):
             return await inspect_tap.answer(self._inspector, path, query, self._closing)
         found = await _result(self._inspector, path, query)
@@ -66,14 +63,14 @@ class InspectApi:
 
 
 class _Result(NamedTuple):
-    """An answer: whole, and its items one by one for a table."""
+    """The object of a response, and its items for a Table."""
 
     whole: msgspec.Struct | Mapping[str, Any]
     items: Sequence[Any] = ()
 
 
 async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -> _Result:
-    """Answer a question. Raises ApiError."""
+    """Return what a path describes. Raises ApiError."""
     match path.resource.plural, path.subresource:
         case "proxies", "config":
             return _Result(await _config(inspector, path, query))
@@ -98,10 +95,10 @@ def _proxies(inspector: Inspector, path: InspectPath) -> _Result:
 
 
 async def _config(inspector: Inspector, path: InspectPath, query: QueryParams) -> ProxyConfig:
-    """Read `type`, `name` and `content`. Raises ApiError 400, 404."""
+    """Return a proxy's configuration for the parameters `type`, `name` and `content`. Raises ApiError 400, 404."""
     type = query.get("type", "")
     if type not in ("", *TYPES):
-        raise ApiError(400, f"type must be one of {', '.join(TYPES)}, not {type!r}; leave it out for all")
+        raise ApiError(400, f"{unsupported_value('type', type, TYPES)}; omit it for all types")
     proxy = ObjectName(namespace=path.namespace, name=path.name)
     found = await inspector.config(
         ConfigQuery(proxy, type, query.get("name", ""), responses.query_flag(query, "content"))
@@ -112,10 +109,15 @@ async def _config(inspector: Inspector, path: InspectPath, query: QueryParams) -
 
 
 async def _explanation(inspector: Inspector, path: InspectPath, query: QueryParams) -> Mapping[str, Any]:
-    """Read `url`, `method`, `header` (as often as needed, `name: value`), `from` and `via`. Raises ApiError."""
+    """Explain the request of the parameters `url`, `method`, `header`, `from` and `via`. Raises ApiError.
+
+    `header` is `name: value` and can be repeated.
+    """
     url = query.get("url", "")
     if not url or not path.namespace:
-        raise ApiError(400, "name the request: namespaces/NAMESPACE/explanations?url=http://website:8080/")
+        raise ApiError(
+            400, "the namespace or the URL is missing; use namespaces/NAMESPACE/explanations?url=http://website:8080/"
+        )
     headers = tuple(_header(text) for text in query.getlist("header"))
     method, caller, via = query.get("method") or "GET", query.get("from", ""), query.get("via", "")
     sent = Sent(url=url, method=method, headers=headers, caller=caller, via=via, namespace=path.namespace)
@@ -133,7 +135,7 @@ async def _explanation(inspector: Inspector, path: InspectPath, query: QueryPara
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise ApiError(400, f"header must be 'name: value', not {text!r}")
+        raise ApiError(400, f"header: Invalid value: {text!r}: must be 'name: value'")
     return name.strip(), value.strip()
 
 

@@ -1,4 +1,4 @@
-"""The schemas of the inspect API, made of the shapes that it answers with: for `kubectl explain` and OpenAPI clients."""
+"""The OpenAPI schemas of the inspect API, generated from the types of its objects, for `kubectl explain` and clients."""
 
 import functools
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ _COMMON = ("apiVersion", "kind", "metadata")
 
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
-    """Return the schemas by the names of their definitions."""
+    """Return the schemas by the names of their OpenAPI definitions."""
     return {_name(name): {**_of_kind(shape), _GVK: [_gvk(name)]} for name, shape in _SHAPES.items()}
 
 
 def names() -> set[str]:
-    """Return the names of the definitions, with those that they point at."""
+    """Return the names of the definitions and of those that they reference."""
     return {*map(_name, _SHAPES), f"{META}ObjectMeta"}
 
 
 def paths() -> dict[str, Any]:
-    """Return the paths as OpenAPI has them, 2 and 3 alike."""
+    """Return the paths for OpenAPI documents of version 2 or 3."""
     return {path: item for resource in RESOURCES.values() for path, item in _paths(resource)}
 
 
@@ -104,5 +104,5 @@ def _schema(info: msgspec.inspect.Type) -> Schema:
 
 
 def _sentence(shape: type[msgspec.Struct]) -> str:
-    """Return what the shape's own documentation says first."""
+    """Return the first paragraph of a type's docstring."""
     return (shape.__doc__ or "").strip().partition("\n\n")[0]

@@ -1,4 +1,4 @@
-"""The answers of the inspect API as `kubectl get` shows them (`meta.k8s.io/v1` Table)."""
+"""The tables of the inspect API for `kubectl get` (`meta.k8s.io/v1` Table)."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ from headgate.resources.inspect import Finding, Proxy
 from headgate.resources.meta import epoch_seconds
 
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
-"""Title, description and content of each column; the name comes first by itself."""
+"""Title, description and cell of each column after the first one, which is the name."""
 
 
 def columns(resource: Resource) -> Columns | None:
-    """Return the columns of a resource; none where it has no table."""
+    """Return the columns of a resource, None when it has no table."""
     return _COLUMNS.get(resource.plural)
 
 
 def table(columns: Columns, items: Sequence[Any], api: str) -> dict[str, Any]:
-    """Return a Table with a line for each object."""
+    """Return a Table with a row for each object; `api` is the version of meta.k8s.io."""
     titles = [responses.column("Name", "Name.", format="name"), *(responses.column(*column[:2]) for column in columns)]
     rows = [
         {
@@ -55,29 +55,33 @@ _COLUMNS: Mapping[str, Columns] = {
         ("State", "InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
         (
             "Last_ACK",
-            "How long ago the proxy last acknowledged anything.",
+            "Time since the proxy's last ACK.",
             lambda item: _since(item.status.last_acknowledged),
         ),
         *(
-            (name.capitalize(), f"{name.capitalize()} that it holds, of those that it is to hold.", _counts(name))
+            (
+                name.capitalize(),
+                f"{name.capitalize()} that the proxy has acknowledged, of those in its configuration.",
+                _counts(name),
+            )
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")
         ),
     ),
     "findings": (
         ("Severity", "error, warning or note.", lambda item: item.severity),
-        ("Reason", "Why, as in conditions and Events.", lambda item: item.reason),
-        ("Object", "What it is about.", lambda item: f"{item.object.kind}/{item.object.name}"),
-        ("Message", "What is wrong, and where.", _sentence),
+        ("Reason", "The reason, as in conditions and Events.", lambda item: item.reason),
+        ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
+        ("Message", "The field and the problem.", _sentence),
     ),
     "meshstatuses": (
-        ("Healthy", "Whether nothing is wrong.", lambda item: "yes" if item.status.healthy else "no"),
+        ("Healthy", "Whether the mesh has no problem.", lambda item: "yes" if item.status.healthy else "no"),
         (
             "Proxies",
-            "Proxies in sync, of all.",
+            "Proxies in sync, of all proxies.",
             lambda item: f"{item.status.proxies.in_sync}/{item.status.proxies.total}",
         ),
         ("Errors", "Findings that are errors.", lambda item: str(item.status.findings.errors)),
         ("Warnings", "Findings that are warnings.", lambda item: str(item.status.findings.warnings)),
-        ("Age", "How long ago headgate started.", lambda item: _since(item.status.started)),
+        ("Age", "Time since headgate started.", lambda item: _since(item.status.started)),
     ),
 }

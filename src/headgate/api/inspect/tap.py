@@ -1,7 +1,7 @@
-"""Live requests as the inspect API streams them: a TapEvent or a TapNotice in each line, until the client leaves.
+"""Streams live requests: a TapEvent or a TapNotice in each line, until the client disconnects.
 
-`.../{deployments,pods,...}/NAME/tap` redacts the values of headers and of queries; `.../tapvalues` shows them, and is a
-resource of its own so that a Role can allow the one without the other.
+`.../{deployments,pods,...}/NAME/tap` redacts the values of headers and query parameters; `.../tapvalues` shows them. They are
+two subresources, so that a Role can allow `tap` without `tapvalues`.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from headgate.plane.tap.taps import TapQuery
 from headgate.resources.inspect import TapEvent, TapNotice
 
 LIMIT, HIGHEST_LIMIT = 100, 1000
-"""Events a second: by itself, and at most."""
-BREATH_S = 10.0
-"""After so long without an event an empty line shows that the stream lives; it also notices that its reader left."""
+"""The default and the highest number of events per second."""
+KEEPALIVE_S = 10.0
+"""After this time without an event an empty line is sent, which also detects a disconnected client."""
 
 
 async def answer(
     inspector: Inspector, path: InspectPath, query: Mapping[str, str], closing: asyncio.Event
 ) -> StreamResponse:
-    """Begin a stream. Raises ApiError 400, 404."""
+    """Start a stream of the requests of a workload. Raises ApiError 400, 404."""
     wanted = TapQuery(
         kind=path.resource.kind,
         namespace=path.namespace,
@@ -43,7 +43,7 @@ async def _lines(events: AsyncGenerator[TapEvent | TapNotice]) -> AsyncGenerator
     pending = asyncio.ensure_future(anext(events))
     try:
         while True:
-            await asyncio.wait({pending}, timeout=BREATH_S)
+            await asyncio.wait({pending}, timeout=KEEPALIVE_S)
             if not pending.done():
                 yield b"\n"
                 continue
@@ -59,5 +59,5 @@ def _limit(text: str) -> int:
     if not text:
         return LIMIT
     if not text.isdecimal() or not 1 <= int(text) <= HIGHEST_LIMIT:
-        raise ApiError(400, f"limit must be a whole number from 1 to {HIGHEST_LIMIT}, not {text!r}")
+        raise ApiError(400, f"limit: Invalid value: {text!r}: must be an integer between 1 and {HIGHEST_LIMIT}")
     return int(text)

@@ -1,1 +1,1 @@
-"""The groups of the metrics API: what traffic resources got."""
+"""The metrics API: traffic metrics of resources in three API groups."""

@@ -1,4 +1,4 @@
-"""The API groups that serve metrics: the same counts in the words of three specifications (D20)."""
+"""The API groups that serve metrics: the same counts in the formats of three specifications (D20)."""
 
 import functools
 import math
@@ -26,14 +26,15 @@ KINDS: Mapping[str, str] = {names.plural: names.kind for names in METRICS_KINDS}
 SPLITS = names_of(SPLIT).plural
 EDGES = "edges"
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
-_DIGITS = 3  # that a latency is worth: the buckets are 5 % to 10 % wide
+_DIGITS = 3  # significant digits of a latency; the histogram buckets are 5 % to 10 % wide
 _EXACT = 1e-6
 
 
 class MetricsGroup(Value, frozen=True, kw_only=True):
-    """An API group that serves metrics. Latencies are in `unit`, of which a second has `per_second`.
+    """An API group that serves metrics. Latencies are in `unit`; a second has `per_second` of them.
 
-    `all_received` is the direction of the edge `{}` (R87); `sides`: edges say who measured; `splits`: has `trafficsplits`.
+    `all_received` is the direction of the edge that sums all received traffic (R87). With `sides`, edges have the side that
+    measured them. With `splits`, the group has the resource `trafficsplits`.
     """
 
     name: str
@@ -46,12 +47,12 @@ class MetricsGroup(Value, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects carry them."""
+        """The `apiVersion` of the group's objects."""
         return api_version(self.name, self.version)
 
     @property
     def kinds(self) -> Mapping[str, str]:
-        """Its resources: plural and kind."""
+        """The kinds of the group's resources by plural."""
         return {**KINDS, SPLITS: SPLIT} if self.splits else KINDS
 
 
@@ -71,33 +72,33 @@ METRICS_GROUPS: Mapping[tuple[str, str], MetricsGroup] = {
         ),
     )
 }
-"""By name and version."""
+"""Metrics groups by name and version."""
 
 
 def distinct_kind(kind: str) -> str:
-    """Return the kind that discovery names for a resource: `DeploymentTrafficMetrics`.
+    """Return the kind of a resource in aggregated discovery, such as `DeploymentTrafficMetrics`.
 
-    kubectl goes from a resource to its kind, and from the kind back to a resource. With one kind for all, as the specification
-    has it, `kubectl get deployments.traffic.metrics.k8s.io` would ask for the last resource of the list. Pods keep
-    TrafficMetrics, the kind of all answers, because some resource must have it.
+    kubectl maps a resource to its kind and the kind back to a resource. If all resources had the kind of the specification,
+    `kubectl get deployments.traffic.metrics.k8s.io` would request the last resource of the list. Pods keep TrafficMetrics,
+    the kind of all objects, because one resource must have it.
     """
     return shapes.TRAFFIC_METRICS if kind == POD else f"{kind}{shapes.TRAFFIC_METRICS}"
 
 
 def is_cluster_scoped(plural: str) -> bool:
-    """Say whether a resource is in no namespace."""
+    """Return whether a resource is cluster-scoped."""
     return KINDS.get(plural) in CLUSTER_SCOPED
 
 
 def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False) -> str:
-    """Return the path of a resource, or of the resources of its kind when it has no name."""
+    """Return the path of a resource, or of all resources of its kind when `ref` has no name."""
     namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
     name = f"/{ref.name}" if ref.name else ""
     return f"/apis/{group.name}/{group.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
 
 
 def written(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
-    """Write rows, which are all of one resource."""
+    """Convert rows to TrafficMetrics of a group's resource `plural`."""
     time, window, version = timestamp(reading.end), durations.formatted(reading.window), group.api_version
     latencies = _latencies(group)
     return [
@@ -123,7 +124,7 @@ def _metadata(group: MetricsGroup, plural: str, row: Row, time: str) -> MetricsM
     return MetricsMetadata(
         name=row.about.name,
         namespace=row.about.namespace,
-        labels={} if row.edge.peer else row.labels,  # those of an edge are its peer's
+        labels={} if row.edge.peer else row.labels,  # the labels of an edge would be those of its peer
         self_link=self_link(group, plural, row.about, edges=row.edge.peer is not None),
         creation_timestamp=time,
     )
@@ -149,7 +150,7 @@ def _received(group: MetricsGroup, *, of_split: bool) -> MetricsEdge:
 
 
 def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
-    """Write numbers. Without requests latencies are 0; what there is none of beyond that is left out."""
+    """Convert the counts of a row. Latencies are 0 without requests; optional metrics are omitted when they are 0."""
     counts = row.sum.counts
     p50, p90, p99 = counts.latencies or (0.0, 0.0, 0.0)
     return (
@@ -164,7 +165,7 @@ def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
 
 
 def _beyond(counts: Statistics, copies: Statistics) -> Iterator[Metric]:
-    """Yield requests that access rules refused, connections of ports that are not HTTP, and copies of requests (D22)."""
+    """Yield the optional metrics: denied requests, TCP connections and copies of requests (D22)."""
     if counts.denied:
         yield _count(shapes.DENIED, counts.denied)
     if counts.denied_connections:
@@ -183,7 +184,7 @@ def _count(name: str, count: int) -> Metric:
 
 
 class _Latencies(dict[tuple[str, float], Metric]):
-    """Caches latencies as a group writes them, by name and seconds: three names, and a value for each bucket."""
+    """A cache of a group's latency metrics by name and seconds. It stays small: seconds are bounds of buckets."""
 
     def __init__(self, group: MetricsGroup) -> None:
         self._group = group
@@ -198,7 +199,7 @@ _latencies = functools.cache(_Latencies)
 
 
 def quantity(value: float) -> str:
-    """Write a number of 0 or more as a Kubernetes quantity, rounded to three digits: `10500u`, `12m`, `3`."""
+    """Format a number of 0 or more as a Kubernetes quantity with three significant digits: `10500u`, `12m`, `3`."""
     rounded = float(f"{value:.{_DIGITS}g}")
     for suffix, size in _SIZES:
         scaled = rounded / size

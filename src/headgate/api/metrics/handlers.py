@@ -1,6 +1,6 @@
 """The metrics API (R80 to R102): TrafficMetrics of resources and of their edges, from the counts of proxies.
 
-It is read-only. The embedded API serves it on one machine, and an APIService (`api.aggregated_server`) in a cluster.
+It is read-only. The embedded API serves it on one machine, and `api.aggregated_server` behind APIServices in a cluster.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from headgate.api.metrics.groups import SPLITS, self_link, written
 from headgate.api.metrics.query import MetricsPath, grouping, window
 from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, label_selector_object
-from headgate.api.status import ApiError, not_found
+from headgate.api.status import ApiError, method_not_allowed, not_found
 from headgate.errors import StoreError, TelemetryError
 from headgate.objects.ports import Reader
 from headgate.plane.object_graphs import ObjectGraphs
@@ -32,12 +32,12 @@ from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, 
 from headgate.telemetry.answers.object_graph import ObjectInfo
 from headgate.telemetry.counters.flows import Reading, Source
 
-_BREATH = 500  # rows that are added up before other tasks get their turn
-_WINDOWS = 4  # windows whose indexes are cached
+_YIELD_ROWS = 500  # after which other tasks may run
+_WINDOWS = 4  # number of windows whose indexes are cached
 
 
 class _Result(Value, frozen=True, kw_only=True):
-    """The rows that answer a question, by a Reading. Unless `many`, it is one row that is no list."""
+    """The rows of a response, computed from `reading`. Without `many` it is a single object."""
 
     path: MetricsPath
     rows: Sequence[Row]
@@ -47,7 +47,7 @@ class _Result(Value, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """Answers questions about traffic. Without a source of readings it answers 501."""
+    """Answers requests for traffic metrics; 501 without a `source`."""
 
     def __init__(self, objects: Reader, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._object_graphs = ObjectGraphs(objects, settings)
@@ -59,9 +59,9 @@ class MetricsApi:
         """Answer one request. Raises ApiError."""
         query = request.query_params
         if request.method != "GET":
-            raise ApiError(405, f"{request.method} is not possible on metrics: they can be read with get and list only")
+            raise method_not_allowed("metrics support get and list")
         if responses.query_flag(query, "watch"):
-            raise ApiError(405, "metrics are counted for each request and can't be watched: get them again")
+            raise method_not_allowed("metrics do not support watch; use get or list")
         form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
         found = await self._result(query, path)
         body = _shaped(found, query, form) if form.shape else _plain(found)
@@ -86,14 +86,14 @@ class MetricsApi:
 
     async def _read(self, seconds: float) -> Reading:
         if self._source is None:
-            raise ApiError(501, "traffic is counted by headgate's proxies, and none reports here: use `headgate up`")
+            raise ApiError(501, "no proxies report traffic to this server; use `headgate up`")
         try:
             return await self._source.read(seconds)
         except TelemetryError as error:
-            raise ApiError(503, f"nothing can be said about traffic now: {error}") from error
+            raise ApiError(503, f"traffic metrics are unavailable: {error}") from error
 
     def _indexed(self, seconds: float, reading: Reading) -> Traffic:
-        """Return the flows of a Reading with their indexes, which are cached while the mapping is the same."""
+        """Return the indexed flows of a Reading; they are cached while its mapping is the same object."""
         known = self._traffic.pop(seconds, None)
         traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
         self._traffic[seconds] = traffic
@@ -105,7 +105,7 @@ class MetricsApi:
         try:
             world = await self._object_graphs.graph(kind)
         except StoreError as error:
-            raise ApiError(503, f"the objects can't be read now: {error}") from error
+            raise ApiError(503, f"can't read the objects: {error}") from error
         before = self._answers.get(kind)
         if before is None or before[0] is not traffic or before[1] is not world:
             before = self._answers[kind] = traffic, world, Answers(traffic, world)
@@ -113,7 +113,7 @@ class MetricsApi:
 
 
 def _rows(answers: Answers, path: MetricsPath, selects: Selects, grouping: Grouping) -> Iterable[Row]:
-    """Return the rows that answer a question. Raises ApiError 404."""
+    """Return the rows of a path. Raises ApiError 404."""
     ref = path.ref
     if path.plural == SPLITS:
         return answers.splits(ref.namespace, lambda thing: ref.name in ("", thing.ref.name) and selects(thing))
@@ -126,17 +126,17 @@ def _rows(answers: Answers, path: MetricsPath, selects: Selects, grouping: Group
 
 
 async def _all(rows: Iterable[Row]) -> Sequence[Row]:
-    """Return all rows; let other tasks run in between."""
+    """Collect all rows and let other tasks run in between."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
-        if not len(found) % _BREATH:
+        if not len(found) % _YIELD_ROWS:
             await asyncio.sleep(0)
     return found
 
 
 def _selection(query: Mapping[str, str]) -> Selects:
-    """Read the selectors: they choose items, and change no number (R94). Raises ApiError 400."""
+    """Return a predicate for the selectors, which select items and do not change their numbers (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 
@@ -163,7 +163,7 @@ def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
 
 
 def _shaped(found: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
-    """Return a Table, or the metadata alone. Raises ApiError 406, 400."""
+    """Return a Table or only the metadata. Raises ApiError 406, 400."""
     api = responses.table_version(form)
     items = written(found.path.group, found.path.plural, found.rows, found.reading)
     if form.shape == "Table":

@@ -1,4 +1,4 @@
-"""The schemas of TrafficMetrics, for `kubectl explain` and for clients that are made from OpenAPI (R83, R84)."""
+"""The OpenAPI schemas of TrafficMetrics, for `kubectl explain` and generated clients (R83, R84)."""
 
 import functools
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _META_DEFINITION = f"{META}ObjectMeta"
 
 @functools.cache
 def definitions() -> Mapping[str, Schema]:
-    """Return the schemas by the names of their definitions."""
+    """Return the schemas by the names of their OpenAPI definitions."""
     found: dict[str, Schema] = {}
     for group in METRICS_GROUPS.values():
         name = _name(group, TRAFFIC_METRICS)
@@ -36,12 +36,12 @@ def definitions() -> Mapping[str, Schema]:
 
 
 def names(group: MetricsGroup) -> set[str]:
-    """Return the names of a group's definitions, with those that they point at."""
+    """Return the names of a group's definitions and of those that they reference."""
     return {_name(group, TRAFFIC_METRICS), _name(group, TRAFFIC_METRICS_LIST), _META_DEFINITION}
 
 
 def paths(group: MetricsGroup) -> dict[str, Any]:
-    """Return the paths of a group as OpenAPI has them, 2 and 3 alike."""
+    """Return the paths of a group for OpenAPI documents of version 2 or 3."""
     found = {}
     for plural in group.kinds:
         scope = "" if is_cluster_scoped(plural) else "/namespaces/{namespace}"
@@ -69,61 +69,62 @@ def _kinds(group: MetricsGroup, *kinds: str) -> dict[str, Any]:
 def _reference(description: str) -> Schema:
     return record(
         description,
-        kind=text("The kind of the resource; Outside for a client that is no resource."),
+        kind=text("The kind of the resource; Outside for a client outside the mesh."),
         namespace=text("The namespace of the resource."),
         name=text("The name of the resource."),
     )
 
 
 def _metrics(group: MetricsGroup) -> Schema:
-    side = {"side": choice("Who measured.", "client server")} if group.sides else {}
+    side = {"side": choice("The side that measured the traffic.", "client server")} if group.sides else {}
     backend = {
         "backend": record(
-            "The leg of a TrafficSplit that this is about.",
-            apex=text("The Service that clients call, as the split has it."),
-            name=text("The Service of the leg, as the split has it."),
-            weight=whole("The weight of the leg."),
+            "The backend of a TrafficSplit that the metrics are about.",
+            apex=text("The root Service of the split, as written in the split."),
+            name=text("The Service of the backend, as written in the split."),
+            weight=whole("The weight of the backend."),
         )
     }
     return kind(
-        "What a resource exchanged with others, in a window that ended just now.",
+        "Traffic metrics of a resource in a window that has just ended.",
         "resource edge timestamp window metrics",
-        resource=_reference("Whose traffic this is."),
+        resource=_reference("The resource that the metrics are about."),
         edge=record(
-            "The other end of the traffic.",
+            "The peer of the traffic.",
             "direction resource",
-            direction=choice("Whether traffic went to the other end or came from it.", "to from"),
-            resource=_reference("The other end; empty for all traffic that the resource received."),
-            copy=flag("Whether these are copies of requests, as mirrors make them: counted apart."),
+            direction=choice("Whether the traffic went to the peer or came from it.", "to from"),
+            resource=_reference("The peer; empty for all traffic that the resource received."),
+            copy=flag("Whether these are mirrored copies of requests, which are counted separately."),
             security=record(
-                "How the requests and connections of an edge went.",
+                "The use of mutual TLS on an edge.",
                 "exchanged secured",
-                exchanged=whole("How many requests and connections there were."),
-                secured=whole("How many of them went by mutual TLS."),
-                clients=listing("The SPIFFE IDs that clients proved.", text("A SPIFFE ID.")),
-                servers=listing("The SPIFFE IDs that servers proved.", text("A SPIFFE ID.")),
+                exchanged=whole("The number of requests and connections."),
+                secured=whole("The number of requests and connections over mutual TLS."),
+                clients=listing("The SPIFFE IDs of authenticated clients.", text("A SPIFFE ID.")),
+                servers=listing("The SPIFFE IDs of authenticated servers.", text("A SPIFFE ID.")),
             ),
             **side,
         ),
         timestamp=text("The end of the window.", "date-time"),
-        window=text("The length of the window, as in 30s."),
+        window=text("The length of the window, such as 30s."),
         metrics=listing(
-            "The numbers.",
+            "The metrics.",
             record(
-                "A number.",
+                "A metric.",
                 "name value",
                 name=text(
-                    "Which: p99_response_latency, p90_response_latency, p50_response_latency, success_count, denied_count, ..."
+                    "The name: p99_response_latency, p90_response_latency, p50_response_latency, success_count, "
+                    "denied_count, ..."
                 ),
                 unit=text(f"The unit: {group.unit} for latencies."),
                 value=text("The value, a quantity."),
             ),
         ),
         mesh=record(
-            "The pods that the resource has now.",
+            "The pods of the resource.",
             "pods meshed",
-            pods=whole("How many pods there are."),
-            meshed=whole("How many of them have a sidecar."),
+            pods=whole("The number of pods."),
+            meshed=whole("The number of pods with a sidecar."),
         ),
         **(backend if group.splits else {}),
     )
@@ -133,7 +134,7 @@ def _list(item: str) -> Schema:
     return kind(
         "Metrics of several resources, or of the edges of one.",
         "items",
-        resource=_reference("What was asked for."),
-        selector=record("Which items show."),
-        items=listing("The metrics.", {"$ref": f"{REF}{item}"}),
+        resource=_reference("The requested resource or kind."),
+        selector=record("The label selector of the request."),
+        items=listing("The metrics of each item.", {"$ref": f"{REF}{item}"}),
     )

@@ -1,4 +1,4 @@
-"""TrafficMetrics as `kubectl get` shows them: success, requests per second, latencies (`meta.k8s.io/v1` Table)."""
+"""The tables of TrafficMetrics for `kubectl get`: success, requests per second, latencies (`meta.k8s.io/v1` Table)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from headgate.telemetry.answers.answers import SHARES, Row
 def table(
     rows: Sequence[Row], written: Sequence[TrafficMetrics], window: float, *, include: str, api: str
 ) -> dict[str, Any]:
-    """Return a Table with a line for each row. `include` says what each carries besides: Metadata, Object or None."""
+    """Return a Table of rows. `include` is what each row includes of its object: Metadata, Object or None."""
     edges = any(row.edge.peer for row in rows)
     backends = any(row.backend for row in rows)
     lines = [
@@ -32,29 +32,29 @@ def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
 def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
     yield column("Name", "Name of the resource.", format="name")
     if edges:
-        yield column("Direction", "Whether traffic went to the peer or came from it.")
-        yield column("Peer", "The other end of the traffic.")
-        yield column("Copies", "Whether these are copies of requests, as mirrors make them.")
+        yield column("Direction", "Whether the traffic went to the peer or came from it.")
+        yield column("Peer", "The resource at the other end of the traffic.")
+        yield column("Copies", "Whether these are mirrored copies of requests.")
     if backends:
-        yield column("Backend", "The leg of the split.")
-        yield column("Weight", "The leg's weight.")
+        yield column("Backend", "The backend of the split.")
+        yield column("Weight", "The weight of the backend.")
     yield column("Success", "Share of the requests that succeeded.")
     yield column("RPS", "Requests per second.")
     for share in ("P50", "P90", "P99"):
-        yield column(f"Latency_{share}", "Time until the whole response was there.")
+        yield column(f"Latency_{share}", "Time until the end of the response.")
     for name, description in (
-        ("Requests", "Requests in the window, without those that access rules refused."),
-        ("Failures", "Requests that failed."),
-        ("Connections", "Connections of ports that are not HTTP."),
-        ("Conn_Failures", "Connections that no server took."),
-        ("Denied", "Requests that access rules refused."),
-        ("Conn_Denied", "Connections that access rules refused."),
+        ("Requests", "Requests in the window, without denied ones."),
+        ("Failures", "Failed requests."),
+        ("Connections", "TCP connections, of ports that are not HTTP."),
+        ("Conn_Failures", "TCP connections that no server accepted."),
+        ("Denied", "Requests denied by TrafficTargets."),
+        ("Conn_Denied", "TCP connections denied by TrafficTargets."),
     ):
         yield column(name, description, priority=1, type="integer")
     if edges:
-        yield column("Secured", "Share of the requests and connections that went by mutual TLS.", priority=1)
+        yield column("Secured", "Share of the requests and connections over mutual TLS.", priority=1)
     else:
-        yield column("Meshed", "Pods with a sidecar, of all pods.", priority=1)
+        yield column("Meshed", "Pods with a sidecar, of all pods of the resource.", priority=1)
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
