@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.api.inspect.inspect_fakes import FakeMesh
-from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
+from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.embedded_api import Client
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
@@ -85,7 +85,7 @@ def reviewer() -> FakeReviewer:
 @pytest.fixture
 async def client(reviewer: FakeReviewer) -> AggregationClient:
     store = await stored()
-    metrics = MetricsApi(store, Numbers(FLOWS))
+    metrics = MetricsApi(store, FakeSource(FLOWS))
     return AggregationClient(
         create_aggregated_app(
             metrics,
@@ -329,7 +329,7 @@ async def test_a_refresh_adopts_a_new_configmap_and_a_failed_one_keeps_the_old()
 async def serving(
     reviewer: FakeReviewer, certificate: Certificate, config: Latest[RequestHeaderConfig]
 ) -> AsyncIterator[int]:
-    app = create_aggregated_app(MetricsApi(await stored(), Numbers(FLOWS)), config, DelegatedAuthorizer(reviewer))
+    app = create_aggregated_app(MetricsApi(await stored(), FakeSource(FLOWS)), config, DelegatedAuthorizer(reviewer))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(serve_aggregated(app, listener, certificate, config))
         try:

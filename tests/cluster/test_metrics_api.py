@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
-from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
+from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.cluster.conftest import ADMIN, NO_PEER, Cluster
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
@@ -114,7 +114,7 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
     front = Latest(await read_request_header_config(cluster.api()))
     app = create_aggregated_app(
-        MetricsApi(await stored(), Numbers(FLOWS)),
+        MetricsApi(await stored(), FakeSource(FLOWS)),
         front,
         DelegatedAuthorizer(cluster.api()),
         InspectApi(FakeMesh(), asyncio.Event()),

@@ -1,4 +1,4 @@
-"""A small mesh for tests of the metrics API: objects in a store, and numbers that a proxy could have counted."""
+"""A small mesh for tests of the metrics API: objects in a store, and a fake source of traffic counts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,17 +16,17 @@ SHOP, WEB1, WEB2 = (Peer(pod=f"default/{name}") for name in ("shop-5d-b2b2b", "w
 GATEWAY = Peer(outside="gateway")
 
 
-class Numbers:
-    """A source that tells what it was given; `asked` are the windows that were wanted."""
+class FakeSource:
+    """A source of the given flows; `windows` records the requested windows in seconds."""
 
     def __init__(self, flows: Mapping[Flow, Counts] | None = None, *, cut: tuple[str, ...] = ()) -> None:
         self.flows = flows or {}
         self.cut = cut
-        self.asked: list[float] = []
+        self.windows: list[float] = []
         self.fails = ""
 
     async def read(self, seconds: float) -> Reading:
-        self.asked.append(seconds)
+        self.windows.append(seconds)
         if self.fails:
             raise TelemetryError(self.fails)
         return Reading(end=END, window=seconds, flows=self.flows, cut=self.cut)
@@ -52,7 +52,7 @@ FLOWS = {
 
 
 async def stored(store: MemoryStore | None = None) -> MemoryStore:
-    """Return a store with two Deployments and their pods, three Services and a split."""
+    """Fill and return a store with two Deployments and their pods, three Services and a split."""
     store = store or MemoryStore(admit=admit)
     for name in ("shop", "web"):
         deployment = await store.create(_object("apps/v1", "Deployment", name, {}, spec=_template(name)))

@@ -1,10 +1,10 @@
-"""The metrics API as its clients read it: shapes, paths, windows, selectors, refusals (R80 to R98, D20)."""
+"""The metrics API over HTTP: formats, paths, windows, selectors, tables and errors (R80 to R98, D20)."""
 
 import json
 from typing import Any
 
 import pytest
-from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, Numbers, flow, requests, stored
+from tests.api.metrics.metrics_world import FLOWS, SHOP, WEB1, WEB2, FakeSource, flow, requests, stored
 from tests.decoding import admit
 from tests.embedded_api import TOKEN, Client
 
@@ -30,14 +30,14 @@ TEN = {
 
 
 @pytest.fixture
-def numbers() -> Numbers:
-    return Numbers(FLOWS)
+def source() -> FakeSource:
+    return FakeSource(FLOWS)
 
 
 @pytest.fixture
-async def client(numbers: Numbers) -> Client:
+async def client(source: FakeSource) -> Client:
     store = await stored()
-    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=numbers)), store)
+    return Client(create_app(store, token=TOKEN, computed=ComputedGroups(traffic=source)), store)
 
 
 async def get(client: Client, url: str, **headers: str) -> Any:
@@ -61,8 +61,8 @@ def ends(listed: Any) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_one_pod_is_told_of_as_the_seed_writes_it(client: Client) -> None:
-    """R83 to R85, R87: every field, and nothing else."""
+async def test_the_metrics_of_a_pod_have_exactly_the_specified_fields(client: Client) -> None:
+    """R83 to R85, R87."""
     assert await get(client, f"{PODS}/web-5d-c4c4c") == {
         "kind": "TrafficMetrics",
         "apiVersion": "traffic.metrics.k8s.io/v1beta1",
@@ -88,8 +88,8 @@ async def test_one_pod_is_told_of_as_the_seed_writes_it(client: Client) -> None:
     }
 
 
-async def test_each_group_speaks_as_its_specification(client: Client) -> None:
-    """D20: one store, three groups; they differ in words, never in numbers."""
+async def test_each_group_follows_the_format_of_its_specification(client: Client) -> None:
+    """D20. The three groups have different formats and equal counts."""
     path = "namespaces/default/pods/web-5d-c4c4c"
     seed, mesh, released = [await get(client, f"{group}/{path}") for group in (SEED, MESH, RELEASED)]
     assert mesh == json.loads(json.dumps(seed).replace("traffic.metrics.k8s.io", "mesh.metrics.k8s.io"))
@@ -105,7 +105,9 @@ async def test_each_group_speaks_as_its_specification(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("api", "more"), [(SEED, set()), (MESH, set()), (RELEASED, {"trafficsplits"})])
-async def test_the_resources_are_exactly_those_of_the_specification(client: Client, api: str, more: set[str]) -> None:
+async def test_each_group_has_exactly_the_resources_of_its_specification(
+    client: Client, api: str, more: set[str]
+) -> None:
     """R80 to R82."""
     listed = await get(client, api)
     assert (listed["kind"], f"/apis/{listed['groupVersion']}") == ("APIResourceList", api)
@@ -117,20 +119,20 @@ async def test_the_resources_are_exactly_those_of_the_specification(client: Clie
     assert group in {one["name"] for one in (await get(client, "/apis"))["groups"]}
 
 
-async def test_aggregated_discovery_has_the_edges_too(client: Client) -> None:
+async def test_aggregated_discovery_lists_the_edges(client: Client) -> None:
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     groups = {one["metadata"]["name"]: one for one in (await get(client, "/apis", accept=accept))["items"]}
     resources = groups["traffic.metrics.k8s.io"]["versions"][0]["resources"]
     assert {one["resource"] for one in resources} == TEN
     assert {part["subresource"] for one in resources for part in one["subresources"]} == {"edges"}
     kinds = [one["responseKind"]["kind"] for one in resources]
-    assert len(set(kinds)) == len(kinds)  # kubectl finds a resource by its kind
+    assert len(set(kinds)) == len(kinds)  # kubectl maps a kind to a resource
     assert "TrafficMetrics" in kinds
     order = list(groups)
-    assert order.index("apps") < order.index("traffic.metrics.k8s.io")  # `deployments` means those of apps
+    assert order.index("apps") < order.index("traffic.metrics.k8s.io")  # `kubectl get deployments` means apps
 
 
-async def test_both_ends_of_an_edge_say_the_same(client: Client) -> None:
+async def test_both_ends_of_an_edge_have_the_same_counts(client: Client) -> None:
     """R86, R92, R95."""
     to = await get(client, f"{PODS}/shop-5d-b2b2b/edges")
     assert to["kind"] == "TrafficMetricsList"
@@ -141,30 +143,30 @@ async def test_both_ends_of_an_edge_say_the_same(client: Client) -> None:
     assert ends(taken)["from Pod shop-5d-b2b2b"]["success_count"] == "90"
 
 
-async def test_who_is_outside_shows_among_the_edges(client: Client) -> None:
+async def test_clients_outside_the_mesh_appear_among_the_edges(client: Client) -> None:
     """R96."""
     edges = await get(client, f"{SEED}/namespaces/default/deployments/web/edges")
     assert ends(edges)["from Outside gateway"]["success_count"] == "5"
     assert set(ends(edges)) == {"from Outside gateway", "from Deployment shop"}
 
 
-async def test_without_traffic_there_are_no_edges(client: Client, numbers: Numbers) -> None:
+async def test_a_resource_without_traffic_has_no_edges(client: Client, source: FakeSource) -> None:
     """R91."""
-    numbers.flows = {}
+    source.flows = {}
     assert (await get(client, f"{PODS}/shop-5d-b2b2b/edges"))["items"] == []
     quiet = await get(client, f"{PODS}/shop-5d-b2b2b")
     assert set(values(quiet).values()) == {"0"}
 
 
-async def test_new_numbers_are_seen_at_once(client: Client, numbers: Numbers) -> None:
-    """R97: what is kept between requests is only kept while the numbers are the same."""
+async def test_a_request_returns_the_newest_counts(client: Client, source: FakeSource) -> None:
+    """R97: what is kept between requests is only kept while the source are the same."""
     assert values(await get(client, f"{PODS}/web-5d-c4c4c"))["success_count"] == "95"
-    numbers.flows = {flow(SHOP, WEB1): requests(1)}
+    source.flows = {flow(SHOP, WEB1): requests(1)}
     assert values(await get(client, f"{PODS}/web-5d-c4c4c"))["success_count"] == "1"
     assert values(await get(client, f"{SEED}/namespaces/default/deployments/web"))["success_count"] == "1"
 
 
-async def test_new_objects_are_seen_at_once(client: Client) -> None:
+async def test_a_request_includes_new_objects(client: Client) -> None:
     url = f"{SEED}/namespaces/default/services"
     before = await get(client, url)
     await client.store.create(
@@ -174,21 +176,21 @@ async def test_new_objects_are_seen_at_once(client: Client) -> None:
     assert len(after["items"]) == len(before["items"]) + 1
 
 
-async def test_connections_are_counted_apart_from_requests(client: Client, numbers: Numbers) -> None:
-    """R98: a connection that no server took is no failed request among 20 that were answered."""
+async def test_tcp_connections_are_counted_separately_from_requests(client: Client, source: FakeSource) -> None:
+    """R98. A failed connection is not one of the failed requests."""
     tcp = flow(SHOP, WEB1, "default/web-v1")
-    numbers.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts.of({CONNECTIONS: 7, UNREACHED: 2, SENT: 5})}
+    source.flows = {flow(SHOP, WEB1): requests(20), tcp: Counts.of({CONNECTIONS: 7, UNREACHED: 2, SENT: 5})}
     found = values(await get(client, f"{PODS}/web-5d-c4c4c"))
     assert (found["success_count"], found["failure_count"]) == ("20", "0")
     assert (found["connection_count"], found["connection_failure_count"]) == ("7", "2")
     service = f"{SEED}/namespaces/default/services/web-v1"
-    numbers.flows = {flow(SHOP, NO_PEER, "default/web-v1"): Counts.of({UNREACHED: 2})}
+    source.flows = {flow(SHOP, NO_PEER, "default/web-v1"): Counts.of({UNREACHED: 2})}
     found = values(await get(client, service))
     assert (found["success_count"], found["failure_count"], found["connection_failure_count"]) == ("0", "0", "2")
     assert set(ends(await get(client, f"{PODS}/shop-5d-b2b2b/edges"))) == {"to Service web-v1"}
 
 
-async def test_copies_are_marked_and_counted_apart(client: Client) -> None:
+async def test_mirrored_copies_are_marked_and_counted_separately(client: Client) -> None:
     """D22."""
     edges = (await get(client, f"{PODS}/web-5d-d5d5d/edges"))["items"]
     (copies,) = [one for one in edges if one["edge"].get("copy")]
@@ -211,8 +213,10 @@ async def test_copies_are_marked_and_counted_apart(client: Client) -> None:
         ("jobs", {"kind": "Job"}, []),
     ],
 )
-async def test_lists(client: Client, path: str, resource: dict[str, str], names: list[str]) -> None:
-    """R82, R93: what was asked for is told without a name."""
+async def test_a_list_names_its_resource_and_contains_its_items(
+    client: Client, path: str, resource: dict[str, str], names: list[str]
+) -> None:
+    """R82, R93. The field `resource` of a list has an empty name."""
     listed = await get(client, f"{SEED}/{path}")
     assert listed["resource"] == resource
     assert [one["metadata"]["name"] for one in listed["items"]] == names
@@ -220,7 +224,7 @@ async def test_lists(client: Client, path: str, resource: dict[str, str], names:
 
 
 @pytest.mark.parametrize("path", ["namespaces/default", "nodes/node-1"])
-async def test_namespaces_and_nodes_are_aggregates_of_all_their_pods(client: Client, path: str) -> None:
+async def test_metrics_of_namespaces_and_nodes_sum_their_pods(client: Client, path: str) -> None:
     item = await get(client, f"{SEED}/{path}")
     assert (values(item)["success_count"], values(item)["failure_count"]) == ("104", "10")
     assert item["metadata"]["selfLink"] == f"{SEED}/{path}"
@@ -229,7 +233,7 @@ async def test_namespaces_and_nodes_are_aggregates_of_all_their_pods(client: Cli
     assert ends(edges)["from Outside gateway"]["success_count"] == "5"
 
 
-async def test_a_selector_chooses_items_and_changes_no_number(client: Client) -> None:
+async def test_a_selector_selects_items_and_changes_no_count(client: Client) -> None:
     """R94."""
     everything = {one["metadata"]["name"]: one for one in (await get(client, PODS))["items"]}
     listed = await get(client, f"{PODS}?labelSelector=app%3Dweb")
@@ -245,12 +249,12 @@ async def test_a_selector_chooses_items_and_changes_no_number(client: Client) ->
     assert [one["metadata"]["name"] for one in listed["items"]] == ["shop-5d-b2b2b"]
     one = await get(client, f"{PODS}?fieldSelector=metadata.name%3Dweb-5d-c4c4c")
     assert len(one["items"]) == 1
-    edges = await get(client, f"{PODS}/web-5d-c4c4c/edges?labelSelector=app%3Dshop")  # the peers'
+    edges = await get(client, f"{PODS}/web-5d-c4c4c/edges?labelSelector=app%3Dshop")  # selects by labels of the peer
     assert set(ends(edges)) == {"from Pod shop-5d-b2b2b"}
     assert edges["selector"] == {"matchLabels": {"app": "shop"}}
 
 
-async def test_edges_by_namespace_or_kind(client: Client) -> None:
+async def test_edges_can_be_grouped_by_namespace_or_kind(client: Client) -> None:
     """R88."""
     url = f"{PODS}/web-5d-c4c4c/edges"
     by = [(await get(client, f"{url}?by={word}"))["items"] for word in ("namespace", "kind")]
@@ -259,7 +263,7 @@ async def test_edges_by_namespace_or_kind(client: Client) -> None:
     assert (await client.call("GET", f"{url}?by=color")).code == 400
 
 
-async def test_a_split_tells_what_each_backend_did(client: Client) -> None:
+async def test_a_split_has_metrics_of_each_backend(client: Client) -> None:
     """Requirement 2.6."""
     url = f"{RELEASED}/namespaces/default/trafficsplits"
     listed = await get(client, f"{url}/canary")
@@ -283,16 +287,16 @@ async def test_a_split_tells_what_each_backend_did(client: Client) -> None:
         *((wrong, 30) for wrong in ("", "soon", "10", "-5s", "0s", "1d", "s", "5 s", "\u0661s", "1e3s", ".s")),
     ],
 )  # fmt: skip
-def test_the_window_is_what_t_says_and_30_seconds_when_it_says_nothing(written: str, seconds: float) -> None:
-    """R85, requirement 2.6: as smi-metrics does."""
+def test_the_parameter_t_sets_the_window_and_its_default_is_30_seconds(written: str, seconds: float) -> None:
+    """R85, requirement 2.6. smi-metrics has the same parameter."""
     assert window({"t": written}) == pytest.approx(seconds)
     assert window({}) == 30
 
 
-async def test_the_window_is_told(client: Client, numbers: Numbers) -> None:
+async def test_the_response_has_the_window(client: Client, source: FakeSource) -> None:
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=1m30s"))["window"] == "1m30s"
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=nonsense"))["window"] == "30s"
-    assert numbers.asked == [90, 30]
+    assert source.windows == [90, 30]
 
 
 @pytest.mark.parametrize(
@@ -308,8 +312,8 @@ async def test_the_window_is_told(client: Client, numbers: Numbers) -> None:
         (12345, "12300"),
     ],
 )
-def test_values_are_quantities(value: float, written: str) -> None:
-    """R84: `10m` seconds are 10 ms."""
+def test_values_are_formatted_as_quantities(value: float, written: str) -> None:
+    """R84. `10m` seconds are 10 ms."""
     assert quantity(value) == written
     assert float(parse_quantity(written)) == pytest.approx(value, rel=0.005)
 
@@ -333,7 +337,7 @@ def test_values_are_quantities(value: float, written: str) -> None:
         ("DELETE", f"{PODS}/web-5d-c4c4c", 405, "MethodNotAllowed"),
     ],
 )
-async def test_what_can_t_be_asked_is_refused_with_a_status(
+async def test_an_invalid_request_gets_a_status_with_its_code(
     client: Client, method: str, url: str, code: int, reason: str
 ) -> None:
     """R90, R92."""
@@ -341,8 +345,8 @@ async def test_what_can_t_be_asked_is_refused_with_a_status(
     assert (answer.code, answer.body["kind"], answer.body["reason"]) == (code, "Status", reason)
 
 
-async def test_numbers_that_can_t_be_had_are_an_error_and_not_zero(client: Client, numbers: Numbers) -> None:
-    numbers.fails = "Prometheus does not answer"
+async def test_an_unavailable_source_is_an_error_and_not_zero(client: Client, source: FakeSource) -> None:
+    source.fails = "Prometheus does not answer"
     answer = await client.call("GET", PODS)
     assert (answer.code, answer.body["reason"]) == (503, "ServiceUnavailable")
     assert "Prometheus does not answer" in answer.body["message"]
@@ -351,17 +355,17 @@ async def test_numbers_that_can_t_be_had_are_an_error_and_not_zero(client: Clien
     assert (await silent.call("GET", PODS)).code == 501
 
 
-async def test_what_was_left_out_is_a_warning(client: Client, numbers: Numbers) -> None:
-    numbers.cut = ("12 of 5012 edges are not counted",)
+async def test_omitted_edges_are_reported_as_a_warning(client: Client, source: FakeSource) -> None:
+    source.cut = ("12 of 5012 edges are not counted",)
     answer = await client.call("GET", PODS)
     assert answer.header("warning") == ['299 - "12 of 5012 edges are not counted"']
 
 
-async def test_only_the_holder_of_the_token_may_ask(client: Client) -> None:
+async def test_a_request_without_the_token_is_unauthorized(client: Client) -> None:
     assert (await client.call("GET", PODS, authorization="")).code == 401
 
 
-async def test_tables(client: Client) -> None:
+async def test_kubectl_tables_have_a_row_for_each_item(client: Client) -> None:
     table = await get(client, PODS, accept=TABLE)
     names = [column["name"] for column in table["columnDefinitions"]]
     assert names == [
@@ -398,10 +402,10 @@ async def test_tables(client: Client) -> None:
     assert (alone["kind"], alone["metadata"]["name"]) == ("PartialObjectMetadata", "web-5d-c4c4c")
 
 
-async def test_tables_hide_no_failure_and_no_request(client: Client, numbers: Numbers) -> None:
-    """As `kubectl traffic` writes them: 100 % is all, one request is not nothing, and a second is no 1e+03ms."""
+async def test_rounding_in_tables_hides_no_failure_and_no_request(client: Client, source: FakeSource) -> None:
+    """As in `kubectl traffic`: only a full success is 100 %, one request is not 0, and a second is not 1e+03ms."""
     slow = requests(99_999, 1, ms=1050)
-    numbers.flows = {
+    source.flows = {
         flow(SHOP, WEB1): slow.plus(Counts.of({CONNECTIONS: 4, UNREACHED: 2})),
         flow(SHOP, WEB2): requests(1).plus(Counts.of({DENIED_REQUESTS: 6, DENIED_CONNECTIONS: 3})),
     }
@@ -411,10 +415,10 @@ async def test_tables_hide_no_failure_and_no_request(client: Client, numbers: Nu
     assert web2[-3:] == [6, 3, "0/1"]
 
 
-async def test_what_access_rules_refused_is_told_apart(client: Client, numbers: Numbers) -> None:
-    """R68, R83: additional metrics, where there is something to tell; neither a success nor a failure."""
+async def test_denied_requests_are_counted_separately(client: Client, source: FakeSource) -> None:
+    """R68, R83. A denied request is neither a success nor a failure; its metrics are present only if there are any."""
     refused = Counts.of({DENIED_REQUESTS: 6, CONNECTIONS: 4, DENIED_CONNECTIONS: 3})
-    numbers.flows = {flow(SHOP, WEB1): requests(1).plus(refused)}
+    source.flows = {flow(SHOP, WEB1): requests(1).plus(refused)}
     for group in (SEED, MESH, RELEASED):
         found = values(await get(client, f"{group}/namespaces/default/deployments/web"))
         assert (found["success_count"], found["failure_count"]) == ("1", "0")
@@ -422,14 +426,14 @@ async def test_what_access_rules_refused_is_told_apart(client: Client, numbers: 
     assert "denied_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
 
 
-async def test_objects_say_which_pods_have_a_sidecar_and_edges_what_it_proved(client: Client, numbers: Numbers) -> None:
+async def test_metrics_have_the_meshed_pods_and_edges_the_spiffe_ids(client: Client, source: FakeSource) -> None:
     """R74, R76, R83."""
     sidecar = {"headgate.dev/sidecar": "transparent"}
     meshed = {"kind": "Pod", "metadata": {"name": "db-0", "namespace": "default", "annotations": sidecar}}
     spec = {"serviceAccountName": "db", "containers": [{"name": "main", "image": "main"}]}
     await client.store.create({"apiVersion": "v1", **meshed, "spec": spec})
     secured = Flow(source=GATEWAY, destination=Peer(pod="default/db-0"), secured=True)
-    numbers.flows = {secured: requests(3), flow(SHOP, WEB1): requests(1)}
+    source.flows = {secured: requests(3), flow(SHOP, WEB1): requests(1)}
     assert (await get(client, f"{PODS}/db-0"))["mesh"] == {"pods": 1, "meshed": 1}
     assert (await get(client, f"{SEED}/namespaces/default"))["mesh"] == {"pods": 4, "meshed": 1}
     (edge,) = (await get(client, f"{PODS}/db-0/edges"))["items"]
@@ -444,8 +448,8 @@ async def test_objects_say_which_pods_have_a_sidecar_and_edges_what_it_proved(cl
     assert plain["edge"]["security"] == {"exchanged": 1, "secured": 0}
 
 
-async def test_apiservices_for_a_cluster() -> None:
-    """R81: below everything else, so that `kubectl get pods` goes on to mean pods."""
+async def test_the_apiservices_have_the_lowest_priority() -> None:
+    """R81. With a higher priority, `kubectl get pods` would return metrics."""
     found = {one["metadata"]["name"]: one["spec"] for one in api_services("mesh/metrics", b"PEM")}
     assert set(found) == {
         "v1.inspect.headgate.dev",

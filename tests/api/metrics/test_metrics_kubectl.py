@@ -1,4 +1,4 @@
-"""The metrics API with the real kubectl, the current one and an older one: it adds names, and takes none away."""
+"""The metrics API with the real kubectl, current and older; short names such as `pods` keep their meaning."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.api.metrics.metrics_world import FLOWS, Numbers, stored
+from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.embedded_api import TOKEN, EmbeddedApi, kubectls
 
 from headgate.api.certificate import Certificate
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 
-READ = [  # a command, and what it prints (a regular expression)
+READ = [  # commands, and a regular expression for their output
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
     ("get pods.traffic.metrics.k8s.io", r"web-5d-c4c4c +90.48% +3.5rps +10.5ms +10.5ms +10.5ms\n"),
     ("get pods.v1beta1.mesh.metrics.k8s.io web-5d-c4c4c", r"web-5d-c4c4c +90.48%"),
@@ -35,7 +35,7 @@ READ = [  # a command, and what it prints (a regular expression)
     ("describe pods.traffic.metrics.k8s.io web-5d-c4c4c", r"(?s)Kind: +TrafficMetrics.*Metrics:"),
     ("api-resources --api-group=traffic.metrics.k8s.io", r"nodes +traffic.metrics.k8s.io/v1beta1 +false +NodeTrafficMetrics"),
     ("explain pods.metrics --api-version=traffic.metrics.k8s.io/v1beta1", "a quantity"),
-    # what meant something before means the same
+    # names of core resources keep their meaning
     ("get pods", r"NAME +READY +STATUS .*\nshop-5d-b2b2b "),
     ("get pod web-5d-c4c4c -o jsonpath={.kind}", "^Pod$"),
     ("get deployments", r"NAME +READY +UP-TO-DATE"),
@@ -47,11 +47,11 @@ READ = [  # a command, and what it prints (a regular expression)
     ("get all -o name", r"(?s)^(?!.*metrics).*pod/shop"),
     ("explain pods.spec", "containers"),
 ]  # fmt: skip
-REFUSED = [
+ERRORS = [
     ("get pods.traffic.metrics.k8s.io -w", "MethodNotAllowed"),
     ("get pods.traffic.metrics.k8s.io none", r'\(NotFound\): pods.traffic.metrics.k8s.io "none" not found'),
     ("delete pods.traffic.metrics.k8s.io web-5d-c4c4c", r"MethodNotAllowed|not allow"),
-    ("top pods", "Metrics API not available"),  # as before: that is another API, of CPU and memory
+    ("top pods", "Metrics API not available"),  # `kubectl top` needs metrics.k8s.io, for CPU and memory
 ]
 
 
@@ -63,7 +63,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path, certificate: Certi
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
         write_kubeconfig(tmp_path / "kubeconfig", url, TOKEN, certificate)
-        app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=Numbers(FLOWS)))
+        app = create_app(store, token=TOKEN, computed=ComputedGroups(traffic=FakeSource(FLOWS)))
         serving = asyncio.create_task(serve(app, listener, certificate))
         yield EmbeddedApi(store, tmp_path / "kubeconfig", request.param, tmp_path / "cache")
         serving.cancel()
@@ -79,13 +79,13 @@ async def test_kubectl_reads_objects(api: EmbeddedApi) -> None:
 
 
 async def test_kubectl_shows_api_errors(api: EmbeddedApi) -> None:
-    for command, expected in REFUSED:
+    for command, expected in ERRORS:
         ran = await api.kubectl(*command.split(" "))
         assert re.search(expected, ran.err), (command, ran)
         assert ran.code == 1, (command, ran)
 
 
-async def test_items_are_what_kubectl_reads_as_objects(api: EmbeddedApi) -> None:
+async def test_the_items_of_a_list_are_objects_for_kubectl(api: EmbeddedApi) -> None:
     listed = json.loads(await api.ok("get", "pods.v1beta1.traffic.metrics.k8s.io", "-o", "json"))
     assert {one["kind"] for one in listed["items"]} == {"TrafficMetrics"}
     assert len(listed["items"]) == 3
