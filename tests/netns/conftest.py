@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.netns.lab import Lab
-from tests.netns.namespaces import Hub, missing
+from tests.netns.namespaces import Bridge, missing
 from tests.netns.objects import served, strict
 
 
@@ -15,8 +15,8 @@ def _possible():
 
 
 @pytest.fixture(scope="module")
-def hub(_possible):
-    found = Hub()
+def bridge(_possible):
+    found = Bridge()
     yield found
     found.close()
 

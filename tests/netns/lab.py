@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.e2e.wire import Network
 from tests.netns import objects
-from tests.netns.namespaces import PROXY, Hub
+from tests.netns.namespaces import PROXY, Bridge
 from tests.netns.traffic import Application
 
 from headgate.compiler.compile import compile_mesh
@@ -86,7 +86,7 @@ class Lab:
 
     def __init__(self):
         self.network = Network()
-        self.hub = Hub()
+        self.bridge = Bridge()
         self.members = {}
         self.compiled = None
         self._memo = Memo()
@@ -108,7 +108,7 @@ class Lab:
                 member.envoy.wait()
         self.run(self._end())
         self.network.close()
-        self.hub.close()
+        self.bridge.close()
         shutil.rmtree(self._directory)
 
     async def _end(self):
@@ -124,7 +124,7 @@ class Lab:
 
     def pod(self, name, *, account, sidecar=True, excluded="", probe=None, ipv6=False):
         """Add a pod; its label `app` is its name. With `ipv6`, its pod IP is its IPv6 address."""
-        space = self.hub.pod()
+        space = self.bridge.pod()
         manifest = objects.pod(
             name,
             space.address6 if ipv6 else space.address,

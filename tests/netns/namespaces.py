@@ -106,13 +106,13 @@ def _enter(namespace):
 class Pod(Namespace):
     """A namespace with an address on the bridge and a default route; `port` is its network device at the bridge."""
 
-    def __init__(self, hub, number):
+    def __init__(self, bridge, number):
         super().__init__()
         self.address = f"{NETWORK}.{number}"
         self.address6 = f"{NETWORK6}{number:x}"
         self.port = f"p{number}"
-        self._hub = hub
-        hub.ip(
+        self._bridge = bridge
+        bridge.ip(
             f"link add {self.port} type veth peer name eth0 netns {self.pid}",
             f"link set {self.port} master bridge up",
         )
@@ -126,15 +126,15 @@ class Pod(Namespace):
 
     def capture(self):
         """Return a capture of the traffic between this pod and the bridge."""
-        return Capture(self._hub, self.port)
+        return Capture(self._bridge, self.port)
 
 
 def has_ipv6():
     return Path("/proc/net/if_inet6").exists()
 
 
-class Hub(Namespace):
-    """The bridge; `pod` connects a namespace to it."""
+class Bridge(Namespace):
+    """A bridge in a namespace of its own; `pod` connects a new namespace to it."""
 
     def __init__(self):
         super().__init__()

@@ -27,7 +27,7 @@ def server(lab, tmp_path_factory):
     found.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Greeter", methods),))
     found.add_insecure_port(f"unix:{path}")
     found.start()
-    relay = lab.run(Relay("grpc").to(lab.members["one"], GRPC.port, str(path)))
+    relay = lab.run(Relay("grpc").forward_to_socket(lab.members["one"], GRPC.port, str(path)))
     yield found
     lab.run(relay.close())
     found.stop(None).wait(PATIENCE_S)
@@ -40,7 +40,7 @@ def channel(lab, server, tmp_path):
 
         def make(name):
             path = str(tmp_path / name)
-            relay = lab.run(Relay(name).come(path, lab.members[name], GRPC))
+            relay = lab.run(Relay(name).forward_from_socket(path, lab.members[name], GRPC))
             kept.callback(lambda: lab.run(relay.close()))
             return kept.enter_context(grpc.insecure_channel(f"unix:{path}"))
 

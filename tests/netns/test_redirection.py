@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.netns.namespaces import APPLICATION, PROXY, Hub, has_ipv6, original
+from tests.netns.namespaces import APPLICATION, PROXY, Bridge, has_ipv6, original
 
 HEADGATE = Path(sys.executable).parent / "headgate"
 SERVICE = "10.96.7.7"  # not routable
@@ -19,8 +19,8 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6
 
 
 @pytest.fixture(scope="module")
-def pods(hub):
-    return hub.pod(), hub.pod()
+def pods(bridge):
+    return bridge.pod(), bridge.pod()
 
 
 @pytest.fixture(autouse=True)
@@ -261,8 +261,8 @@ def test_connections_to_a_link_local_address_arrive_at_the_proxy(pods, listen):
 
 
 def test_a_pod_without_ipv6_gets_no_ipv6_rules(listen):
-    with contextlib.closing(Hub()) as hub:
-        pod = hub.pod()
+    with contextlib.closing(Bridge()) as bridge:
+        pod = bridge.pod()
         pod.run("sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true")
         output = apply(pod)
         assert "IPv4: redirected" in output
@@ -283,8 +283,8 @@ def test_namespaces_end_when_the_tests_are_killed():
 
 KILLED = """
 import os, signal
-from tests.netns.namespaces import Hub
-hub = Hub()
-print(hub.pid, hub.pod().pid, flush=True)
+from tests.netns.namespaces import Bridge
+bridge = Bridge()
+print(bridge.pid, bridge.pod().pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -200,7 +200,7 @@ class Application:
 class Relay(Application):
     """Forwards connections between a pod and a unix socket, for programs that open their own sockets."""
 
-    async def to(self, pod, port, path):
+    async def forward_to_socket(self, pod, port, path):
         """Forward from a pod's port to a unix socket."""
 
         async def serve(reader, writer):
@@ -208,7 +208,7 @@ class Relay(Application):
 
         return await self.listen(pod.listening(port), serve)
 
-    async def come(self, path, pod, where):
+    async def forward_from_socket(self, path, pod, where):
         """Forward from a unix socket to a destination that the pod calls."""
 
         async def accept(reader, writer):

@@ -91,7 +91,7 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
 def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
     """Return the route of CONNECT, which opens a connection to one of the clusters, by weight.
 
-    `name` counts the requests for which there is no cluster.
+    `name` is the parent for which connections without a cluster are counted.
     """
     tunnel = pb.RouteAction.UpgradeConfig(
         upgrade_type=CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
