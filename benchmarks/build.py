@@ -1,7 +1,7 @@
-"""How long a build takes, what a change of one weight costs, and how much of it a proxy is sent.
+"""Measure the time of a build, the cost of a change of one weight, and how much of it is sent to a proxy.
 
-Nothing but the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two
-others. Aims: one resource encoded and sent for a change of weights, whatever the number of Services.
+Only the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two other Services.
+Aim: a change of weights encodes and sends one resource, whatever the number of Services.
 """
 
 import time
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """What one build took, in milliseconds, and what it made: resources encoded, and bytes on the stream."""
+    """The times of one build in milliseconds, the number of encoded resources, and the bytes on the stream."""
 
     compile: float
     encode: float
@@ -39,12 +39,12 @@ class Cost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of the time."""
+        """The sum of all times."""
         return self.compile + self.encode + self.session
 
 
 class Pipeline:
-    """Everything between the objects and the bytes for one proxy, which takes all that it is sent."""
+    """The pipeline from objects to bytes for one proxy, which acknowledges everything."""
 
     def __init__(self, services: int) -> None:
         self._objects = dict(snapshot_of({key_of(item): item for item in objects(services)}).objects)
@@ -53,7 +53,7 @@ class Pipeline:
         self._stream = Stream()
 
     def build(self, change: Mapping[str, Any]) -> Cost:
-        """Take in one object and bring the proxy up to date."""
+        """Apply one object and update the proxy."""
         read = check_stored(change)
         assert read.value, read.causes
         self._objects[key_of(change)] = read.value
@@ -74,7 +74,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def objects(services: int) -> Iterator[dict[str, Any]]:
-    """Yield that many Services with an endpoint each, and the splits among them."""
+    """Yield this number of Services with one endpoint each, and the splits among them."""
     for number in range(services):
         third, fourth = divmod(number, 250)
         name = f"service-{number}"
@@ -90,7 +90,7 @@ def objects(services: int) -> Iterator[dict[str, Any]]:
 
 
 def split(number: int, weight: int) -> dict[str, Any]:
-    """Return the split of a Service over the two that follow it."""
+    """Return the split of a Service over the next two Services."""
     weights = {f"service-{number + 1}": weight, f"service-{number + 2}": 100 - weight}
     backends = [{"service": service, "weight": share} for service, share in weights.items()]
     spec = {"service": f"service-{number}", "backends": backends}

@@ -1,9 +1,8 @@
-"""How soon a weight that is written to the API counts, through a real `headgate up`.
+"""Measure how fast a written weight takes effect, through a real `headgate up`.
 
-The split is flipped between 100/0 and 0/100 while clients keep asking: at their ease (each rests between requests), and
-as fast as they can (then they take the processors from headgate and Envoy). Times are from before the write is sent: to
-its acknowledgement, to the first answer of the new backend, and to the last request that the old backend still
-answers. Aim: p99 under 50 ms at ease.
+The split is flipped between 100/0 and 0/100 under load: with pauses between requests, and at full speed (then clients take CPU
+time from headgate and Envoy). Times start before the write is sent. They end with the response to the write, with the first
+response of the new backend, and with the last response of the old one. Aim: p99 under 50 ms with pauses.
 """
 
 import asyncio
@@ -25,13 +24,13 @@ PORT = 8080
 CONNECTIONS = 8
 FLIPS = 100
 EASE_S = 0.004
-"""With eight connections about 1500 requests a second."""
+"""Seconds between requests of a connection; with eight connections about 1500 requests a second."""
 SETTLED_S = 0.1
-"""Load goes on this long after a change, several times longer than a change takes."""
+"""Seconds for which the load continues after a change, several times longer than a change takes."""
 
 
 class Flip(NamedTuple):
-    """One change, in milliseconds after its write was begun."""
+    """The times of one change, in milliseconds after the start of its write."""
 
     acknowledged: float
     first_new: float
@@ -39,7 +38,7 @@ class Flip(NamedTuple):
 
 
 def manifests(backends: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a split over Services that lead to processes of this machine."""
+    """Return a split over Services with local processes as endpoints."""
     names = [f"website-{name}" for name in NAMES]
     found = [_object("v1", "Service", name, {"ports": [{"port": PORT}]}) for name in ("website", *names)]
     for name, port in zip(names, backends, strict=True):
@@ -64,7 +63,7 @@ def _object(version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[st
 
 
 async def flip(up: Up, clients: Sequence[Client], new: str) -> Flip:
-    """Move all traffic to one backend while the clients go on. Raises SystemExit when that does not happen."""
+    """Move all traffic to one backend under load. Raises SystemExit if the traffic does not move."""
     for client in clients:
         client.seen.clear()
     changed = time.perf_counter()
@@ -101,7 +100,7 @@ async def _flips(up: Up, what: str, pause: float) -> None:
 
 
 async def measure() -> None:
-    """Flip with both kinds of load and print what happened."""
+    """Flip with both kinds of load and print the times."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(name)) for name in NAMES]

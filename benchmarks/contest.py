@@ -1,4 +1,4 @@
-"""Proxies that are compared: each gets slices of the same load, in turn, so that what disturbs the machine disturbs all."""
+"""Compare proxies: they take turns with slices of the same load, so that disturbances of the machine affect all alike."""
 
 import random
 import statistics
@@ -12,11 +12,11 @@ ROUNDS = 15
 SECONDS = 2.0
 CONNECTIONS = 32
 PROXIES, CLIENTS = 0, 1
-"""Processors: one for the proxies, which take turns, and one for clients and backends."""
+"""CPUs: one for the proxies, which take turns, and one for clients and backends."""
 
 
 class Result(NamedTuple):
-    """One slice of load on one proxy; `cpu` is microseconds per request in Envoy."""
+    """The result of one slice of load on one proxy; `cpu` is Envoy's CPU time per request in microseconds."""
 
     rate: float
     p99: float
@@ -24,7 +24,7 @@ class Result(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """One of the proxies that are compared."""
+    """One of the compared proxies."""
 
     name: str
     port: int
@@ -33,7 +33,7 @@ class Contender(NamedTuple):
 
 
 async def compete(contenders: Sequence[Contender]) -> None:
-    """Load each proxy in each round, in random order, and print a row for each. Raises SystemExit when a request fails."""
+    """Load each proxy in each round in random order, and print a row for each. Raises SystemExit if a request fails."""
     for contender in contenders:
         pin(contender.pid, PROXIES)
         await _measure(contender, seconds=1)  # connections to the backends, warm caches

@@ -1,11 +1,11 @@
-"""A fleet of proxies and a real control plane: what connecting costs, a weight, a restart, and a storm of weights.
+"""Measure a control plane with many proxies: connecting, one weight, a restart, and a storm of weights.
 
     python benchmarks/fleet.py --services 1000 --proxies 1000
     python benchmarks/fleet.py --growth 250 500 1000 2000
 
-The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are processes of their own, with streams and tokens between
-them. Transparent sidecars, ten endpoints for each Service, one Service in ten split. Processor time of the control plane is
-what counts: on a machine with two cores the proxies take from what is left, so seconds of waiting are theirs too.
+The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are separate processes with real streams and tokens. The
+mesh has transparent sidecars, ten endpoints per Service, and a split for one Service in ten. The measure is the control plane's
+CPU time. On two cores the proxies use the rest, so elapsed time depends on them too.
 """
 
 import argparse
@@ -24,16 +24,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import fleet_plane, fleet_proxies
 
 SERVICES, PROXIES = 100, 100
-WEIGHTS = 5  # changes that are measured one by one
+WEIGHTS = 5  # changes, measured one by one
 STORM = 1000, 10.0  # weights, seconds
 GROWTH = (50, 100, 200)
-QUIET_S, QUIET_PART = 0.4, 0.03  # quiet is a control plane that uses no more than this part of a processor for so long
-SCENES = ("reconnect", "weight", "storm")
+QUIET_S, QUIET_PART = 0.4, 0.03  # a control plane is quiet if it uses at most this share of a CPU for so many seconds
+SCENARIOS = ("reconnect", "weight", "storm")
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 class Process:
-    """Another process that answers commands, one at a time."""
+    """A child process that executes commands one at a time."""
 
     def __init__(self, work: Any, *arguments: Any) -> None:
         self._pipe, theirs = _SPAWN.Pipe()
@@ -42,28 +42,30 @@ class Process:
         theirs.close()
 
     def ask(self, *command: Any) -> Any:
-        """Give a command and return its result."""
+        """Execute a command and return its result."""
         self._pipe.send(command)
         return self._pipe.recv()
 
     def end(self) -> None:
-        """Let the process exit at once."""
+        """Kill the process."""
         self._pipe.send(("end",))
         self._process.join()
 
 
 class Passed(NamedTuple):
-    """What happened between two looks: at the control plane, and at the proxies."""
+    """The usage of the control plane and of the proxies between two measurements."""
 
     processor: float
     proxies: float
     plane: dict[str, float]
-    told: dict[str, Any]
+    from_proxies: dict[str, Any]
 
     def resources(self, proxies: int) -> str:
-        """Say how many resources a proxy was sent, by type."""
+        """Return how many resources each proxy received, by type."""
         sent = {
-            type_url.rpartition(".")[2]: number / proxies for type_url, number in self.told["sent"].items() if number
+            type_url.rpartition(".")[2]: number / proxies
+            for type_url, number in self.from_proxies["sent"].items()
+            if number
         }
         return ", ".join(f"{number:g} {name}" for name, number in sent.items()) or "no resource"
 
@@ -93,28 +95,30 @@ class Lab:
         self._named = self.plane.ask("start", self.services, self.proxies)
 
     def connect(self) -> None:
-        """Let all proxies come."""
+        """Connect all proxies."""
         nodes = fleet_plane.node_ids(self.services, self.proxies)
         self._fleet.ask("connect", f"{self._directory.name}/xds.sock", self._named, self._secret, nodes)
 
     def begin(self) -> None:
-        """Begin to count."""
+        """Start the measurement."""
         self._before = self.plane.ask("begin"), self._fleet.ask("begin")
 
     def passed(self) -> Passed:
-        """Return what happened since then, when the control plane is quiet again."""
+        """Wait until the control plane is quiet, and return the usage since `begin`."""
         while True:
             usage = self.plane.ask("usage")
             time.sleep(QUIET_S)
             if self.plane.ask("usage")["processor"] - usage["processor"] < QUIET_S * QUIET_PART:
                 break
-        told = self._fleet.ask("tell")
+        from_proxies = self._fleet.ask("report")
         before, proxies = self._before
-        return Passed(usage["processor"] - before["processor"], told["processor"] - proxies, usage, told)
+        return Passed(
+            usage["processor"] - before["processor"], from_proxies["processor"] - proxies, usage, from_proxies
+        )
 
 
 def connect(lab: Lab) -> Passed:
-    """Let all proxies connect for the first time."""
+    """Connect all proxies for the first time."""
     lab.begin()
     began = time.monotonic()
     lab.connect()
@@ -122,23 +126,23 @@ def connect(lab: Lab) -> Passed:
 
 
 def weights(lab: Lab) -> float:
-    """Change one weight, a few times; return the median of the processor time."""
+    """Change one weight a few times; return the median CPU time."""
     found = []
     for weight in range(1, WEIGHTS + 1):
         lab.begin()
         began, generation = lab.plane.ask("write", 0, weight)
         programmed = lab.plane.ask("programmed", 0, generation) - began
         passed = lab.passed()
-        told = passed.told
+        from_proxies = passed.from_proxies
         found.append(
             (
                 passed.processor,
                 passed.proxies,
-                told["last bytes"] - began,
-                told["last ack"] - began,
+                from_proxies["last bytes"] - began,
+                from_proxies["last ack"] - began,
                 programmed,
-                told["counts"].get("bytes", 0) / lab.proxies,
-                told["counts"].get("responses", 0) / lab.proxies,
+                from_proxies["counts"].get("bytes", 0) / lab.proxies,
+                from_proxies["counts"].get("responses", 0) / lab.proxies,
             )
         )
     middle = [statistics.median(column) for column in zip(*found, strict=True)]
@@ -152,7 +156,7 @@ def weights(lab: Lab) -> float:
 
 
 def reconnect(lab: Lab) -> Passed:
-    """Restart the control plane; all proxies come back with what they have."""
+    """Restart the control plane; all proxies reconnect with the versions that they hold."""
     lab.plane.end()
     lab.start()
     lab.begin()
@@ -160,7 +164,7 @@ def reconnect(lab: Lab) -> Passed:
 
 
 def storm(lab: Lab) -> None:
-    """Change many weights."""
+    """Change many weights at a steady rate."""
     writes, seconds = STORM
     lab.begin()
     before = lab.plane.ask("usage")
@@ -168,7 +172,7 @@ def storm(lab: Lab) -> None:
     passed = lab.passed()
     print(
         f"{writes} weights in {found['wall']:.1f} s: {found['processor'] / found['wall']:.0%} of a processor; last state in "
-        f"force {found['after']:.2f} s after the last write; {passed.told['counts'].get('responses', 0) / lab.proxies:.0f} "
+        f"force {found['after']:.2f} s after the last write; {passed.from_proxies['counts'].get('responses', 0) / lab.proxies:.0f} "
         f"responses a proxy; memory {before['memory']:.0f} MB before, {passed.plane['memory']:.0f} after, "
         f"peak {passed.plane['peak']:.0f}; {_troubles(passed)}",
         flush=True,
@@ -176,10 +180,10 @@ def storm(lab: Lab) -> None:
 
 
 def _report(what: str, lab: Lab, began: float) -> Passed:
-    """Wait until all is in force, and print what it took."""
+    """Wait until everything is in force, and print the usage."""
     wall = lab.plane.ask("settled") - began
     passed = lab.passed()
-    counts = passed.told["counts"]
+    counts = passed.from_proxies["counts"]
     print(
         f"{what}: processor {passed.processor:.2f} s (proxies {passed.proxies:.2f} s), all in force after {wall:.2f} s; "
         f"a proxy got {passed.resources(lab.proxies)}, {counts.get('bytes', 0) / lab.proxies:,.0f} bytes; memory "
@@ -190,34 +194,34 @@ def _report(what: str, lab: Lab, began: float) -> Passed:
 
 
 def _troubles(passed: Passed) -> str:
-    counts, plane = passed.told["counts"], passed.plane
+    counts, plane = passed.from_proxies["counts"], passed.plane
     return (
         f"{counts.get('ended', 0)} streams ended, {counts.get('lost', 0)} connections lost, {plane['overdue']:.0f} answers "
-        f"overdue, {plane['nacks']:.0f} refused, the loop was held up for {plane['held up'] * 1000:.0f} ms at most"
+        f"overdue, {plane['nacks']:.0f} refused, the event loop was blocked for {plane['held up'] * 1000:.0f} ms at most"
     )
 
 
-def run(services: int, proxies: int, scenes: tuple[str, ...] = SCENES) -> None:
-    """Play all scenes with one fleet."""
+def run(services: int, proxies: int, scenarios: tuple[str, ...] = SCENARIOS) -> None:
+    """Run all scenarios with one fleet."""
     print(f"{services} Services, {proxies} proxies", flush=True)
     with Lab(services, proxies) as lab:
         started = lab.plane.ask("usage")
         print(f"start: processor {started['processor']:.2f} s, memory {started['memory']:.0f} MB", flush=True)
         connect(lab)
         for name, scene in (("reconnect", reconnect), ("weight", weights), ("storm", storm)):
-            if name in scenes:
+            if name in scenarios:
                 scene(lab)
 
 
 def grow(sizes: tuple[int, ...]) -> None:
-    """Print what the number of proxies, and of Services, does to the costs; the other one is the third size."""
+    """Print how costs grow with the number of proxies and of Services; the other number is always the third size."""
     middle = sizes[min(2, len(sizes) - 1)]
     for services, proxies in dict.fromkeys([*((middle, size) for size in sizes), *((size, middle) for size in sizes)]):
         run(services, proxies, ("reconnect", "weight"))
 
 
 async def measure() -> None:
-    """Play all scenes with a small fleet, and show how they grow."""
+    """Run all scenarios with a small fleet, and print how costs grow."""
     run(SERVICES, PROXIES)
     grow(GROWTH)
 
@@ -227,13 +231,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", type=int, default=SERVICES)
     parser.add_argument("--proxies", type=int, default=PROXIES)
-    parser.add_argument("--scenes", nargs="*", choices=SCENES, default=SCENES)
-    parser.add_argument("--growth", nargs="+", type=int, metavar="SIZE", help="sizes instead of scenes")
+    parser.add_argument("--scenarios", nargs="*", choices=SCENARIOS, default=SCENARIOS)
+    parser.add_argument("--growth", nargs="+", type=int, metavar="SIZE", help="sizes instead of scenarios")
     asked = parser.parse_args()
     if asked.growth:
         grow(tuple(asked.growth))
     else:
-        run(asked.services, asked.proxies, tuple(asked.scenes))
+        run(asked.services, asked.proxies, tuple(asked.scenarios))
 
 
 if __name__ == "__main__":

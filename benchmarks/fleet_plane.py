@@ -1,6 +1,6 @@
-"""A control plane for `benchmarks/fleet.py` in a process of its own: store, feed, loop, certificates, status, gRPC server.
+"""The control plane process of `benchmarks/fleet.py`: store, feed, loop, certificates, statuses and gRPC server.
 
-It is wired as `headgate up` wires it, without what a machine needs: Envoys, workloads, the API over HTTP.
+It is wired as in `headgate up`, without Envoys, workloads and the HTTP API.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TICK_S = 0.01
 
 
 def mesh(services: int, proxies: int) -> Iterator[Json]:
-    """Yield Services with ten endpoints each, one in ten split; the first endpoints are pods with transparent sidecars."""
+    """Yield Services with ten endpoints each, one in ten with a split; the first endpoints are pods with transparent sidecars."""
     for item in build.objects(services):
         name = item["metadata"]["name"]
         if item["kind"] == "EndpointSlice":
@@ -54,7 +54,7 @@ def mesh(services: int, proxies: int) -> Iterator[Json]:
 
 
 def node_ids(services: int, proxies: int) -> list[str]:
-    """Return the proxies of a mesh."""
+    """Return the node IDs of the proxies of a mesh."""
     return [f"sidecar/default/service-{number % services}-{number // services}" for number in range(proxies)]
 
 
@@ -75,7 +75,7 @@ class Plane:
         self._late = 0.0
 
     async def start(self, services: int, proxies: int) -> dict[str, list[str]]:
-        """Take in a mesh, make everything ready and serve; return the names by which proxies may ask, by type."""
+        """Build a mesh and serve it; return the resource names to which proxies may subscribe, by type."""
         for item in mesh(services, proxies):
             await self._store.create(item)
             if "status" in item:
@@ -95,14 +95,14 @@ class Plane:
         return {type_url: list(resources) for type_url, resources in config.items()}
 
     async def _tick(self) -> None:
-        """Note for how long the event loop had no time for others."""
+        """Record for how long the event loop was blocked."""
         while True:
             due = time.monotonic() + TICK_S
             await asyncio.sleep(TICK_S)
             self._late = max(self._late, time.monotonic() - due)
 
     async def write(self, number: int, weight: int) -> tuple[float, int]:
-        """Give a split another weight; return when that was, and the split's generation."""
+        """Change a weight of a split; return the time of the write and the split's generation."""
         key = TRAFFIC_SPLIT.key("default", f"service-{number}")
         obj = await self._store.get(key)
         began = time.monotonic()
@@ -110,7 +110,7 @@ class Plane:
         return began, int(stored["metadata"]["generation"])
 
     async def programmed(self, number: int, generation: int) -> float:
-        """Wait until a split's status says that every proxy holds a generation; return when."""
+        """Wait until the status of a split says that every proxy holds a generation; return the time."""
         key, version = TRAFFIC_SPLIT.key("default", f"service-{number}"), str(self._store.revision)
         if is_programmed(await self._store.get(key), generation):
             return time.monotonic()
@@ -120,7 +120,7 @@ class Plane:
         return time.monotonic()
 
     async def settled(self) -> float:
-        """Wait until every proxy holds everything and every split says so; return when, on the processor's clock too."""
+        """Wait until every proxy holds everything and every split is programmed; return the times, elapsed and CPU."""
         late: Proxy | None = None
         while late := self._fleet.find(lambda proxy: not proxy.settled(), late):
             await self._fleet.change_count.next_change().wait()
@@ -129,7 +129,7 @@ class Plane:
         return time.monotonic()
 
     async def storm(self, writes: int, seconds: float) -> dict[str, float]:
-        """Change weights of different splits at a steady rate; return processor seconds, and when all was in force."""
+        """Change weights of different splits at a steady rate; return CPU seconds and the time until all were in force."""
         splits = [obj["metadata"]["name"] for obj in (await self._store.list(*_SPLIT)).items]
         began, used = time.monotonic(), time.process_time()
         for count in range(writes):
@@ -141,13 +141,13 @@ class Plane:
         return {"processor": spent, "wall": middle - began, "after": time.monotonic() - middle}
 
     def begin(self) -> dict[str, float]:
-        """Measure the peak of memory, and for how long the loop is held up, from now on; return the usage."""
+        """Reset the peaks of memory and of the time that the event loop is blocked; return the usage."""
         self._late = 0.0
         Path("/proc/self/clear_refs").write_text("5")
         return self.usage()
 
     def usage(self) -> dict[str, float]:
-        """Return processor seconds, MB of memory, counts of the fleet, and for how long the loop was held up at most."""
+        """Return CPU seconds, MB of memory, counts of the fleet, and the longest time that the event loop was blocked."""
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return {
             "processor": time.process_time(),
@@ -169,16 +169,16 @@ def _number(name: str) -> int:
 
 
 def is_programmed(obj: Json, generation: int) -> bool:
-    """Say whether a status is of a generation, and every proxy holds it."""
+    """Return whether a status is of a generation, and every proxy holds it."""
     found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
     return found.get("status") == "True" and found.get("observedGeneration", 0) >= generation
 
 
 def run(commands: Connection, directory: str, secret: bytes) -> None:
-    """Be a control plane: answer commands until there are no more."""
+    """Run a control plane that executes commands until the connection closes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     gc.set_threshold(*GC_THRESHOLDS)
-    logging.disable()  # what it would say is counted
+    logging.disable()  # the counts of the fleet have the same information
     uvloop.run(_serve(commands, Path(directory), secret))
 
 
@@ -188,7 +188,7 @@ async def _serve(commands: Connection, directory: Path, secret: bytes) -> None:
         while True:
             command, *arguments = await asyncio.get_running_loop().run_in_executor(None, commands.recv)
             if command == "end":
-                os._exit(0)  # as a killed one does; its proxies see the connection end
+                os._exit(0)  # like a killed control plane: its proxies see closed connections
             work: Callable[..., Any] = getattr(plane, command)
             result = work(*arguments)
             commands.send(await result if asyncio.iscoroutine(result) else result)

@@ -1,9 +1,9 @@
-"""Simulated proxies for `benchmarks/fleet.py`: one connection each, delta ADS over HTTP/2 as Envoy speaks it, and little else.
+"""Simulated proxies for `benchmarks/fleet.py`: each has one connection and speaks delta ADS over HTTP/2 as Envoy does.
 
-They must cost less than the control plane that is measured, so HTTP/2 and protobuf are scanned by hand: a proxy reads the
-names, versions and nonce of a response and no resource. It subscribes and acknowledges in Envoy's order: clusters as a whole,
-their endpoints and secrets by name, the acknowledgement of clusters when all have endpoints, then listeners, then routes. After
-a lost connection it comes back with the versions that it holds.
+They must use less CPU than the measured control plane, so they scan HTTP/2 and protobuf by hand. A proxy reads only the names,
+versions and nonce of a response. It subscribes in Envoy's order: all clusters, then their endpoints and secrets by name, then
+listeners, then routes. It acknowledges clusters when all have endpoints. After a lost connection it reconnects with the
+versions that it holds.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from headgate.xds.authentication import LocalTokens
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GO_AWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-WINDOW = 2**28  # bytes that Envoy takes before it must be asked
+WINDOW = 2**28  # Envoy's HTTP/2 flow-control window in bytes
 INITIAL_WINDOW = 65535
 LARGEST_FRAME = 16384
 PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-SAMPLE = 2048  # bytes at each end of a response by which it is recognised
-VARIANTS = 8  # orders in which proxies write the versions that they hold: protobuf's maps have none
+SAMPLE = 2048  # bytes at each end of a response by which it is recognized
+VARIANTS = 8  # different orders of the held versions in requests, because protobuf's maps have no order
 Named = Mapping[TypeUrl, Sequence[str]]
 
 
 class Read(NamedTuple):
-    """What a response says, but for its nonce, which is at `nonce`."""
+    """The content of a response without its nonce, whose position is `nonce`."""
 
     type_url: TypeUrl
     versions: Mapping[str, str]
@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
 
 class World:
-    """What all proxies of a run share: where to connect, what there is to ask for by name, and what was counted."""
+    """What all proxies of a run share: the address, the names for subscriptions, and the counts."""
 
     def __init__(self, address: str, named: Named, secret: bytes) -> None:
         self.address = address
@@ -56,14 +56,14 @@ class World:
         self.begin()
 
     def begin(self) -> None:
-        """Count from nothing."""
+        """Reset the counts."""
         self.counts: Counter[str] = Counter()
         self.sent: Counter[TypeUrl] = Counter()
         self.answered: set[str] = set()  # proxies that got a response
         self.last_bytes = self.last_ack = 0.0
 
     def read(self, message: bytes) -> Read:
-        """Scan a response, or recognise one that another proxy got: most of its bytes are the same for all."""
+        """Scan a response, or recognize it if another proxy received it before: most bytes are the same."""
         key = len(message), message[64:SAMPLE], message[-SAMPLE:]
         if key not in self.known:
             self.known[key] = scan(message)
@@ -71,7 +71,7 @@ class World:
 
 
 class Proxy(asyncio.Protocol):
-    """One proxy, whatever connection it has."""
+    """One proxy, across its connections."""
 
     def __init__(self, world: World, node: str) -> None:
         self._world = world
@@ -82,7 +82,7 @@ class Proxy(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
-        """Connect, as often as it takes."""
+        """Connect, and retry until it succeeds."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -96,19 +96,19 @@ class Proxy(asyncio.Protocol):
                 return
 
     def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection and do not reconnect."""
         if self._transport:
             transport, self._transport = self._transport, None
             transport.abort()
 
     def connection_made(self, transport: Any) -> None:
-        """Open the stream and say what is held and wanted."""
+        """Open the stream, and subscribe with the versions that are held."""
         self._transport = transport
         self._rest, self._parts = b"", bytearray()
         self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # of the connection, and of the stream
         self._stream_window = INITIAL_WINDOW
         self._out = bytearray()
-        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; acknowledgements that wait for them
+        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; acknowledgments that wait for them
         self._opened: set[TypeUrl] = set()
         settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
         token = b"Bearer " + self._world.tokens.issue(self._node).encode()
@@ -131,7 +131,7 @@ class Proxy(asyncio.Protocol):
             self._open(SCOPES)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Come back after a while, unless the proxy itself hung up."""
+        """Reconnect after a while, unless the proxy itself closed the connection."""
         if self._transport:
             self._transport = None
             self._world.counts["lost"] += 1
@@ -142,7 +142,7 @@ class Proxy(asyncio.Protocol):
         await self.connect()
 
     def data_received(self, data: bytes) -> None:
-        """Take frames apart."""
+        """Split the data into HTTP/2 frames."""
         data, at = self._rest + data if self._rest else data, 0
         while len(data) - at >= 9:
             size, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]
@@ -181,7 +181,7 @@ class Proxy(asyncio.Protocol):
         self._flush()
 
     def _respond(self, message: bytes) -> None:
-        """Take a response as Envoy does."""
+        """Handle a response as Envoy does."""
         world = self._world
         found = world.read(message)
         world.last_bytes = time.monotonic()
@@ -211,7 +211,7 @@ class Proxy(asyncio.Protocol):
             self._warmed()
 
     def _warmed(self) -> None:
-        """Acknowledge the clusters, and go on with listeners."""
+        """Acknowledge the clusters, and continue with listeners."""
         for ack in self._unsent:
             self._write(ack)
             self._world.last_ack = time.monotonic()
@@ -219,11 +219,11 @@ class Proxy(asyncio.Protocol):
         self._open(LISTENER)
 
     def _hold(self, found: Read) -> None:
-        """Remember the versions; proxies that were sent the same hold the same object."""
+        """Store the versions; proxies that received the same response share the same object."""
         self._held[found.type_url] = _merged(_Same(self._held.get(found.type_url, {})), _Same(found))
 
     def _open(self, type_url: TypeUrl, names: Any = ()) -> None:
-        """Say for the first time on a stream what is wanted of a type, or that more is; with what is held of it."""
+        """Subscribe to a type, or to more names of it; the first request of a stream has the held versions."""
         if type_url in self._opened and type_url != ENDPOINTS:
             return
         first = type_url not in self._opened
@@ -235,7 +235,7 @@ class Proxy(asyncio.Protocol):
             self._write(_opening(type_url, new, _Same(held), variant))
 
     def _write(self, request: bytes) -> None:
-        """Send a request; the first one says who the proxy is."""
+        """Send a request; the first one has the node ID."""
         request, self._node_field = self._node_field + request, b""
         self._out += b"\0" + len(request).to_bytes(4, "big") + request
         self._flush()
@@ -248,7 +248,7 @@ class Proxy(asyncio.Protocol):
 
 
 class _Same:
-    """A value that is looked up by its identity."""
+    """A value that is compared by identity."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -278,7 +278,7 @@ def _opening(type_url: TypeUrl, names: frozenset[str], held: _Same, variant: int
 
 
 def scan(message: bytes) -> Read:
-    """Return what a DeltaDiscoveryResponse says, without its resources' content."""
+    """Return the content of a DeltaDiscoveryResponse without the bodies of its resources."""
     type_url, nonce, removed = "", slice(0), []
     versions: dict[str, str] = {}
     for number, start, end in _fields(message, 0, len(message)):
@@ -295,7 +295,7 @@ def scan(message: bytes) -> Read:
 
 
 def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of length-delimited fields, which is all that there is in these messages."""
+    """Yield number, start and end of each field; these messages have only length-delimited fields."""
     while at < end:
         number, size, shift = message[at] >> 3, 0, 0
         at += 1
@@ -324,7 +324,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _headers(token: bytes) -> bytes:
-    """Return the headers of a stream: HPACK without its table, so a text of any length is itself."""
+    """Return the headers of a stream in HPACK without its table, so that each text is literal."""
     named = [(b"\x04", PATH), (b"\x01", b"xds"), (b"\x0f\x10", b"application/grpc"), (b"\x0f\x08", token)]
     texts = [name + _text(value) for name, value in named]
     return b"\x83\x86" + b"".join(texts) + b"\x00" + _text(b"te") + _text(b"trailers")
@@ -341,7 +341,7 @@ def _text(value: bytes) -> bytes:
 
 
 def run(commands: Connection) -> None:
-    """Be a process of proxies: answer commands until there are no more."""
+    """Run a process of proxies that executes commands until the connection closes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     uvloop.run(_serve(commands))
 
@@ -360,7 +360,7 @@ async def _serve(commands: Connection) -> None:
         elif command == "begin":
             world.begin()
             commands.send(time.process_time())
-        elif command == "tell":
+        elif command == "report":
             commands.send(
                 {
                     "counts": dict(world.counts),

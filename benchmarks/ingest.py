@@ -1,7 +1,7 @@
-"""What it costs to take the reports of a large mesh: CPU of a control plane, memory for each edge, and time of a reading.
+"""Measure the cost of receiving the reports of a large mesh: CPU time, memory per edge, and the time of a reading.
 
-`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports every 5 seconds, each report with all of its series as
-proxies send them. The reports come through gRPC on a unix socket from another process; what is measured is the receiver.
+`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports all of its series every 5 seconds. Another process sends
+the reports through gRPC on a unix socket; only the receiver is measured.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 INTERVAL_S = 5.0
-ROUNDS = 4  # reports of each proxy; the first makes all series known
-BUSY = 0.5  # of the edges have requests between two reports
+ROUNDS = 4  # reports of each proxy; all series are new in the first one
+BUSY = 0.5  # the share of edges with requests between two reports
 SECRET = bytes(32)
 START = time.time() - 10
 
@@ -45,7 +45,7 @@ class Simulated:
         self._rounds = 0
 
     def report(self) -> bytes:
-        """Return the next report: a histogram for each edge, cumulative."""
+        """Return the next report: a cumulative histogram for each edge."""
         self._rounds += 1
         at = {
             "start_time_unix_nano": int(START * 1e6),
@@ -83,7 +83,7 @@ def reports(proxies: int, edges: int) -> Iterator[list[tuple[str, bytes]]]:
 
 
 def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchronize.Barrier") -> None:
-    """Send round after round, each when the receiver is ready for it."""
+    """Send all rounds, each when the receiver is ready for it."""
 
     async def main() -> None:
         channels = [grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(20)]
@@ -103,7 +103,7 @@ def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchron
 
 
 async def receive(proxies: int, edges: int) -> None:
-    """Take the reports and say what that cost."""
+    """Receive the reports and print the costs."""
     receiver = Receiver(Windows(), reports_per_eviction(CLUSTER_SECONDS), clock=lambda: START)
     with tempfile.TemporaryDirectory() as directory:
         address = f"unix:{directory}/xds.sock"
@@ -140,7 +140,7 @@ async def receive(proxies: int, edges: int) -> None:
 
 
 def _memory() -> float:
-    """Return the memory that is in use, in KB."""
+    """Return the memory in use, in KB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1024
 

@@ -1,9 +1,8 @@
-"""What headgate's configuration costs in instructions of Envoy for each request, against the least one for the same split.
+"""Count Envoy's instructions per request with headgate's configuration, compared with a minimal one for the same split.
 
-Time can't tell 0.97 from 0.98 between two Envoys on a small machine. Counts of instructions can (callgrind, from Debian's
-package valgrind): they are the same within 0.3 % from run to run, whatever else the machine does. Counted is the thread that
-serves, with one connection and one request after the other. The kernel's part of a request, some 30 % of its processor time,
-is the same for both and is not counted.
+On a small machine, measured times are too noisy to distinguish ratios of 0.97 and 0.98. Counts of instructions (callgrind, from
+Debian's package valgrind) vary by at most 0.3 %, whatever else the machine does. The count is of the worker thread, with one
+connection and one request at a time. It leaves out the kernel's share, about 30 % of the CPU time, which is the same for both.
 """
 
 import asyncio
@@ -30,9 +29,9 @@ WARM, FEW, MANY, TRIES = 300, 100, 600, 3
 
 
 async def compare() -> None:
-    """Count and print both; nothing without valgrind."""
+    """Count and print both; do nothing if valgrind is missing."""
     if not shutil.which("valgrind"):
-        print("left out: it needs valgrind (apt-get install valgrind)")
+        print("skipped: valgrind is not installed (apt-get install valgrind)")
         return
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
@@ -57,7 +56,7 @@ async def compare() -> None:
 
 
 def _without_split(mesh: Mesh) -> Mesh:
-    """Return a mesh whose Service has the endpoints of all backends itself."""
+    """Return a mesh without a split, whose Service has the endpoints of all backends."""
     (table,) = mesh.tables
     own = Route(split=Split(targets=(Target(ref=table.ref, weight=1),)))
     ready = tuple(endpoint for item in mesh.endpoints for endpoint in item.ready)
@@ -67,7 +66,7 @@ def _without_split(mesh: Mesh) -> Mesh:
 
 
 def _under_valgrind(directory: Path, envoy: Path) -> Path:
-    """Write a program that is Envoy, under callgrind, which counts nothing yet."""
+    """Write a program that runs Envoy under callgrind, with counting switched off."""
     program = directory / "envoy"
     options = f"--tool=callgrind --separate-threads=yes --instr-atstart=no --callgrind-out-file={directory}/count.%p"
     program.write_text(f'#!/bin/sh\nexec valgrind {options} {shlex.quote(str(envoy))} "$@"\n')
@@ -76,7 +75,7 @@ def _under_valgrind(directory: Path, envoy: Path) -> Path:
 
 
 async def _per_request(directory: Path, pid: int, port: int) -> float:
-    """Return what a request costs, the least of some tries."""
+    """Return the instructions of a request, the minimum of some tries."""
     await _ask(port, WARM)
     await _control("--instr=on", pid)
     await _ask(port, WARM)
@@ -84,7 +83,7 @@ async def _per_request(directory: Path, pid: int, port: int) -> float:
 
 
 async def _try(directory: Path, pid: int, port: int) -> float:
-    """Return the difference between many requests and few: what goes on without requests falls out."""
+    """Return the difference between many requests and few, which cancels instructions without requests."""
     few, many = [await _counted(directory, pid, port, requests) for requests in (FEW, MANY)]
     return max(many[thread] - few.get(thread, 0) for thread in many) / (MANY - FEW)
 

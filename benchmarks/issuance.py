@@ -1,7 +1,7 @@
-"""What certificates cost: how many are signed in a second, and the renewal of 1000 at once beside an event loop at work.
+"""Measure certificates: how many are signed per second, and the renewal of 1000 at once beside a busy event loop.
 
-Renewal is what the control plane does when the root is replaced: a new root signs, and every proxy's certificate is due
-at the same moment. A task that wants to run each millisecond tells for how long the loop was not there for others.
+When the root is rotated, the certificates of all proxies are due at the same time. A task that is scheduled every millisecond
+measures for how long the event loop was blocked.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def wanted(number: int) -> CertificateSpec:
 
 
 def per_second() -> float:
-    """Return how many certificates one thread makes in a second, each with a key of its own."""
+    """Return how many certificates one thread issues per second, each with its own key."""
     signer = make_signer(new_root(DOMAIN, time.time()), "the benchmark")
     begin = time.perf_counter()
     for number in range(PROXIES):
@@ -42,7 +42,7 @@ def per_second() -> float:
 
 @contextlib.asynccontextmanager
 async def blocked() -> AsyncIterator[list[float]]:
-    """Give a list of milliseconds by which a task came too late, while the body runs."""
+    """Collect the delays of a periodic task in milliseconds while the body runs."""
     late: list[float] = []
 
     async def tick() -> None:
@@ -58,7 +58,7 @@ async def blocked() -> AsyncIterator[list[float]]:
 
 
 async def measure() -> None:
-    """Run it and print it."""
+    """Run the benchmark and print the results."""
     found = [per_second() for _ in range(ROUNDS)]
     print(f"certificates per second, one thread: {statistics.median(found):,.0f} (median of {ROUNDS})")
     with tempfile.TemporaryDirectory(prefix="hg") as directory:
@@ -78,7 +78,7 @@ async def measure() -> None:
 
 
 async def renew(issuer: EmbeddedIssuer, credentials: Credentials) -> None:
-    """Let a new root sign, and wait until every certificate is its own."""
+    """Rotate to a new root, and wait until it has issued every certificate."""
     await issuer.announce("")
     async with blocked() as late:
         begin = time.perf_counter()
@@ -89,7 +89,7 @@ async def renew(issuer: EmbeddedIssuer, credentials: Credentials) -> None:
 
 
 def report(what: str, seconds: float, late: list[float]) -> None:
-    """Print a row: how long it took, and how late the other task was."""
+    """Print a row: the time of the renewal, and the delays of the periodic task."""
     late.sort()
     print(
         f"{PROXIES} certificates, {what:15} {seconds:6.2f} s   other tasks wait {late[len(late) // 2]:5.2f} ms (median),"

@@ -1,4 +1,4 @@
-"""What the benchmarks measure: an Envoy that headgate configures over xDS, split over small backends."""
+"""The Envoys that the benchmarks measure: configured by headgate over xDS, with a split over small backends."""
 
 import os
 import socket
@@ -19,12 +19,12 @@ from headgate.xds.server import XdsServer
 
 GATEWAY = Node(id="bench")
 SIDECAR = Node(id="bench", role="sidecar", workload="default/client")
-"""A transparent one."""
+"""A transparent sidecar."""
 START_SECONDS = 120  # under valgrind, on a busy machine
 
 
 class Gateway(NamedTuple):
-    """An Envoy under headgate's control; it listens on `port`. `node` is what it is configured as."""
+    """An Envoy that headgate configures as `node`; it listens on `port`."""
 
     port: int
     pid: int
@@ -34,13 +34,13 @@ class Gateway(NamedTuple):
     node: Node
 
     def apply(self, mesh: Mesh) -> None:
-        """Make `mesh` what the gateway is to do."""
+        """Configure the gateway for `mesh`."""
         self.memo.begin_build()
         self.proxy.config.set(_bound(encode(project(mesh, self.node), self.memo)))
 
 
 def _bound(config: ProxyConfig) -> ProxyConfig:
-    """Return a configuration whose listeners are bound: connections reach those of a transparent sidecar without redirection."""
+    """Return a configuration whose listeners bind their ports, so that a transparent sidecar works without redirection."""
     found = dict(config[LISTENER])
     for name, encoded in config[LISTENER].items():
         listener = pb.Listener.FromString(pb.Resource.FromString(encoded.body).resource.value)
@@ -53,7 +53,7 @@ def _bound(config: ProxyConfig) -> ProxyConfig:
 
 
 def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
-    """Return a Service `website` on `port`, split over backends on loopback; weight 0 leaves one out."""
+    """Return a Service `website` on `port`, split over backends on loopback."""
     ref = PortRef("default/website", port)
     targets = [PortRef(f"default/website-v{number}", port) for number in range(len(backends))]
     shares = [(target, weight) for target, weight in zip(targets, weights, strict=True) if weight]
@@ -70,7 +70,7 @@ def website(port: int, backends: Sequence[int], weights: Sequence[int]) -> Mesh:
 
 
 async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh, node: Node = GATEWAY) -> Gateway:
-    """Start an Envoy that headgate configures, as a gateway or another `node`; `stack` ends both."""
+    """Start an xDS server and an Envoy that it configures as `node`; `stack` stops both."""
     fleet, memo = Fleet(), Memo()
     proxy = fleet.expect(node.id)
     proxy.config.set(_bound(encode(project(mesh, node), memo)))
@@ -83,7 +83,7 @@ async def start_gateway(stack: AsyncExitStack, directory: Path, mesh: Mesh, node
 
 
 async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, binary: Path | None = None) -> int:
-    """Start an Envoy whose admin socket is `directory` with the ending `.sock`; return its pid when it is ready."""
+    """Start an Envoy; return its PID when it is ready. Its admin socket must be at `directory` plus `.sock`."""
     binary = binary or find_envoy(os.environ)
     envoy = EnvoyProcess(binary, content, directory=directory, admin=directory.with_suffix(".sock"))
     await envoy.start()
@@ -93,7 +93,7 @@ async def start_envoy(stack: AsyncExitStack, directory: Path, content: bytes, bi
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a currently free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

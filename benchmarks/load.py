@@ -1,7 +1,7 @@
 """Load for the benchmarks: a small backend, and closed-loop clients that keep their connections.
 
-`wrk` drives more than Python can; it is used when it is installed. What a proxy costs (CPU per request) does not depend
-on who drives it.
+The load generator is `wrk` if it is installed, because Python reaches lower rates. CPU time per request does not depend on the
+generator.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from typing import NamedTuple
 import uvloop
 
 NAME_BYTES = 2
-"""A backend's answer is its name, so a client sees who answered."""
+"""The length of a backend's name, which is its response body, so that clients know which backend answered."""
 WRK_UNITS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
 
 
 class Load(NamedTuple):
-    """What one slice of load saw; times in milliseconds."""
+    """The results of one slice of load; times in milliseconds."""
 
     requests: int
     failed: int
@@ -44,18 +44,18 @@ class _Backend(asyncio.Protocol):
         self.head += data
         while (end := self.head.find(b"\r\n\r\n")) >= 0:
             self.head = self.head[end + 4 :]
-            self.transport.write(self.answer)  # type: ignore[attr-defined]  # a transport of a stream can write
+            self.transport.write(self.answer)  # type: ignore[attr-defined]  # the transport of a stream has `write`
 
 
 async def serve_backend(name: str, host: str) -> None:
-    """Serve on a free port of loopback and print it; runs as a process of its own."""
+    """Serve on a free port of loopback, and print the port; runs in its own process."""
     server = await asyncio.get_running_loop().create_server(lambda: _Backend(name), host, 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 class Backend:
-    """A backend in its own process, for `with`; it answers with its name of two letters."""
+    """A context manager that runs a backend in its own process; it responds with its name of two letters."""
 
     def __init__(self, name: str = "ok", *, host: str = "127.0.0.1", processor: int | None = None) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class Backend:
 
 
 class Answered(NamedTuple):
-    """One request: when it was sent and answered (`time.perf_counter`), and by which backend."""
+    """One request: the times of sending and of the response (`time.perf_counter`), and the backend."""
 
     sent: float
     answered: float
@@ -85,7 +85,7 @@ class Answered(NamedTuple):
 
 
 class Client(asyncio.Protocol):
-    """One connection in a closed loop, while `go_on` says so; it rests `pause` seconds after each answer."""
+    """One connection in a closed loop while `go_on` returns True; it pauses for `pause` seconds after each response."""
 
     def __init__(self, host: str, go_on: Callable[[], bool], pause: float) -> None:
         self.request = f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
@@ -104,13 +104,13 @@ class Client(asyncio.Protocol):
     def _ask(self) -> None:
         self.waiting = True
         self.sent = time.perf_counter()
-        self.transport.write(self.request)  # type: ignore[attr-defined]  # a transport of a stream can write
+        self.transport.write(self.request)  # type: ignore[attr-defined]  # the transport of a stream has `write`
 
     def data_received(self, data: bytes) -> None:
         self.answer += data
         if self.answer[-NAME_BYTES - 4 : -NAME_BYTES] != b"\r\n\r\n":
             if self.answer.startswith(b"HTTP/1.1 5"):
-                self.transport.close()  # without an answer of a backend: counts as failed
+                self.transport.close()  # a response that is not from a backend counts as failed
             return
         self.waiting = False
         self.seen.append(Answered(self.sent, time.perf_counter(), self.answer[-NAME_BYTES:].decode()))
@@ -128,14 +128,14 @@ class Client(asyncio.Protocol):
 
 
 async def drive(port: int, *, connections: int, seconds: float) -> Load:
-    """Send requests to 127.0.0.1:`port` for some seconds, each connection as fast as it gets answers."""
+    """Send requests to 127.0.0.1:`port` for some seconds, on each connection as fast as responses arrive."""
     if shutil.which("wrk"):
         return await asyncio.to_thread(_wrk, port, connections, seconds)
     return await _drive(port, connections, seconds)
 
 
 async def connect(address: str, connections: int, go_on: Callable[[], bool], *, pause: float = 0) -> list[Client]:
-    """Start clients of `host:port`; each sends its next request when it has the answer to the one before."""
+    """Start clients of `host:port`; each sends its next request after the response to the one before."""
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
     pairs = [
@@ -173,19 +173,19 @@ def _latency(text: str, mark: str) -> float:
 
 
 def generator() -> str:
-    """Return what `drive` sends requests with."""
+    """Return the name of the load generator that `drive` uses."""
     return "wrk" if shutil.which("wrk") else "Python clients (wrk is not installed)"
 
 
 def pin(pid: int, processor: int) -> None:
-    """Keep a process, with all of its threads, on one processor where the machine has several."""
+    """Pin a process with all of its threads to one CPU, if the machine has several."""
     if processor < (os.cpu_count() or 1):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), {processor})
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used (utime and stime of proc(5), in ticks of 10 ms)."""
+    """Return the CPU time of a process in seconds (utime and stime of proc(5), in ticks of 10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

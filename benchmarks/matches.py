@@ -1,7 +1,7 @@
-"""What matches cost a proxy: the same split, reached after 1, 10 and 100 expressions on a header that do not fit.
+"""Measure the cost of matches in a proxy: the same split, after 1, 10 and 100 header expressions that do not match.
 
-The header is the host, which every request has. One Envoy has a Service for each number of matches; they take turns in
-random order, so that what disturbs the machine disturbs all. The ratios to the plain split are what counts.
+The header is the host, which every request has. One Envoy has a Service for each number of matches. They take turns in random
+order, so that disturbances of the machine affect all alike. The results are ratios to the plain split.
 """
 
 import random
@@ -17,7 +17,7 @@ from headgate.model.requests import Header, Match, Text
 from headgate.model.routing import Frontend, Mesh, PortRef, Route, RouteTable
 
 NUMBERS = (0, 1, 10, 100)
-"""How many matches stand before the route of a Service; 0 is the plain split."""
+"""The number of matches before the route of a Service; 0 is the plain split."""
 WEIGHTS = (90, 10)
 ROUNDS = 9
 SECONDS = 1.0
@@ -26,7 +26,7 @@ PROXY, CLIENTS = 0, 1
 
 
 def meshes(ports: list[int], backends: list[int]) -> Mesh:
-    """Return one mesh with a Service on each port, which has as many matches as NUMBERS says."""
+    """Return a mesh with a Service on each port; the number of matches of each is in NUMBERS."""
     plain = website(ports[0], backends, WEIGHTS)
     fronts, tables = [], []
     for number, port in zip(NUMBERS, ports, strict=True):
@@ -44,7 +44,7 @@ def _route(pattern: str, split) -> Route:
 
 
 async def measure() -> None:
-    """Run the comparison and print it."""
+    """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]
@@ -61,7 +61,7 @@ async def measure() -> None:
 
 
 async def _cost(pid: int, port: int) -> float:
-    """Return microseconds of Envoy's processor time for a request. Raises SystemExit when a request fails."""
+    """Return Envoy's CPU time per request in microseconds. Raises SystemExit if a request fails."""
     before = cpu_seconds(pid)
     load = await drive(port, connections=CONNECTIONS, seconds=SECONDS)
     if load.failed or not load.requests:

@@ -1,9 +1,9 @@
-"""What the metrics API costs in a mesh of 5,000 pods: lists, one pod, its edges, Deployments, a topology's questions.
+"""Measure the metrics API in a mesh of 5,000 pods: lists, one pod, its edges, Deployments, the queries of a topology.
 
-Each pod is called by four others, a hundred requests in the window, reported every five seconds by a fifth of the proxies
-a second. Every second somebody asks: `reading` is what the reports since the last time take, `first` the first answer after
-it, `both` what the one who asks waits for. `again` is any other answer from the same reading. The time is the processor's, of
-the whole request but for the network, JSON included.
+Four other pods call each pod, with a hundred requests in the window. Each proxy reports every five seconds, a fifth of them
+each second. A client queries every second. `reading` is the time to sum the new reports, `first` the time of the first answer
+after it, `both` their sum. `again` is the time of another answer from the same reading. Times are CPU times of whole requests
+with JSON, without the network.
 """
 
 import gc
@@ -44,7 +44,7 @@ ASKED = (
 
 
 class Mesh:
-    """Objects that do not change."""
+    """A source of objects that do not change."""
 
     def __init__(self) -> None:
         deployments = [_object(f"app-{n}") for n in range(DEPLOYMENTS)]
@@ -71,7 +71,7 @@ def _pod(number):
 
 
 class Numbers:
-    """Proxies that report when they are told to: the growth of a second. The clock stands still until then."""
+    """Proxies that report the growth of one second when `report` is called. The clock stands still in between."""
 
     def __init__(self, mesh):
         self._names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
@@ -102,7 +102,7 @@ def _growth():
 
 
 class Times(NamedTuple):
-    """Milliseconds of a question."""
+    """The times of one query in milliseconds."""
 
     reading: list[float]
     first: list[float]
@@ -114,7 +114,7 @@ class Times(NamedTuple):
 
 
 async def measure() -> None:
-    """Run the benchmark and print it."""
+    """Run the benchmark and print the results."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)  # as headgate does
     mesh = Mesh()

@@ -1,7 +1,7 @@
-"""What counting costs: an Envoy as headgate configures it, against the same one without loggers and reports (R97).
+"""Measure the cost of traffic metrics: an Envoy configured by headgate, compared with one without loggers and reports (R97).
 
-Both split 90/10 over the same backends; they take turns in random order, so that what disturbs the machine disturbs both.
-Ratios are taken within a round. Aim: at least 0.92 of the throughput, at most 10 us of CPU per request more.
+Both split 90/10 over the same backends. They take turns in random order, so that disturbances of the machine affect both.
+Ratios are computed within a round. Aim: at least 0.92 of the throughput, at most 10 us more CPU time per request.
 """
 
 import statistics
@@ -42,7 +42,7 @@ def _silenced(name: str, encoded: Encoded) -> Encoded:
 
 
 def unreporting(content: bytes) -> bytes:
-    """Return a bootstrap without its sink."""
+    """Return a bootstrap without its stats sink."""
     message = json_format.Parse(content, pb.Bootstrap(), descriptor_pool=descriptors.pool())
     del message.stats_sinks[:]
     del message.admin.access_log[:]
@@ -56,7 +56,7 @@ async def _taken(_report: bytes, _authenticate: Authenticate) -> bytes:
 
 
 async def start(stack: AsyncExitStack, directory: Path, backends: list[int], *, counts: bool) -> Contender:
-    """Start a proxy that counts, or one that doesn't."""
+    """Start a proxy with or without traffic metrics."""
     name, port, fleet = "counting" if counts else "without", free_port(), Fleet()
     place = directory / name
     place.mkdir()
@@ -73,7 +73,7 @@ async def start(stack: AsyncExitStack, directory: Path, backends: list[int], *, 
 
 
 def report(counting: Contender, without: Contender) -> None:
-    """Print what counting costs within each round."""
+    """Print the cost of traffic metrics, from the ratios within each round."""
     pairs = list(zip(counting.results, without.results, strict=True))
     rate = statistics.median(one.rate / two.rate for one, two in pairs)
     cpu = statistics.median(one.cpu - two.cpu for one, two in pairs)
@@ -85,7 +85,7 @@ def report(counting: Contender, without: Contender) -> None:
 
 
 async def compare() -> None:
-    """Run the comparison and print it."""
+    """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]

@@ -1,8 +1,8 @@
-"""What copies of requests cost, and that a mirror which hangs or is dead changes nothing for the callers (R44).
+"""Measure the cost of mirrored copies, and show that a hanging or dead mirror does not affect callers (R44).
 
-One Envoy, configured by headgate, sends requests to one backend and copies a part of them to another. The cases take
-turns in random order. Each slice is paced: clients rest after each answer, so that what is compared is latency and not
-who is first to saturate the machine. CPU time per request is what the copies themselves cost.
+One Envoy, configured by headgate, sends requests to one backend and mirrors a part of them to another. The cases take turns in
+random order. Clients pause after each response, so that the comparison shows latency instead of saturation. The CPU time per
+request shows the cost of the copies.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ ROUNDS = 7
 SECONDS = 1.5
 WARM_SECONDS = 0.3
 CONNECTIONS = 8
-REST = 0.01
-"""Seconds between an answer and the next request: about 700 requests/s in all."""
+PAUSE_S = 0.01
+"""Seconds between a response and the next request: about 700 requests/s in total."""
 COPIES = PortRef("default/copies", 80)
 
 
 class Case(NamedTuple):
-    """A percentage of copies, and the port that they go to."""
+    """The percentage of mirrored requests, and the port of the mirror."""
 
     name: str
     percent: int
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One slice: latencies in milliseconds, `cpu` in microseconds of Envoy per request."""
+    """The result of one slice: latencies in milliseconds, `cpu` is Envoy's CPU time per request in microseconds."""
 
     p50: float
     p99: float
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 
 def mirrored(plain: Mesh, case: Case) -> Mesh:
-    """Return the mesh with the copies of a case."""
+    """Return the mesh with the mirror of a case."""
     if not case.percent:
         return plain
     (table,) = plain.tables
@@ -58,16 +58,16 @@ def mirrored(plain: Mesh, case: Case) -> Mesh:
 
 
 async def paced(port: int, seconds: float) -> tuple[list[float], int]:
-    """Send requests for some seconds; return their latencies in milliseconds, sorted, and how many failed."""
+    """Send requests for some seconds; return the sorted latencies in milliseconds, and the number of failures."""
     end = time.perf_counter() + seconds
-    clients = await connect(f"127.0.0.1:{port}", CONNECTIONS, lambda: time.perf_counter() < end, pause=REST)
+    clients = await connect(f"127.0.0.1:{port}", CONNECTIONS, lambda: time.perf_counter() < end, pause=PAUSE_S)
     await asyncio.gather(*(client.done for client in clients))
     times = sorted((one.answered - one.sent) * 1000 for client in clients for one in client.seen)
     return times, sum(client.failed for client in clients)
 
 
 async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
-    """Run one slice of a case. Raises SystemExit when a request fails."""
+    """Run one slice of a case. Raises SystemExit if a request fails."""
     gateway.apply(mesh)
     await until(gateway.proxy.settled, gateway.fleet.change_count)
     await paced(gateway.port, WARM_SECONDS)
@@ -80,9 +80,9 @@ async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
 
 
 def report(results: dict[str, list[Result]]) -> None:
-    """Print a row for each case, with its ratios to the plain one within each round."""
+    """Print a row for each case, with its ratios to the case without a mirror within each round."""
     print(
-        f"{ROUNDS} slices of {SECONDS:g} s each, {CONNECTIONS} connections that rest {REST * 1000:g} ms after an answer"
+        f"{ROUNDS} slices of {SECONDS:g} s each, {CONNECTIONS} connections that pause {PAUSE_S * 1000:g} ms after a response"
     )
     print(f"{'medians':22} {'p50 ms':>8} {'p99 ms':>8} {'CPU us/req':>11}   ratios to none: p50, p99, CPU")
     plain = next(iter(results.values()))
@@ -98,7 +98,7 @@ def report(results: dict[str, list[Result]]) -> None:
 
 
 async def compare() -> None:
-    """Run the comparison and print it."""
+    """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         primary, copies = (stack.enter_context(Backend(name)) for name in ("ok", "cp"))

@@ -1,4 +1,4 @@
-"""What the benchmarks of sidecars have in common: pods with sidecars as users write them, and certificates for their proxies."""
+"""Pods with sidecars and certificates for their proxies, shared by the benchmarks of sidecars."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -22,14 +22,14 @@ Json = dict[str, Any]
 
 
 class Authority:
-    """Signs for every workload; one certificate each."""
+    """Issues one certificate per workload."""
 
     def __init__(self) -> None:
         self._root = new_root(DOMAIN, time.time())
         self._known: dict[str, Credential] = {}
 
     def credential(self, workload: Workload) -> Credential:
-        """Return what a workload's proxy proves its identity with."""
+        """Return the credential of a workload's proxy."""
         if workload.name not in self._known:
             wanted = CertificateSpec(identity=workload.identity, subjects=workload.subjects)
             leaf = sign(make_signer(self._root, "the benchmark"), wanted, time.time(), LIFETIME)
@@ -38,7 +38,7 @@ class Authority:
 
 
 def pod(name: str, address: str, ports: Mapping[int, int], capture: Capture | None = "explicit") -> Json:
-    """Return a pod that is its own ServiceAccount; `ports` lead to where its process listens. It may have no sidecar."""
+    """Return a pod with its own ServiceAccount. `ports` maps its ports to those of its process; `capture` None: no sidecar."""
     behind = ",".join(f"{port}={place}" for port, place in ports.items())
     annotations = {SIDECAR: capture, APPLICATION_PORTS: behind} if capture else {}
     return {
@@ -57,7 +57,7 @@ def pod(name: str, address: str, ports: Mapping[int, int], capture: Capture | No
 
 
 def allowed(name: str, *sources: str) -> Iterator[Json]:
-    """Yield what lets some ServiceAccounts, and nobody else, call a pod."""
+    """Yield the objects that allow only some ServiceAccounts to call a pod."""
     metadata = {"name": name, "namespace": "default", "creationTimestamp": CREATED}
     rules = {"matches": [{"name": "all", "methods": ["*"]}]}
     yield {"apiVersion": "specs.smi-spec.io/v1alpha4", "kind": "HTTPRouteGroup", "metadata": metadata, "spec": rules}
@@ -70,7 +70,7 @@ def allowed(name: str, *sources: str) -> Iterator[Json]:
 
 
 def mesh(services: int, sidecars: int, capture: Capture = "explicit") -> Iterator[Json]:
-    """Yield Services with an endpoint each, one in ten split; the endpoints of the first are pods with sidecars."""
+    """Yield Services with one endpoint each, one in ten with a split; the endpoints of the first are pods with sidecars."""
     for item in build.objects(services):
         name = item["metadata"]["name"]
         if item["kind"] == "EndpointSlice" and int(name.removeprefix("service-")) < sidecars:

@@ -1,9 +1,9 @@
-"""What headgate's configuration costs, against the least configuration that does the same split.
+"""Measure the cost of headgate's configuration, compared with minimal configurations for the same split.
 
-Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two by a few lines written by
-hand, with the split as weighted localities (as headgate has it) and as weighted clusters. They take turns in random
-order, so that what disturbs the machine disturbs all. The ratios are what counts; rates depend on the machine. CPU time
-per request says what a proxy costs when the clients are slower than it is. Aim: at least 0.97.
+Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two are configured by hand, with
+weighted localities (as headgate does) and with weighted clusters. They take turns in random order, so that disturbances of the
+machine affect all alike. The results are ratios, because rates depend on the machine. CPU time per request is the cost if the
+clients are slower than the proxy. Aim: at least 0.97.
 """
 
 import json
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def minimal(port: int, backends: list[int], admin: str, *, localities: bool) -> bytes:
-    """Return the configuration that somebody would write by hand for this split, in one of two ways."""
+    """Return a minimal bootstrap for this split, with weighted localities or with weighted clusters."""
     places = [{"lb_endpoints": [{"endpoint": {"address": _address(backend)}}]} for backend in backends]
     if localities:
         clusters = [_by_localities(places)]
@@ -66,7 +66,7 @@ def _address(port: int) -> Json:
 
 
 def report(contenders: list[Contender]) -> None:
-    """Print the ratios of the first to the others within each round."""
+    """Print the ratios of the first proxy to the other ones within each round."""
     mine = contenders[0]
     print(f"{'medians of ratios':20} {'req/s':>8} {'p99':>8} {'req per CPU':>11}")
     for other in contenders[1:]:
@@ -78,7 +78,7 @@ def report(contenders: list[Contender]) -> None:
 
 
 async def compare() -> None:
-    """Run the comparison and print it."""
+    """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(processor=CLIENTS)) for _ in WEIGHTS]

@@ -1,7 +1,7 @@
-"""Measure headgate: `make bench`, or `make bench ARGS="build spread"` for some of it; about a quarter of an hour in all.
+"""Run the benchmarks: `make bench` for all (15 minutes), or `make bench ARGS="build spread"` for some.
 
-Ratios are taken within one run. Seconds are reported and never asserted: they depend on the machine, and on what else it
-does (docs/performance.md).
+Ratios are computed within one run. Seconds are reported and never asserted, because they depend on the machine and its load
+(docs/performance.md).
 """
 
 import argparse
@@ -56,27 +56,27 @@ async def _ingest() -> None:
 
 BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "build": ("a build, and a change of one weight", _build),
-    "changes": ("from the write of a weight to the requests", changes.measure),
-    "spread": ("how exact the shares are", spread.measure),
-    "matches": ("expressions on a header before the route that fits", matches.measure),
-    "mirror": ("copies of requests, and mirrors that hang", mirror.compare),
+    "changes": ("the time from the write of a weight to its effect on requests", changes.measure),
+    "spread": ("the deviation of shares in 100 requests", spread.measure),
+    "matches": ("header expressions before the matching route", matches.measure),
+    "mirror": ("mirrored copies, and mirrors that hang", mirror.compare),
     "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
     "ingest": ("the reports of 200 and of 2,000 proxies", _ingest),
     "metrics-api": ("answers of the metrics API with 5,000 pods", metrics_api.measure),
-    "metrics-cost": ("what counting costs a proxy", metrics_cost.compare),
+    "metrics-cost": ("the cost of traffic metrics in a proxy", metrics_cost.compare),
     "sidecars": ("a request with no sidecar, one, two, and two with mutual TLS", sidecars.compare),
-    "sidecar_memory": ("what a sidecar needs, by the number of Services", sidecar_memory.measure),
+    "sidecar_memory": ("memory and start of a sidecar, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
-    "fleet": ("100 proxies on streams: connecting, a weight, a restart, a storm; then how they grow", fleet.measure),
-    "sizes": ("what the bytes of a first connection consist of", _sizes),
-    "statuses": ("what statuses cost, by objects and proxies", statuses.measure),
+    "fleet": ("100 streams: connecting, a weight, a restart, a storm of weights; then larger fleets", fleet.measure),
+    "sizes": ("the bytes of a first configuration, by type and field", _sizes),
+    "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
-    "instructions": ("the same, in instructions of Envoy for a request", instructions.compare),
+    "instructions": ("the same, in instructions of Envoy per request", instructions.compare),
 }
 
 
 def main() -> None:
-    """Run the benchmarks that the arguments name, or all."""
+    """Run the benchmarks that the arguments name, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; all by default")
     names = parser.parse_args().names or list(BENCHMARKS)

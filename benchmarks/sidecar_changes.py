@@ -1,8 +1,8 @@
-"""What one change costs when many sidecars are connected, and what one more of them costs.
+"""Measure the cost of one change with many connected sidecars, and the additional cost of each sidecar.
 
-Nothing but the pure pipeline runs: decoded objects, compiler, encoder, a session for each sidecar whose proxy takes all
-that it is sent. Milliseconds are of processor time, so other work on the machine counts less. Aims: one resource for each
-sidecar, and far less than 5 ms for a further one.
+Only the pure pipeline runs: decoded objects, compiler, encoder, and a session per sidecar, whose proxy acknowledges everything.
+Times are CPU times, so other load on the machine matters less. Aims: one resource per sidecar, and far less than 5 ms for each
+additional one.
 """
 
 import gc
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 class Cost(NamedTuple):
-    """What one change costs: milliseconds of processor time, resources encoded anew, bytes and resources sent to each.
+    """The cost of one change: CPU milliseconds, encoded resources, and resources and bytes sent to each sidecar.
 
-    `shared` is for compiling and for the first sidecar, `further` for each of the others; `session` (with what finds out
-    that the proxy is settled) is for each of them all.
+    `shared` is the time to compile and to encode for the first sidecar, `further` to encode for each additional one. `session`
+    is the time of each session, including the check whether the proxy is settled.
     """
 
     compile: float
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 
 
 class Sidecars:
-    """Everything between the objects and the bytes for all sidecars of a mesh."""
+    """The pipeline from objects to bytes for all sidecars of a mesh."""
 
     def __init__(self, services: int, sidecars: int, capture: Capture = "explicit") -> None:
         found = {key_of(item): item for item in mesh(services, sidecars, capture)}
@@ -65,7 +65,7 @@ class Sidecars:
         self._streams: dict[str, Stream] = {}
 
     def build(self, change: Mapping[str, Any]) -> Cost:
-        """Take in one object and bring all sidecars up to date."""
+        """Apply one object and update all sidecars."""
         read = check_stored(change)
         assert read.value, read.causes
         self._objects[key_of(change)] = read.value
@@ -77,13 +77,13 @@ class Sidecars:
             self._authority.credential(item)
         views = [project(compiled.mesh, sidecar(item), self._authority.credential(item)) for item in workloads]
         first, shared = _timed(lambda: encode(views[0], self._memo))
-        others, further = _timed(lambda: [encode(view, self._memo) for view in views[1:]])
-        configs = dict(zip(workloads, (first, *others), strict=True))
+        rest, further = _timed(lambda: [encode(view, self._memo) for view in views[1:]])
+        configs = dict(zip(workloads, (first, *rest), strict=True))
         sent, answering = _timed(lambda: [self._deliver(item, config) for item, config in configs.items()])
         return Cost(
             compile=compiling,
             shared=shared,
-            further=further / max(1, len(others)),
+            further=further / max(1, len(rest)),
             session=answering / len(configs),
             encoded=self._memo.encoded - before,
             sent=tuple(sum(len(write_response(item)) for item in responses) for responses in sent),

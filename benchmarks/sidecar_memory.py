@@ -1,8 +1,8 @@
-"""What a sidecar needs: memory, bytes from the control plane, and time until it serves, by the number of Services.
+"""Measure a sidecar's memory, bytes from the control plane, and time until it serves, by the number of Services.
 
-Each Envoy is a real one, with a network of its own as in a pod, and gets what headgate makes of objects like a user's: as
-many pods with sidecars as Services, one Service in ten split. With `selected` everybody may call everybody; with `deny` a
-pod may call ten others, and outgoing traffic to unknown addresses is refused, so its sidecar is told of no more.
+Each measurement starts a real Envoy in a network namespace, as in a pod. headgate configures it for a mesh with as many pods
+with sidecars as Services, and a split for one Service in ten. With `selected`, every pod may call every pod. With `deny`, a pod
+may call ten pods, and its sidecar is configured for no other.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Access = Literal["selected", "deny"]
 
 
 class Needs(NamedTuple):
-    """What one start of a sidecar needed: MiB of memory (resident, and its own), seconds until it served."""
+    """The result of one start: memory in MiB (resident, and private), and seconds until the sidecar served."""
 
     resident: float
     own: float
@@ -55,7 +55,7 @@ class Needs(NamedTuple):
 
 
 def compiled(services: int, capture: Capture, access: Access) -> Mesh:
-    """Return a mesh of that many pods, in which the first may call ten at most, or all."""
+    """Return a mesh with this number of pods, in which the first pod may call at most ten pods, or all."""
     found = {key_of(item): item for item in (*mesh(services, services, capture), *_rules(services, access))}
     settings = Settings(access=access, outbound="allow" if access == "selected" else "refuse")
     return compile_mesh(snapshot_of(found), settings).mesh
@@ -67,7 +67,7 @@ def _rules(services: int, access: Access) -> Iterator[Json]:
 
 
 def config(found: Mesh) -> tuple[str, ProxyConfig]:
-    """Return the first pod's sidecar, by its node id, and what it is to hold."""
+    """Return the node ID and the configuration of the first pod's sidecar."""
     workload = found.workloads[0]
     assert workload.name == "default/service-0", workload.name
     node = sidecar(workload)
@@ -75,13 +75,13 @@ def config(found: Mesh) -> tuple[str, ProxyConfig]:
 
 
 def sent(wanted: ProxyConfig) -> tuple[int, int]:
-    """Return how many resources, and how many bytes of responses, a proxy gets that has nothing yet."""
+    """Return the number of resources and the bytes of responses for a new proxy."""
     responses = Stream().deliver(wanted)
     return sum(len(item.resources) for item in responses), sum(len(write_response(item)) for item in responses)
 
 
 async def start(node_id: str, wanted: ProxyConfig) -> Needs:
-    """Start an Envoy in a network of its own, give it a configuration, and look at it when it holds that."""
+    """Start an Envoy in its own network namespace, and measure it when it holds a configuration."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         fleet = Fleet()
@@ -101,7 +101,7 @@ async def start(node_id: str, wanted: ProxyConfig) -> Needs:
 
 
 def missing() -> str:
-    """Return why Envoys can't be started in a network of their own; empty when they can."""
+    """Return why network namespaces can't be created; empty if they can."""
     if not all(map(shutil.which, ("unshare", "ip"))):
         return "there is no unshare (util-linux) or no ip (iproute2)"
     tried = subprocess.run([*_isolation(), "true"], check=False, capture_output=True, text=True)
@@ -109,7 +109,7 @@ def missing() -> str:
 
 
 def isolated(directory: Path) -> Path:
-    """Return a program that is Envoy in a network of its own, with nothing but loopback, where it may bind any port."""
+    """Write a program that runs Envoy in a network namespace with only loopback, where it may bind any port."""
     program = directory / "isolated"
     envoy = shlex.quote(str(find_envoy(os.environ)))
     inner = f'ip link set lo up && exec {envoy} "$@"'
@@ -123,7 +123,7 @@ def _isolation() -> list[str]:
 
 
 def _mib(pid: int, field: str) -> float:
-    """Return a sum of proc(5)'s smaps_rollup, in MiB."""
+    """Return a field of proc(5)'s smaps_rollup, in MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
@@ -138,7 +138,7 @@ async def _row(what: str, node_id: str, wanted: ProxyConfig) -> None:
 async def measure() -> None:
     """Print a row for each number of Services, kind of sidecar and setting of `access`, and the gateway's."""
     if reason := missing():
-        print(f"not measured: no network namespace can be made: {reason}")
+        print(f"skipped: network namespaces can't be created: {reason}")
         return
     heads = ("resources", "xDS bytes", "RSS MiB", "own MiB", "ready in s")
     print(f"{f'medians of {ROUNDS}':40}" + "".join(f" {head:>{max(10, len(head))}}" for head in heads))

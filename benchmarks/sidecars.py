@@ -1,9 +1,9 @@
-"""What sidecars cost a request: none, one at the caller, two in plaintext, two with mutual TLS.
+"""Measure the cost of sidecars per request: none, one at the caller, two with plaintext, two with mutual TLS.
 
-Three real Envoys on loopback, configured over xDS from objects like a user's: the caller's sidecar, that of a pod without
-mutual TLS, that of a pod with nothing else. Clients go through the caller's sidecar as programs with `http_proxy` do: for
-HTTP by requests, for TCP by CONNECT, with the same small question and answer. The paths take turns in random order, so
-that what disturbs the machine disturbs all. Ratios and processor time in Envoy are what counts.
+Three real Envoys on loopback are configured over xDS: the caller's sidecar, one of a pod with plaintext, and one of a pod with
+mutual TLS only. Clients use the caller's sidecar as programs with `http_proxy` do: requests for HTTP, CONNECT for TCP, with the
+same small request and response. The paths take turns in random order, so that disturbances of the machine affect all alike. The
+results are ratios and Envoy's CPU time.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ ROUNDS = 5
 SECONDS = 1.2
 WARM_SECONDS = 0.3
 CONNECTIONS, CALM_CONNECTIONS = 16, 8
-REST = 0.01
-"""Seconds between an answer and the next request where the machine is not to be saturated."""
+PAUSE_S = 0.01
+"""Seconds between a response and the next request, for the slices below saturation."""
 HTTP, TCP = 8080, 9000
 NETWORK = f"127.94.{os.getpid() % 250 + 1}"
-"""Of the pods; another one in each run, as sidecars have the same ports everywhere."""
+"""The network of the pods, different in each run because sidecars have the same ports everywhere."""
 CALLER = f"{NETWORK}.1"
 
 
 class Place(NamedTuple):
-    """A pod and where its two processes listen, as other pods may not know."""
+    """A pod, and the ports of its two processes, which other pods do not know."""
 
     name: str
     address: str
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way to a backend: where a client connects, and what it asks there for, if it is not the backend itself."""
+    """A path to a backend: where a client connects, and the pod that it requests through a proxy there."""
 
     name: str
     place: Place
@@ -63,7 +63,7 @@ class Way(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What clients do: `port` of the Service, and whether each question has a connection of its own."""
+    """A kind of load: the `port` of the Service, and whether each request has its own connection."""
 
     name: str
     port: int
@@ -71,8 +71,8 @@ class Kind(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One slice: questions a second and the 99th percentile at full speed, microseconds of Envoys' processor time for
-    each question, and the latencies (milliseconds) of clients at ease.
+    """The result of one slice: requests per second and the 99th percentile at full speed, Envoy's CPU time per request in
+    microseconds, and latencies of clients with pauses. Latencies are in milliseconds.
     """
 
     rate: float
@@ -92,7 +92,7 @@ Results = dict[tuple[Kind, Way], list[Result]]
 
 
 class Asker(Client):
-    """A client that opens a tunnel first, where the proxy does not see requests."""
+    """A client that opens a tunnel first for TCP."""
 
     def __init__(self, way: Way, kind: Kind, *, until: float, pause: float) -> None:
         authority = f"{way.place.name}.default:{kind.port}"
@@ -119,7 +119,7 @@ class Asker(Client):
 
 
 def objects(bare: Place, plain: Place, secured: Place) -> Iterator[Json]:
-    """Yield what a user writes: three Services, of which one has nothing but mutual TLS, and a caller."""
+    """Yield the objects of the mesh: three Services, one of them with mutual TLS only, and a caller."""
     yield pod("caller", CALLER, {})
     yield from _served(bare, sidecar=False)
     yield from _served(plain)
@@ -153,7 +153,7 @@ def _served(place: Place, *, sidecar: bool = True) -> Iterator[Json]:
 
 
 async def start(stack: AsyncExitStack, directory: Path, mesh: Mesh) -> list[int]:
-    """Start a sidecar for each workload, configured by headgate; return their pids when they hold everything."""
+    """Start a sidecar for each workload, configured by headgate; return their PIDs when all are in sync."""
     fleet, memo, authority = Fleet(), Memo(), Authority()
     server = XdsServer(fleet)
     await server.start(f"unix:{directory}/xds.sock")
@@ -181,9 +181,9 @@ async def _connected(way: Way, kind: Kind, *, until: float, pause: float) -> Ask
 
 
 async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause: float = 0) -> list[float]:
-    """Ask for some seconds; return how long each answer took, connecting included, in milliseconds, sorted.
+    """Send requests for some seconds; return the sorted durations in milliseconds, including connecting.
 
-    Raises SystemExit when one fails.
+    Raises SystemExit if a request fails.
     """
     end = time.perf_counter() + seconds
 
@@ -196,7 +196,7 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
             if client.failed or not client.seen:
                 raise SystemExit(f"{kind.name}, {way.name}: a request failed")
             times = [(one.answered - (began if kind.fresh else one.sent)) * 1000 for one in client.seen]
-            found += times if kind.fresh else times[1:]  # the first one waits for connections
+            found += times if kind.fresh else times[1:]  # the first one includes connecting
             await asyncio.sleep(pause if kind.fresh else 0)
         return found
 
@@ -205,12 +205,12 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
 
 
 async def measure_slice(way: Way, kind: Kind, pids: Sequence[int]) -> Result:
-    """Run a slice at full speed and one at ease."""
+    """Run a slice at full speed and one with pauses."""
     await drive(way, kind, connections=CONNECTIONS, seconds=WARM_SECONDS)
     before = sum(map(cpu_seconds, pids))
     fast = await drive(way, kind, connections=CONNECTIONS, seconds=SECONDS)
     used = sum(map(cpu_seconds, pids)) - before
-    calm = await drive(way, kind, connections=CALM_CONNECTIONS, seconds=SECONDS, pause=REST)
+    calm = await drive(way, kind, connections=CALM_CONNECTIONS, seconds=SECONDS, pause=PAUSE_S)
     return Result(
         len(fast) / SECONDS, _percentile(fast, 99), used / len(fast) * 1e6, _percentile(calm, 50), _percentile(calm, 99)
     )
@@ -221,8 +221,10 @@ def _percentile(times: Sequence[float], percent: int) -> float:
 
 
 def report(results: Results) -> None:
-    """Print a row for each way, by kind, with its ratios to the direct one within each round."""
-    print(f"{ROUNDS} slices of {SECONDS:g} s each; {CONNECTIONS} connections at full speed, {CALM_CONNECTIONS} at ease")
+    """Print a row for each path, by kind of load, with its ratios to the direct path within each round."""
+    print(
+        f"{ROUNDS} slices of {SECONDS:g} s each; {CONNECTIONS} connections at full speed, {CALM_CONNECTIONS} with pauses"
+    )
     for kind in KINDS:
         heads = (
             "per s",
@@ -250,7 +252,7 @@ def report(results: Results) -> None:
 
 
 async def compare() -> None:
-    """Run the comparison and print it."""
+    """Run the comparison and print the results."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         places = [

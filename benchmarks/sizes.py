@@ -1,4 +1,4 @@
-"""What the bytes of a first connection consist of: a transparent sidecar's resources by type, and by field within a type."""
+"""Print the bytes of a transparent sidecar's first configuration, by resource type and by field."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 SERVICES = 1000
-LEAST = 10  # bytes of a field for each Service; smaller ones are left out
+LEAST = 10  # bytes per Service; smaller fields are left out
 DEPTH = 5
 
 
 def count() -> None:
-    """Print the bytes for each Service."""
+    """Print the bytes per Service."""
     found = compile_mesh(snapshot_of({key_of(item): item for item in mesh(SERVICES, SERVICES)}), Settings()).mesh
     workload = found.workloads[0]
     config = encode(project(found, sidecar(workload), Authority().credential(workload)), Memo())
@@ -42,7 +42,7 @@ def count() -> None:
 
 
 def _fields(message: Message, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the fields of a message and what is in them, with their lengths; an Any is what is packed in it."""
+    """Yield the nested fields of a message with their lengths; an Any counts as the message in it."""
     for field, value in message.ListFields():
         path = (*above, field.name)
         for item in value if field.is_repeated else (value,):

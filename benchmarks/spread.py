@@ -1,7 +1,7 @@
-"""How far the share of a backend in 100 requests is from what was wanted: headgate's split and a random pick.
+"""Measure the deviation of a backend's share in 100 requests: headgate's split, compared with a random choice.
 
-Both Envoys split 90/10 over the same backends; one is configured by headgate (weighted localities, taken in turn), the
-other by hand with weighted clusters (a random number for each request). Theory for the latter: a deviation of 3.
+Both Envoys split 90/10 over the same backends. One is configured by headgate (weighted localities in turn), the other by hand
+with weighted clusters (a random number per request). In theory the latter has a standard deviation of 3.
 """
 
 import math
@@ -21,7 +21,7 @@ RUN = 100
 
 
 async def shares(port: int) -> list[int]:
-    """Return how many requests of each run the backend with the smaller weight got."""
+    """Return the number of requests in each run to the backend with the smaller weight."""
     more = iter(range(RUNS * RUN - 1))
     (client,) = await connect(f"127.0.0.1:{port}", 1, lambda: next(more, None) is not None)
     await client.done
@@ -32,7 +32,7 @@ async def shares(port: int) -> list[int]:
 
 
 async def measure() -> None:
-    """Print a row for each way to split."""
+    """Print a row for each kind of split."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(name)) for name in NAMES]

@@ -1,7 +1,7 @@
-"""What statuses cost: processor time of the status writer alone, by how many objects and proxies there are.
+"""Measure the CPU time of the status writer, by the number of objects and proxies.
 
-The real writer, store, fleet and sessions run; the proxies are in this process and take what they are sent. Nearly every
-Service is split, so there are about as many statuses as Services. The time of builds and sessions is not counted.
+The real writer, store, fleet and sessions run; simulated proxies in this process acknowledge everything. Nearly every Service
+has a split, so there are about as many statuses as Services. The time of builds and sessions does not count.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from headgate.xds.fleet import Fleet
 
 SIZES = ((100, 100), (300, 300))  # Services, proxies
 WEIGHTS = 5
-LATER = 10  # proxies that connect one by one when all others have
-TOGETHER = 20  # proxies whose answers come together
+LATER = 10  # proxies that connect one by one after all the rest
+BATCH = 20  # proxies that answer together
 QUIET_S = 1.0
 
 
@@ -63,17 +63,17 @@ class Lab:
         self._authority = Authority()
         self._streams: dict[str, Stream] = {}
         self._workloads: Sequence[Workload] = ()
-        self.spent = 0.0  # by what is not the writer
+        self.spent = 0.0  # CPU seconds of everything except the writer
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Count the processor time of the body as not the writer's."""
+        """Exclude the CPU time of the body from the writer's."""
         began = time.process_time()
         yield
         self.spent += time.process_time() - began
 
     async def fill(self) -> None:
-        """Store all objects."""
+        """Store all objects of the mesh."""
         for item in self._objects.values():
             await self.store.create(item)
 
@@ -86,7 +86,7 @@ class Lab:
         return key
 
     def build(self) -> None:
-        """Compile, and give every proxy its part."""
+        """Compile, and configure every proxy."""
         compiled = compile_mesh(snapshot_of(self._objects), Settings())
         self._memo.begin_build()
         self._workloads = compiled.mesh.workloads
@@ -97,7 +97,7 @@ class Lab:
         self._loop.compiled.set(compiled)
 
     async def deliver(self, first: int = 0, last: int | None = None) -> None:
-        """Let proxies connect, and take what they are sent; the writer has its turn now and then."""
+        """Connect proxies, which acknowledge everything; the writer runs in between."""
         for number, item in enumerate(self._workloads[first:last]):
             with self.apart():
                 proxy = self._fleet.expect(sidecar(item).id)
@@ -108,11 +108,11 @@ class Lab:
                 if config is not None:
                     stream.deliver(config)
                 self._fleet.notify()
-            if number % TOGETHER == 0:
+            if number % BATCH == 0:
                 await asyncio.sleep(0)
 
     async def programmed(self, keys: Sequence[Key], message: str) -> None:
-        """Wait until objects are programmed, in these words."""
+        """Wait until objects are programmed with this message."""
         for key in keys:
             while not await self._says(key, message):
                 await asyncio.sleep(0.005)
@@ -126,7 +126,7 @@ class Lab:
 
     @property
     def computed(self) -> int:
-        """How many statuses were computed."""
+        """The number of statuses computed so far."""
         return sum(self.writer.computed.values())
 
     @property
@@ -142,7 +142,7 @@ async def _row(services: int, proxies: int) -> None:
     work = asyncio.create_task(lab.writer.run())
 
     async def cost(number: int) -> float:
-        """Return the milliseconds since the last call for each of a number of events."""
+        """Return the writer's milliseconds per event since the last call, for this number of events."""
         await asyncio.sleep(QUIET_S)
         spent, lab.spent = time.process_time() - began[0] - lab.spent, 0.0
         began[0] = time.process_time()
@@ -180,7 +180,7 @@ async def _row(services: int, proxies: int) -> None:
 
 
 async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
-    """Print a row for each size: milliseconds of processor time, for a proxy while all connect, and later, and for one weight.
+    """Print a row for each size: CPU milliseconds per proxy while all connect, per later proxy, and per change of a weight.
 
     Then how long it takes until that is in the status, and how many statuses are computed for it.
     """

@@ -1,15 +1,15 @@
-"""The stream of a proxy that takes whatever it is sent, without a proxy and without a stream."""
+"""A session with a simulated proxy that acknowledges everything, without a network."""
 
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
 from headgate.xds.session import Request, Session
 from headgate.xds.subscription import Response
 
 FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (CHAIN, ROUTES, SECRET), SCOPES: (ROUTES,)}
-"""What a proxy asks for by name when it has taken others."""
+"""The types to which a proxy subscribes by name after it has received other types."""
 
 
 class Stream:
-    """A session with a proxy that asks for what follows from what it is sent, as Envoy does."""
+    """A session with a proxy that subscribes to dependent resources, as Envoy does."""
 
     def __init__(self) -> None:
         self.session = Session()
@@ -17,7 +17,7 @@ class Stream:
             self.session.receive(Request(type_url))
 
     def deliver(self, config: ProxyConfig) -> list[Response]:
-        """Make a configuration the wanted one; return all that was sent when nothing more is."""
+        """Set a configuration; return all responses until nothing more is sent."""
         self.session.set_config(config)
         sent: list[Response] = []
         while responses := self.session.next_responses():
