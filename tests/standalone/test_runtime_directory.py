@@ -54,7 +54,7 @@ def test_a_runtime_directory_is_below_xdg_runtime_dir_if_the_path_fits(
 
 def test_a_runtime_directory_that_other_users_can_write_is_rejected(environ: Mapping[str, str], tmp_path: Path) -> None:
     runtime_directory(tmp_path, environ).chmod(0o777)
-    with pytest.raises(ProxyError, match="is not private"):
+    with pytest.raises(ProxyError, match="and have mode 0700"):
         runtime_directory(tmp_path, environ)
 
 
@@ -62,7 +62,7 @@ def test_a_symbolic_link_is_rejected(environ: Mapping[str, str], tmp_path: Path)
     directory = runtime_directory(tmp_path, environ)
     directory.rmdir()
     directory.symlink_to(tmp_path)
-    with pytest.raises(ProxyError, match="is not private"):
+    with pytest.raises(ProxyError, match="and have mode 0700"):
         runtime_directory(tmp_path, environ)
 
 

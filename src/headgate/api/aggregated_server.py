@@ -32,7 +32,7 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.api.status import ApiError, no_such_path
+from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
 from headgate.latest import Latest
 from headgate.resources import inspect as inspection
@@ -97,7 +97,7 @@ class _AggregatedApi:
             return await self._inspect.answer(request, inspect_path)
         await self._authorizer.authorize_path(user, path)
         if request.method not in ("GET", "HEAD"):
-            raise ApiError(405, f"{request.method} is not supported on {path}; use GET")
+            raise method_not_allowed("use GET")
         return _discovery(request, parts, self._groups)
 
 

@@ -210,7 +210,7 @@ async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: E
     health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
     describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)
     totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
-    for what in NOTES:  # as zero from the start: what begins with its first note hides it from increase()
+    for what in NOTES:  # increase() misses the first value of a series, so each one begins at zero
         totals.note(what, 0)
     plane.traffic.windows.count_in(totals)
     app = create_exposition(lambda: chain(health.families(), traffic(totals)), listener.getsockname()[0])

@@ -42,7 +42,7 @@ def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
         directory.mkdir(mode=0o700)
     if not _is_private(directory):
         raise ProxyError(
-            f"the runtime directory {directory} is not private (owner {os.geteuid()}, mode 0700); remove it, or set "
+            f"the runtime directory {directory} must belong to uid {os.geteuid()} and have mode 0700; remove it, or set "
             "XDG_RUNTIME_DIR"
         )
     return directory

@@ -35,7 +35,7 @@ def proxy(namespace: str, name: str, *, held: int = 3) -> Proxy:
 
 
 class FakeMesh:
-    """A fake of `plane.questions.Questions`."""
+    """A fake of `plane.inspector.Inspector`."""
 
     def proxies(self) -> Any:
         return [proxy("a", "one"), proxy("b", "one"), proxy("b", "two", held=2)]

@@ -159,7 +159,7 @@ async def test_a_resource_without_traffic_has_no_edges(client: Client, source: F
 
 
 async def test_a_request_returns_the_newest_counts(client: Client, source: FakeSource) -> None:
-    """R97: what is kept between requests is only kept while the source are the same."""
+    """R97. Cached results are used only while the counts are the same."""
     assert values(await get(client, f"{PODS}/web-5d-c4c4c"))["success_count"] == "95"
     source.flows = {flow(SHOP, WEB1): requests(1)}
     assert values(await get(client, f"{PODS}/web-5d-c4c4c"))["success_count"] == "1"

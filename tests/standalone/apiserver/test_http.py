@@ -49,7 +49,7 @@ async def test_a_loopback_host_header_is_accepted(client: Client, host: str) -> 
 @pytest.mark.parametrize(
     ("method", "url", "headers", "code", "reason"),
     [
-        ("GET", "/apis/nobody.example/v1", {}, 404, "NotFound"),
+        ("GET", "/apis/unknown.example/v1", {}, 404, "NotFound"),
         ("GET", "/apis/apps/v9", {}, 404, "NotFound"),
         ("GET", "/api/v1/endpoints", {}, 404, "NotFound"),
         ("GET", "/api/v1/namespaces/default/configmaps/none", {}, 404, "NotFound"),

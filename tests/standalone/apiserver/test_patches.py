@@ -33,23 +33,23 @@ STRATEGIC = {
     ),
     "an item with a new key is added": (containers(A), containers(C), containers(A, C)),
     "an item is deleted by its key": (containers(A, B), containers({"name": "a", "$patch": "delete"}), containers(B)),
-    "a list is replaced on demand": (containers(A, B), containers(C, {"$patch": "replace"}), containers(C)),
-    "an object is replaced on demand": (
+    "$patch replace replaces a list": (containers(A, B), containers(C, {"$patch": "replace"}), containers(C)),
+    "$patch replace replaces an object": (
         {"spec": {"nodeSelector": {"x": "1"}}},
         {"spec": {"nodeSelector": {"$patch": "replace", "y": "2"}}},
         {"spec": {"nodeSelector": {"y": "2"}}},
     ),
-    "an object is emptied on demand": (
+    "$patch delete empties an object": (
         {"spec": {"nodeSelector": {"x": "1"}}},
         {"spec": {"nodeSelector": {"$patch": "delete"}}},
         {"spec": {"nodeSelector": {}}},
     ),
-    "the order is set": (
+    "$setElementOrder sets the order": (
         containers(A, B),
         {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}], "containers": [C]}},
         containers(C, B, A),
     ),
-    "what the order does not list stays behind its neighbour": (
+    "an unlisted item keeps its place behind the item before it": (
         containers(A, B, C),
         {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}},
         containers(C, A, B),
@@ -59,12 +59,12 @@ STRATEGIC = {
         {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}, "$retainKeys": ["name", "hostPath"]}]}},
         {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}},
     ),
-    "plain items are united": (
+    "primitive items are merged as a set": (
         {"metadata": {"finalizers": ["x"]}},
         {"metadata": {"finalizers": ["y", "x"]}},
         {"metadata": {"finalizers": ["x", "y"]}},
     ),
-    "plain items are deleted": (
+    "primitive items are deleted": (
         {"metadata": {"finalizers": ["x", "y"]}},
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}},
         {"metadata": {"finalizers": ["y"]}},

@@ -106,7 +106,7 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
         "contexts": [{"name": "headgate", "context": {"cluster": "headgate", "user": "headgate"}}],
         "current-context": "headgate",
     }
-    write_private(path, (json.dumps(config, indent=2) + "\n").encode())  # JSON is YAML
+    write_private(path, (json.dumps(config, indent=2) + "\n").encode())  # JSON is valid YAML
 
 
 class _Authentication:

@@ -1,8 +1,8 @@
-"""Supervises one Envoy process: starts, watches and restarts it, and adopts the one that a killed headgate left.
+"""Supervises one Envoy process: starts, watches and restarts it, and adopts the Envoy of a killed headgate.
 
 Envoy runs in its own session and logs to a file, so it survives headgate. A record in the state directory identifies it: the
 process, and a digest of binary, bootstrap and flags. The next headgate adopts an Envoy whose record still matches, and
-replaces any other.
+replaces any other Envoy.
 """
 
 import asyncio
