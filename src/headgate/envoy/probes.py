@@ -26,7 +26,13 @@ def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
     yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes), tuple(found))
 
 
-def cluster(name: str, host: str, port: int, https: bool, source: str) -> pb.Cluster:  # noqa: FBT001  # see Part
+def cluster(
+    name: str,
+    host: str,
+    port: int,
+    https: bool,  # noqa: FBT001  # the arguments of a Part are positional
+    source: str,
+) -> pb.Cluster:
     """Return the cluster of one port; packets from `source` are not redirected on their way to the application."""
     endpoint = pb.LbEndpoint(endpoint=pb.Endpoint(address=address(host, port)))
     message = pb.Cluster(

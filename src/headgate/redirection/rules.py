@@ -20,7 +20,7 @@ JUMPS = (f"-A PREROUTING -p tcp -j {IN}", f"-A OUTPUT -p tcp -j {OUT}")
 DNS_PORT = 53
 LOOPBACK = {4: "127.0.0.0/8", 6: "::1/128"}
 INBOUND_SOURCE = {4: "127.0.0.6/32", 6: "::6/128"}
-"""The address from which the proxy's inbound side calls the application. It distinguishes them from calls of its
+"""The source address of the inbound side's calls to the application. It distinguishes them from calls of the
 outbound side."""
 
 
