@@ -126,7 +126,7 @@ def test_no_edit_of_a_pod_gives_or_takes_a_sidecar():
 def test_what_is_decided_can_not_be_written_over(name):
     old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     changed = pod(annotations={**old["metadata"]["annotations"], name: "9090"})
-    with pytest.raises(Invalid, match="decided when a pod is created") as refused:
+    with pytest.raises(Invalid, match="after the pod is created") as refused:
         admitted(changed, old)
     assert [cause.field for cause in refused.value.causes] == [f"metadata.annotations.{name}"]
 
@@ -166,7 +166,7 @@ def test_no_pod_with_a_sidecar_has_the_gateways_account():
         (deployment({"spec": taken["spec"]}), "spec.template.spec.serviceAccountName"),
     ):
         assert admitted(of("shop", made))
-        with pytest.raises(Invalid, match="is who the node's gateway is") as refused:
+        with pytest.raises(Invalid, match="is the ServiceAccount of the node's gateway") as refused:
             admitted(of(system, made))
         assert refused.value.causes[0].field == field
         assert admitted(of(system, made), mode="none")
@@ -184,7 +184,7 @@ def test_a_process_from_elsewhere_always_has_a_sidecar():
         admitted(pod(annotations=external), mode="none")
     with pytest.raises(Invalid, match="must name a process"):
         admitted(pod(annotations={PROCESS: "external", PROCESS_ID: "self"}))
-    with pytest.raises(Invalid, match="'foreign' is not known"):
+    with pytest.raises(Invalid, match="must be external, not 'foreign'"):
         admitted(pod(annotations={PROCESS: "foreign", PROCESS_ID: IDENTITY}))
 
 

@@ -24,7 +24,7 @@ def test_what_can_run_is_let_in():
         ({"replicas": "two"}, "spec.replicas: must be a whole number, not text"),
         ({"replicas": -1}, "spec.replicas: must be 0 or more"),
         ({"selector": {"matchLabels": {"app": "other"}}}, "spec.selector: does not select the labels of spec.template"),
-        ({"strategy": {"type": "Blue"}}, "spec.strategy.type: 'Blue' is not known; write RollingUpdate or Recreate"),
+        ({"strategy": {"type": "Blue"}}, "spec.strategy.type: must be RollingUpdate or Recreate, not 'Blue'"),
     ],
 )
 def test_a_deployment_that_can_not_work_is_refused(spec, cause):

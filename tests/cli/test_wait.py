@@ -174,7 +174,7 @@ async def test_an_unreachable_api_exits_with_3_and_names_headgate_up(world: Worl
     ("content", "message"),
     [
         ("a: [", "is not YAML"),
-        ("", "is empty or no object"),
+        ("", "is empty or not a YAML object"),
         ("current-context: here", "has no context 'here'"),
         ("{}", "has no current context"),
     ],

@@ -350,4 +350,7 @@ def test_run_rejects_the_gateways_service_account(shared: World) -> None:
     """R70: a program with it would be allowed wherever the gateway's clients are."""
     code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
     assert code == 1
-    assert "spec.serviceAccountName: is who the node's gateway is; give the pod another ServiceAccount" in errors
+    assert (
+        "spec.serviceAccountName: is the ServiceAccount of the node's gateway; give the pod another ServiceAccount"
+        in errors
+    )

@@ -152,7 +152,7 @@ async def test_a_user_that_can_not_be_used_is_named_without_its_secrets(tmp_path
     ("content", "told"),
     [
         ("a: [", "is not YAML"),
-        ("", "is empty or no object"),
+        ("", "is empty or not a YAML object"),
         ("users: [1, {user: null}]", "has no current context"),
         ("current-context: it", "has no context 'it'"),
         ("{current-context: it, contexts: [{name: it, context: {cluster: a}}]}", "has no cluster 'a'"),
@@ -204,5 +204,7 @@ async def test_a_pod_finds_its_api_server_by_its_environment(tmp_path: Path) -> 
     found = await InCluster(environment, tmp_path).connect()
     assert found.host == "https://[fd00::1]:6443"
     assert found.headers() == [("authorization", "Bearer a-token")]
-    with pytest.raises(ProxyError, match="this is no pod with a ServiceAccount: Service host/port is not set"):
+    with pytest.raises(
+        ProxyError, match="headgate does not run in a pod with a ServiceAccount: Service host/port is not set"
+    ):
         await InCluster({}, tmp_path).connect()

@@ -80,13 +80,13 @@ async def test_servers_that_do_not_name_the_pod_vouch_for_the_token_that_does():
         (jwt(claims(pod="x\n\x1b[2J" * 100)), "not to sidecar/shop/web-1"),
         (jwt(claims(exp=NOW - 60)), f"the token of {WEB_1} expired at 2027-01-15T07:59:00Z"),
         (jwt(claims(pod="")), "not bound to a pod: give the sidecar a projected serviceAccountToken"),
-        (jwt(claims(exp=-1e300)), "not one of a service account"),
-        (jwt(claims(exp=1e300)), "not one of a service account"),
-        (jwt({"sub": USER, "exp": ENDS}), "not one of a service account"),
-        (jwt([]), "not one of a service account"),
-        ("a.ä.c", "not one of a service account"),
-        ("a.b.c", "not one of a service account"),
-        ("abc", "malformed: it is no JSON Web Token"),
+        (jwt(claims(exp=-1e300)), "not a ServiceAccount token"),
+        (jwt(claims(exp=1e300)), "not a ServiceAccount token"),
+        (jwt({"sub": USER, "exp": ENDS}), "not a ServiceAccount token"),
+        (jwt([]), "not a ServiceAccount token"),
+        ("a.ä.c", "not a ServiceAccount token"),
+        ("a.b.c", "not a ServiceAccount token"),
+        ("abc", "malformed: it is not a JSON Web Token"),
     ],
 )
 async def test_what_is_plain_to_see_is_refused_without_a_review(token, said):
@@ -131,7 +131,7 @@ async def test_what_the_api_server_knows_better_counts(user):
 
 @pytest.mark.parametrize("status", [{"authenticated": "yes"}, [], {"authenticated": True, "user": "web"}])
 async def test_an_answer_that_is_none_is_not_taken_for_one(status):
-    with pytest.raises(ProxyError, match="no TokenReview"):
+    with pytest.raises(ProxyError, match="not a TokenReview"):
         await check(Api(status), jwt(claims()))
 
 

@@ -1,1 +1,1 @@
-"""What may enter a store of objects, and what headgate fills in on the way: checks, defaults, injection, advice."""
+"""Admission of objects to a store: checks, defaults, and injection of sidecars."""

@@ -1,4 +1,7 @@
-"""What every write to a store passes: its check, and the steps of its kind. Pure functions of the object, the one before and a view."""
+"""The admission of every write to a store: a check of the object, then the admission steps of its kind.
+
+A step is a pure function of the new object, the old object and a view of the store.
+"""
 
 from collections.abc import Mapping
 
@@ -14,9 +17,9 @@ from headgate.settings import Settings
 
 
 def object_check(settings: Settings) -> Check:
-    """Return the check of every object that is written, which also fills in what Kubernetes leaves optional.
+    """Return the check of every written object, which also fills in Kubernetes' default values.
 
-    It names structural mistakes, and splits that name their own root as a backend (R18, D1).
+    It finds structural mistakes, and TrafficSplits with their own root as a backend (R18, D1).
     """
 
     def checked(obj: Object, *, request: bool = False) -> Checked:
@@ -33,7 +36,7 @@ def object_check(settings: Settings) -> Check:
 
 
 def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], AdmissionStep]) -> AdmissionStep:
-    """Return what checks each sound object against what is stored; `host` are steps of the host, by apiVersion and kind."""
+    """Return the admission step for all kinds. `host` has the host's own steps by apiVersion and kind."""
     workload = chain(check_workload, inject_sidecars(sidecars))
     workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), workload)
     steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **host}
@@ -46,7 +49,7 @@ def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], Admi
 
 
 def chain(*steps: AdmissionStep) -> AdmissionStep:
-    """Return several steps as one, in their order."""
+    """Return a step that runs several steps in their order."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         for step in steps:

@@ -1,7 +1,8 @@
-"""Which pods get a sidecar, decided once, when a pod is created, and written on it; edits of a live pod change nothing.
+"""Sidecar injection: decide which pods get a sidecar, and write the decision into an annotation.
 
-The pod's own label `headgate.dev/inject` counts first, then its annotation of that name, then a TLSConfig that selects it
-(R77), then its namespace's label, then `headgate up --sidecars`. With `--sidecars none`, none of them counts.
+The decision is made when a pod is created, and later edits of the pod do not change it. The first of these that is set
+decides: the pod's label `headgate.dev/inject`, its annotation of that name, a TLSConfig that selects the pod (R77), the
+label of its namespace, `headgate up --sidecars`. With `--sidecars none` no pod gets a sidecar.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,24 +28,21 @@ from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 
 InjectionMode = Literal["all", "labelled", "none"]
-"""Which pods get a sidecar: those that don't opt out, those that opt in, or none."""
+"""Which pods get a sidecar: all that do not opt out, only those that opt in by a label, or none."""
 EXPLICIT = "explicit"
 _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
-_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # a user's copy of a live pod has them too
+_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # removed on create: a copy of an existing pod has them
 
 
 class PodNamespace(NamedTuple):
-    """What decides on a pod's sidecar besides the pod: the labels of its namespace, and the TLSConfigs there."""
+    """The namespace of a pod, as far as it decides about injection: its labels and its TLSConfigs."""
 
     labels: Mapping[str, str]
     configs: Iterable[Object]
 
 
 def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
-    """Return a hook for the store.
-
-    It stands behind the hooks that complete pods and check them, what they say about sidecars too (`resources.pod_checks`).
-    """
+    """Return the admission step that injects sidecars. It comes after the defaults and checks of pods."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         kind = (new["apiVersion"], new["kind"])
@@ -58,12 +56,12 @@ def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
 
 
 def wants_sidecar(pod: Object, mode: InjectionMode, around: PodNamespace) -> bool:
-    """Whether a pod that is created now gets a sidecar."""
+    """Return whether a pod gets a sidecar when it is created now."""
     labels: Mapping[str, str] = part(pod["metadata"], "labels")
     annotations: Mapping[str, str] = part(pod["metadata"], "annotations")
     if mode == "none":
         return False
-    if annotations.get(PROCESS) == EXTERNAL:  # there is nothing else that it is for
+    if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such pods for their sidecar
         return True
     if said := labels.get(INJECT) or annotations.get(INJECT):
         return said == "true"
@@ -74,7 +72,7 @@ def wants_sidecar(pod: Object, mode: InjectionMode, around: PodNamespace) -> boo
 
 
 def _selects(config: Object, labels: Mapping[str, str]) -> bool:
-    """Say whether a TLSConfig selects a pod of its namespace by its labels; one without a usable selector selects none."""
+    """Return whether a TLSConfig selects a pod of its namespace. A malformed selector selects no pod."""
     wanted = part(part(config, "spec"), "selector").get("matchLabels")
     return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
 
@@ -90,18 +88,21 @@ def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
 
 
 def _kept(new: Object, old: Object) -> Object:
-    """Keep what was decided: a `kubectl replace` with the manifest of old forgets it, and no edit changes it."""
+    """Keep the annotations of the decision if an update removes them, and reject an update that changes them.
+
+    `kubectl replace` removes them, because the manifest does not have them.
+    """
     before, now = part(old["metadata"], "annotations"), part(new["metadata"], "annotations")
     fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
     if APPLICATION_PORTS in before:
         fixed.append(APPLICATION_PORTS)
-    message = "is decided when a pod is created: delete the pod, and create it as you want it"
+    message = "can't be changed after the pod is created: delete the pod, and create it again with the new value"
     _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
 
 
 def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:
-    """Refuse what a user would else find out by waiting. Raises Invalid; `where` goes before the fields."""
+    """Check a pod or a pod template. Raises Invalid with field paths that begin with `where`."""
     if wants_sidecar(pod, mode, around):
         _refuse(_sidecar_causes(pod), where)
     elif part(pod["metadata"], "annotations").get(PROCESS):
@@ -116,14 +117,17 @@ def _sidecar_causes(pod: Object) -> Iterator[Cause]:
         yield from error.causes
         return
     if is_gateway(typed.metadata.namespace, typed.spec.service_account_name):
-        yield Cause("spec.serviceAccountName", "is who the node's gateway is; give the pod another ServiceAccount")
+        yield Cause(
+            "spec.serviceAccountName",
+            "is the ServiceAccount of the node's gateway; give the pod another ServiceAccount",
+        )
     for index, container in enumerate(typed.spec.containers):
         for number, port in enumerate(container.ports or ()):
             if port.container_port == OUTBOUND_PORT and port.protocol == "TCP":
                 yield Cause(
                     f"spec.containers[{index}].ports[{number}].containerPort",
-                    f"{OUTBOUND_PORT} is the sidecar's own; choose another port, "
-                    f'or let the pod do without a sidecar: label it {INJECT}: "false"',
+                    f"{OUTBOUND_PORT} is the sidecar's own port; choose another port, "
+                    f'or disable the sidecar with the label {INJECT}: "false"',
                 )
     yield from _process_causes(typed.metadata)
 
@@ -131,7 +135,7 @@ def _sidecar_causes(pod: Object) -> Iterator[Cause]:
 def _process_causes(metadata: Metadata) -> Iterator[Cause]:
     process = metadata.annotations.get(PROCESS)
     if process not in {None, EXTERNAL}:
-        yield Cause(_field(PROCESS), f"{process!r} is not known; write {EXTERNAL}, or leave it out")
+        yield Cause(_field(PROCESS), f"must be {EXTERNAL}, not {process!r}; or leave it out")
     elif process and parse_process_identity(metadata) is None:
         yield Cause(_field(PROCESS_ID), "must name a process, as `headgate run` writes it: PID-START-BOOT")
 
@@ -143,7 +147,7 @@ def _refuse(causes: Any, where: str) -> None:
 
 
 def _pod_of(obj: Object) -> Object:
-    """Return the pod that a template makes, for reading only."""
+    """Return a pod made from the template of a workload, for checks only."""
     template = (obj.get("spec") or {}).get("template") or {}
     metadata = {**(template.get("metadata") or {}), "namespace": obj["metadata"].get("namespace", "")}
     return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}

@@ -1,7 +1,7 @@
-"""Workloads and Secrets on their way into a store: the values that Kubernetes fills in, and what must hold for a workload.
+"""Default values of workloads and Secrets, as Kubernetes sets them, and checks of workloads.
 
-kubectl's describe and rollout rely on some of the values. The objects are sound: every part has the type of its schema, or
-is null.
+`kubectl describe` and `kubectl rollout` need some of the defaults. The objects have passed the check of their schema, so
+that every field has its type or is null.
 """
 
 import base64
@@ -19,7 +19,7 @@ _DEPLOYMENT = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSecon
 
 
 def _secret(obj: Object) -> Object:
-    """Move `stringData`, which is for writing only, into `data`."""
+    """Move the write-only `stringData` to `data`, encoded in base64."""
     filled = {"type": "Opaque", **_given(obj)}
     texts = filled.pop("stringData", {})
     if not all(isinstance(text, str) for text in texts.values()):
@@ -29,7 +29,7 @@ def _secret(obj: Object) -> Object:
 
 
 def _spec(complete: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Object], Object]:
-    """Return what completes the spec of an object that has one."""
+    """Return a function that sets defaults in the `spec` of an object, if it has one."""
     return lambda obj: {**obj, "spec": complete(_given(obj["spec"]))} if obj.get("spec") is not None else obj
 
 
@@ -70,11 +70,11 @@ DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
     ("apps/v1", "ReplicaSet"): _spec(_replicaset_spec),
     ("apps/v1", "Deployment"): _spec(_deployment_spec),
 }
-"""What fills in the optional values of an object, by its apiVersion and kind."""
+"""Functions that set the default values of an object, by apiVersion and kind."""
 
 
 def check_workload(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let a workload into the store when it can be run at all (type `objects.ports.AdmissionStep`). Raises Invalid."""
+    """Check a workload (an `objects.ports.AdmissionStep`). Raises Invalid if it can't run."""
     causes = tuple(workload_causes(new))
     if causes:
         raise Invalid(*causes)
@@ -82,7 +82,7 @@ def check_workload(new: Object, _old: Object | None, _view: object = None) -> Ob
 
 
 def workload_causes(obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong with a Deployment, ReplicaSet or Pod; nothing for other kinds."""
+    """Yield the mistakes in a Deployment, ReplicaSet or Pod; nothing for other kinds."""
     check = _CHECKS.get((obj["apiVersion"], obj["kind"]))
     if check:
         try:
@@ -95,7 +95,7 @@ def _deployment_causes(obj: Object) -> Iterator[Cause]:
     typed = read(obj, Deployment)
     check_selector(typed)
     if typed.spec.strategy.type not in ("RollingUpdate", "Recreate"):
-        yield Cause("spec.strategy.type", f"{typed.spec.strategy.type!r} is not known; write RollingUpdate or Recreate")
+        yield Cause("spec.strategy.type", f"must be RollingUpdate or Recreate, not {typed.spec.strategy.type!r}")
     yield from _replicas(typed.spec.replicas)
     yield from _template(typed.spec.template)
 
@@ -126,7 +126,7 @@ def _template(template: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
-    """Check what would mix up two containers, or lead out of the pod's own directory: the names."""
+    """Check the names of containers: they must be unique, and usable as directory names."""
     if not spec.containers:
         yield Cause(f"{where}.containers", "is missing: name at least one container")
     seen: set[str] = set()
@@ -136,7 +136,9 @@ def _containers(spec: PodSpec, where: str) -> Iterator[Cause]:
             if fault := label_fault(container.name):
                 yield Cause(place, fault)
             elif container.name in seen:
-                yield Cause(place, f"{container.name!r} is there twice; give each container a name of its own")
+                yield Cause(
+                    place, f"{container.name!r} is the name of two containers; give each container its own name"
+                )
             seen.add(container.name)
 
 
@@ -148,7 +150,7 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
 
 
 def check_selector(owner: ReplicaSet | Deployment) -> None:
-    """Raise DecodeError when the selector misses the template's own pods: they would be made without end."""
+    """Raise DecodeError if the selector does not select the template's pods: the controller would create pods forever."""
     labels = (owner.spec.template.get("metadata") or {}).get("labels") or {}
     chosen = owner.spec.selector
     if not (chosen.match_labels or chosen.match_expressions) or not selects(chosen, labels):

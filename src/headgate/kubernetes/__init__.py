@@ -1,1 +1,1 @@
-"""A cluster as the host: what talks to its API server."""
+"""Clients of a Kubernetes cluster: its API server, its TokenReviews and cert-manager."""

@@ -1,11 +1,11 @@
-"""An authority that cert-manager looks after: each certificate is a CertificateRequest (cert-manager.io/v1) in the store.
+"""A certificate issuer that uses cert-manager: it creates a CertificateRequest (cert-manager.io/v1) for each certificate.
 
-headgate makes the key and sends a signing request only; approval and signing are cert-manager's. Requests are deleted when
-they are answered, so that they do not pile up.
+headgate makes the key and sends a signing request; cert-manager approves and signs it. headgate deletes each request after
+the answer, so that requests do not pile up.
 
-Roots come from a file, where the user gives one (for hitless changes of the root: the new one must be in it first).
-Otherwise they are what cert-manager names with each certificate (`status.ca`), and stay believed as long as certificates
-of them may live.
+The roots are read from a file, if the user gives one: to replace the root without a lost call, the new root must be added
+to the file first. Without a file, the roots are those that cert-manager returns with each certificate (`status.ca`). They
+are trusted as long as certificates of them can be valid.
 """
 
 import asyncio
@@ -50,7 +50,10 @@ _FAILED = frozenset({"Failed", "Denied"})
 
 
 class IssuerRef(Value, frozen=True, kw_only=True):
-    """Which issuer of cert-manager signs, and where the requests are made: an Issuer must be in that namespace."""
+    """A reference to cert-manager's Issuer or ClusterIssuer.
+
+    Requests are created in `namespace`, where an Issuer must be too. `patience` is the longest wait for an answer.
+    """
 
     name: str
     kind: str = "Issuer"
@@ -63,13 +66,13 @@ class IssuerRef(Value, frozen=True, kw_only=True):
 
 
 class CertManagerIssuer:
-    """Asks cert-manager (see `issuers.Issuer`). `trusted` is the file of roots, if the user gives one."""
+    """An `issuers.Issuer` that uses cert-manager. `trusted` is the file of roots, if the user gives one."""
 
     def __init__(
         self, store: Store, ref: IssuerRef, trust_domain: str, *, clock: Clock, trusted: Path | None = None
     ) -> None:
         self.roots: Latest[str] = Latest("")
-        self.signer: Latest[str] = Latest("")  # cert-manager changes it without a word; old certificates end in time
+        self.signer: Latest[str] = Latest("")  # stays empty: cert-manager does not report a new signer
         self.fault: Latest[str] = Latest("")
         self._store = store
         self._ref = ref
@@ -78,10 +81,10 @@ class CertManagerIssuer:
         self._trusted = trusted
         self._learned: dict[
             x509.Certificate, float
-        ] = {}  # roots that cert-manager has named: until when to believe them
+        ] = {}  # roots from answers, with the time (epoch seconds) until which they are trusted
 
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate, when cert-manager has signed it. Raises IssueError."""
+        """Return a new key and its certificate, which cert-manager signed. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
         asked = await asyncio.to_thread(request, wanted)
         try:
@@ -94,7 +97,7 @@ class CertManagerIssuer:
         return Credential(chain=chain, key=asked.key, roots=self.roots.get())
 
     async def run(self) -> None:
-        """Follow the file of roots, if there is one."""
+        """Read the file of roots again whenever it changes; return at once if there is none."""
         if self._trusted is None:
             return
         async for _ in file_changes([self._trusted]):
@@ -110,12 +113,12 @@ class CertManagerIssuer:
         self.fault.set("")
 
     async def _answer(self, signing_request: str, lifetime: timedelta) -> Mapping[str, Any]:
-        """Make a request and return its status when it is signed. Raises IssueError, StoreError."""
+        """Create a CertificateRequest, wait for the certificate, and return the status. Raises IssueError, StoreError."""
         try:
             created = await self._store.create(_request(self._ref, signing_request, lifetime))
         except (NotFound, Invalid) as error:
             raise IssueError(
-                f"no CertificateRequest can be made ({error}); install cert-manager, or choose another authority"
+                f"a CertificateRequest can't be created ({error}); install cert-manager, or choose another authority"
             ) from error
         try:
             async with asyncio.timeout(self._ref.patience.total_seconds()):
@@ -123,14 +126,14 @@ class CertManagerIssuer:
         except TimeoutError:
             raise IssueError(
                 f"{self._ref} has not answered within {self._ref.patience.total_seconds():g} s; look at"
-                f" `kubectl describe {self._ref.kind.lower()} {self._ref.name}`, and at what approves requests"
+                f" `kubectl describe {self._ref.kind.lower()} {self._ref.name}`, and at the approver of requests"
             ) from None
         finally:
             with contextlib.suppress(StoreError):
                 await self._store.delete(key_of(created))
 
     async def _signed(self, created: Object) -> Mapping[str, Any]:
-        """Watch a request until it has a certificate, or will get none."""
+        """Watch a request until it is signed; return its status. Raises IssueError if it is rejected or deleted."""
         key = key_of(created)
         async with contextlib.aclosing(follow(self._store, key.group, key.kind, key.namespace)) as steps:
             async for step in steps:
@@ -143,10 +146,10 @@ class CertManagerIssuer:
                     raise IssueError(message) from None
                 if status := _outcome(current, self._ref):
                     return status
-        raise AssertionError("the changes of a kind have ended")
+        raise AssertionError("unreachable: a watch does not end")
 
     def _accept(self, asked: Leaf, wanted: CertificateSpec, status: Mapping[str, Any], lifetime: timedelta) -> str:
-        """Return the chain that was signed. Raises IssueError when it is not what was asked for."""
+        """Verify the signed certificate and return its chain as PEM. Raises IssueError if it is not as requested."""
         place = f"the answer of {self._ref}"
         chain = read_certificates(_text(status.get("certificate"), place), place)
         _check_answer(chain[0], asked, wanted, place)
@@ -158,7 +161,7 @@ class CertManagerIssuer:
         return to_pem(chain)
 
     def _learn(self, chain: Sequence[x509.Certificate], status: Mapping[str, Any], lifetime: timedelta) -> None:
-        """Believe the roots that an answer names, as long as a certificate of theirs may live. Raises IssueError."""
+        """Trust the roots of an answer for the lifetime of a certificate. Raises IssueError."""
         place, now = f"the answer of {self._ref}", self._clock()
         if not status.get("ca"):
             raise IssueError(f"{place} names no root (status.ca); give the roots as a file")
@@ -188,7 +191,7 @@ def _request(ref: IssuerRef, signing_request: str, lifetime: timedelta) -> Objec
 
 
 def _outcome(obj: Object, ref: IssuerRef) -> Mapping[str, Any] | None:
-    """Return the status of a request that is signed, none while it is open. Raises IssueError when it never will be."""
+    """Return the status of a signed request; None while it is pending. Raises IssueError if it was rejected."""
     status: Mapping[str, Any] = obj.get("status") or {}
     conditions = {item.get("type"): item for item in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
@@ -210,7 +213,7 @@ def _refused(ref: IssuerRef, how: str, condition: Mapping[str, Any]) -> IssueErr
 
 
 def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: CertificateSpec, place: str) -> None:
-    """Raise IssueError unless a certificate is for our key and says what was asked for."""
+    """Raise IssueError unless a certificate is for the requested key and has the requested names."""
     if leaf.public_key() != read_key(asked.key, place).public_key():
         raise IssueError(f"{place} is a certificate for another key; its issuer must keep the key of the request")
     try:

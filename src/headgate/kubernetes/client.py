@@ -1,4 +1,4 @@
-"""Calls a Kubernetes API: get, list, watch, create, change, delete, logs."""
+"""A client of a Kubernetes API: get, list, watch, create, patch, delete and logs."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ _READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-a
 
 
 class AccessDenied(HeadgateError):
-    """The API server does not let the caller do it: 401 or 403."""
+    """The API server rejected the credentials (401) or denied the request (403)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -30,21 +30,24 @@ class AccessDenied(HeadgateError):
 
 
 class ErrorHints(NamedTuple):
-    """What an error adds: how to reach an API server that does not answer, and what to do when it refuses."""
+    """Hints that error messages end with: for an API server that can't be reached, and for one that denies a request."""
 
     unreachable: str = ""
     refused: str = ""
 
 
 class WatchEvent(NamedTuple):
-    """One event of a watch."""
+    """An event of a watch: its type, such as ADDED, and the object."""
 
     type: str
     object: Object
 
 
 class Client:
-    """An API server. Every call raises Unavailable when it can't be reached, HeadgateError when it refuses."""
+    """A client of an API server.
+
+    Every call raises Unavailable if the server can't be reached, and HeadgateError if it rejects the request.
+    """
 
     def __init__(self, credentials: CredentialSource, hints: ErrorHints = ErrorHints()) -> None:  # noqa: B008 - it is immutable
         from headgate.kubernetes.transport import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
@@ -61,11 +64,11 @@ class Client:
         return await self._object("GET", path, query)
 
     async def post(self, path: str, obj: Object) -> Object:
-        """Create an object and return what became of it."""
+        """Create an object and return the server's response."""
         return await self._object("POST", path, {}, obj)
 
     async def merge(self, path: str, patch: Object) -> Object:
-        """Change fields of an object (a JSON merge patch) and return it. Raises NotFound."""
+        """Apply a JSON merge patch to an object and return the object. Raises NotFound."""
         return await self._object("PATCH", path, {}, patch)
 
     async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
@@ -75,18 +78,18 @@ class Client:
         return items, str((found.get("metadata") or {}).get("resourceVersion", ""))
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        """Store a new object in its namespace and return it."""
+        """Create an object in its namespace and return it."""
         return await self.post(path_of(kind, obj["metadata"].get("namespace", "")), obj)
 
     async def delete(self, kind: Kind, obj: Object) -> None:
-        """Delete an object, if it is still the same one. Raises NotFound."""
+        """Delete an object if its uid is still the same. Raises NotFound."""
         metadata = obj["metadata"]
         path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
         await self._object("DELETE", path, {}, options)
 
     async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[WatchEvent]:
-        """Yield changes until the server ends the watch; close it with `aclosing`. Raises Gone when the resourceVersion is too old."""
+        """Yield events until the server ends the watch; close it with `aclosing`. Raises Gone if the resourceVersion expired."""
         rest = b""
         async with contextlib.aclosing(self.stream(path_of(kind, namespace), **{**query, "watch": "true"})) as parts:
             async for part in parts:
@@ -96,7 +99,7 @@ class Client:
                         yield _watch_event(line)
 
     async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
-        """Yield a body as it comes, without end when the server goes on; close it with `aclosing`. Raises NotFound."""
+        """Yield the parts of a response body as they arrive; close it with `aclosing`. Raises NotFound."""
         async with self._answer("GET", path, query) as response:
             async for part in response.content.iter_any():
                 yield part
@@ -111,9 +114,9 @@ class Client:
     async def _answer(
         self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
     ) -> AsyncIterator["ClientResponse"]:
-        """Ask, and give the answer when it is a good one. Credentials that have expired are read again."""
+        """Send a request and yield the response if its status is 2xx. After a 401, read the credentials again and retry."""
         kept = self._connection is not None
-        async with self._turn:  # several requests at once run one credentials program
+        async with self._turn:  # concurrent requests run the credentials program only once
             connection = self._connection = self._connection or await self._credentials.connect()
         target = path + (f"?{urlencode(query, doseq=True)}" if query else "")
         try:
@@ -133,7 +136,7 @@ class Client:
         raise self._refusal(response.status, content)
 
     def _refusal(self, status: int, content: bytes) -> HeadgateError:
-        """Return the error that an answer means; its words are those of the API's Status."""
+        """Return the error for a response; its message is that of the Status object in the body."""
         try:
             message = str(msgspec.json.decode(content)["message"])
         except (msgspec.DecodeError, KeyError, TypeError):
@@ -145,13 +148,13 @@ class Client:
 
 
 class ApiServer:
-    """The API server of the cluster that headgate runs in, asked as its own ServiceAccount: what reviews need."""
+    """The API server of headgate's own cluster, called as headgate's ServiceAccount, for TokenReviews and the like."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def create(self, path: str, body: Object) -> Object:
-        """Create an object and return what became of it. Raises ProxyError."""
+        """Create an object and return the server's response. Raises ProxyError."""
         return await _as_proxy_error(self._client.post(path, body), _CREATES)
 
     async def read(self, path: str) -> Object:
@@ -169,7 +172,7 @@ async def _as_proxy_error(answer: Awaitable[Object], need: str) -> Object:
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
-    """Return the API's path of a kind, an object, or a part of it."""
+    """Return the API path of a kind, of an object, or of a subresource (`sub`)."""
     group = f"/apis/{kind.hub}" if kind.group else f"/api/{kind.hub}"
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
     tail = "".join(f"/{quote(part, safe='')}" for part in (name, sub) if part)
@@ -180,9 +183,9 @@ def _decoded(content: bytes) -> Object:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.ValidationError as error:
-        raise HeadgateError("the API's answer is no object") from error
+        raise HeadgateError("the API's response is not a JSON object") from error
     except msgspec.DecodeError as error:
-        raise HeadgateError(f"the API's answer is not JSON: {error}") from error
+        raise HeadgateError(f"the API's response is not JSON: {error}") from error
 
 
 def _watch_event(line: bytes) -> WatchEvent:

@@ -1,11 +1,11 @@
-"""What a request to an API server needs besides its path: where the server is, and who asks."""
+"""The settings of a connection to an API server: its address, TLS and the client's credentials."""
 
 import ssl
 from typing import Protocol
 
 
 class Connection:
-    """The API server, and what proves to it who asks. The library sets the attributes, so they have its names."""
+    """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them."""
 
     def __init__(self) -> None:
         self.host = ""
@@ -20,16 +20,16 @@ class Connection:
         self.tls: ssl.SSLContext | None = None
 
     def headers(self) -> list[tuple[str, str]]:
-        """Return the headers that say who asks."""
+        """Return the headers that authenticate the client or impersonate another user."""
         token = self.api_key.get("BearerToken", "").strip()
         return [*self.impersonated, *([("authorization", token)] if token else [])]
 
     def read_certificates(self) -> None:
-        """Prepare TLS. Raises OSError when a file can't be used."""
+        """Prepare TLS from the files of certificates and keys. Raises OSError if a file can't be used."""
         if not self.host.startswith("https:"):
             return
         self.tls = ssl.create_default_context(cafile=self.ssl_ca_cert)
-        self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # kubectl takes roots without key usages, too
+        self.tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # kubectl accepts roots without key usages too
         if self.cert_file:
             self.tls.load_cert_chain(self.cert_file, self.key_file)
         if not self.verify_ssl:
@@ -37,9 +37,9 @@ class Connection:
 
 
 class CredentialSource(Protocol):
-    """A way to an API server."""
+    """A source of connection settings, such as a kubeconfig. `namespace` is the default namespace."""
 
     namespace: str
 
     async def connect(self) -> Connection:
-        """Read the credentials again. Raises HeadgateError that says what can't be used."""
+        """Read the settings and credentials. Raises HeadgateError with the part that can't be used."""

@@ -1,6 +1,6 @@
-"""Where an API server is and who asks it: read from kubeconfigs, or from what a pod is given.
+"""The address of an API server and the credentials for it, from kubeconfigs or from a pod's ServiceAccount.
 
-kubernetes_asyncio does it, without its API classes (docs/adr/0005-http-clients.md).
+kubernetes_asyncio reads them; its API classes are not used (docs/adr/0005-http-clients.md).
 """
 
 import copy
@@ -22,14 +22,20 @@ from headgate.kubernetes.connection import Connection
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LIBRARY = "kubernetes_asyncio"
 _FILES = {"clusters": ("certificate-authority",), "users": ("client-certificate", "client-key", "tokenFile")}
-_FAILURES = (AssertionError, AttributeError, LookupError, TypeError, ValueError)  # of a kubeconfig's content
+_FAILURES = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)  # that the library raises for a malformed kubeconfig
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid", "as-groups": "Impersonate-Group"}
 
 
 class Kubeconfig:
-    """The current context of kubeconfigs; of an entry in several files the first counts.
+    """The current context of one or more kubeconfigs. If several files have an entry of the same name, the first one counts.
 
-    Raises Unavailable when no file exists, HeadgateError that names the file and what is missing.
+    Raises Unavailable if no file exists, and HeadgateError with the file and what is wrong in it.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -48,7 +54,7 @@ class Kubeconfig:
         self._library = _library()
 
     async def connect(self) -> Connection:
-        """Run the credentials program, refresh the token, read the files: what the context's user has."""
+        """Return the connection settings: run the user's credentials program, refresh its token, read its files."""
         library, found, before = self._library, Connection(), copy.deepcopy(self._files)
         only = {
             "current-context": "current",
@@ -71,28 +77,28 @@ class Kubeconfig:
         return found
 
     def _named(self, part: str, name: object) -> dict[str, Any]:
-        """Return the entry of a kubeconfig's list: `contexts` have a `context` each, and so on."""
+        """Return the content of an entry: of the field `context` in `contexts`, and likewise for clusters and users."""
         if name in self._config[part]:
             return dict(self._config[part][name].get(part.removesuffix("s")) or {})
         wanted = f"{part.removesuffix('s')} {name!r}" if name else f"current {part.removesuffix('s')}"
         raise HeadgateError(f"{self._name} has no {wanted}; correct it, or name another with --kubeconfig")
 
     def _keep(self, before: Mapping[Path, Any]) -> None:
-        """Write tokens that were refreshed back to their file, as kubectl does: an old refresh token may be void."""
+        """Write refreshed tokens back to their file, as kubectl does: the old refresh token may be revoked."""
         for path, content in self._files.items():
             if content != before[path]:
                 write_private(path.resolve(), yaml.safe_dump(content, sort_keys=False).encode())
 
 
 class InCluster(NamedTuple):
-    """The ServiceAccount of the pod that this runs in."""
+    """The ServiceAccount of the pod in which headgate runs."""
 
     environ: Mapping[str, str]
     account: Path = ACCOUNT
     namespace: str = "default"
 
     async def connect(self) -> Connection:
-        """Read where the API server is. Raises ProxyError outside of a cluster."""
+        """Return the connection settings from the pod's environment and files. Raises ProxyError outside a cluster."""
         found = Connection()
         try:
             loader = _library().InClusterConfigLoader(
@@ -104,7 +110,7 @@ class InCluster(NamedTuple):
             loader.load_and_set(found)
             found.read_certificates()
         except _library().FAILURES as error:
-            raise ProxyError(f"this is no pod with a ServiceAccount: {error}") from error
+            raise ProxyError(f"headgate does not run in a pod with a ServiceAccount: {error}") from error
         return found
 
 
@@ -118,7 +124,7 @@ def _read(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise HeadgateError(f"the kubeconfig {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise HeadgateError(f"the kubeconfig {path} is empty or no object; name another with --kubeconfig")
+        raise HeadgateError(f"the kubeconfig {path} is empty or not a YAML object; name another with --kubeconfig")
     return content
 
 
@@ -126,12 +132,12 @@ def _is_url(text: object) -> bool:
     try:
         parts = urlsplit(str(text))
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number, or too large
+    except ValueError:  # the port is not a number, or too large
         return False
 
 
 def _merged(files: Mapping[Path, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return clusters, contexts and users by name, with absolute paths of their files."""
+    """Return the clusters, contexts and users of all kubeconfigs by name, with absolute paths of files."""
     merged: dict[str, Any] = {"clusters": {}, "contexts": {}, "users": {}}
     for path, content in files.items():
         for part, entries in merged.items():
@@ -143,7 +149,7 @@ def _merged(files: Mapping[Path, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _placed(entry: Mapping[str, Any], part: str, directory: Path) -> dict[str, Any]:
-    """Return a copy of an entry in which relative paths are absolute, as they are meant."""
+    """Return a copy of an entry with absolute paths: relative ones refer to the directory of the kubeconfig."""
     kind = part.removesuffix("s")
     body = dict(entry.get(kind) or {})
     body |= {name: str(directory / body[name]) for name in _FILES.get(part, ()) if body.get(name)}
@@ -163,7 +169,7 @@ def _impersonated(user: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _library() -> Any:
-    """Import what reads kubeconfigs, and not the packages around it: they import 1,300 modules of API classes."""
+    """Import the kubeconfig loader alone. Importing its package would import 1,300 modules of API classes."""
     kept = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == _LIBRARY}
     try:
         for part in ("", ".client", ".config"):
@@ -181,7 +187,7 @@ def _library() -> Any:
         sys.modules |= kept
     from headgate.kubernetes.transport import FAILURES, provider_session  # noqa: PLC0415 - aiohttp takes 0.2 s
 
-    found.logger.disabled = True  # it logs what it raises
-    found.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - its own takes any certificate
+    found.logger.disabled = True  # it logs the errors that it raises
+    found.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - the library's own session does not verify certificates
     found.FAILURES = (found.ConfigException, *FAILURES, *_FAILURES)
     return found

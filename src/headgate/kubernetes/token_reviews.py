@@ -1,7 +1,7 @@
-"""Service-account tokens as proofs: a cluster's API server says whether they are good, and whose they are.
+"""Authenticate sidecars by ServiceAccount tokens, which the cluster's API server verifies (TokenReview).
 
-A sidecar's token is a projected one with headgate's audience. It names its pod, and is worth nothing when the pod is gone
-(TokenReview, authentication.k8s.io/v1). The stream of `sidecar/<namespace>/<pod>` takes that pod's token alone.
+A sidecar has a projected token with headgate's audience. The token names its pod, and becomes invalid when the pod is
+deleted. The node ID `sidecar/<namespace>/<pod>` is accepted only with the token of that pod.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from headgate.xds.authentication import InvalidToken, check_expiry, printable, w
 
 AUDIENCE = "headgate"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-MAX_CONCURRENT_REVIEWS = 4  # reviews that are asked for at the same time, whoever knocks
-END_OF_TIME = 253_402_300_799  # the last second that has a date
+MAX_CONCURRENT_REVIEWS = 4  # limits the load on the API server when many sidecars connect
+END_OF_TIME = 253_402_300_799  # epoch seconds; the end of the year 9999, the last one that Python's datetime has
 _USER = "system:serviceaccount:"
 _POD_NAME = "authentication.kubernetes.io/pod-name"
-_PARTS = 3  # of a JSON Web Token
+_PARTS = 3  # header, claims and signature of a JSON Web Token
 _PROJECTED = f"give the sidecar a projected serviceAccountToken with audience {AUDIENCE}"
 
 
@@ -33,14 +33,14 @@ class _Pod(Value, frozen=True, kw_only=True):
 
 
 class _Bound(Value, frozen=True, kw_only=True):
-    """What a token is bound to."""
+    """The namespace and the pod that a token is bound to."""
 
     namespace: str
     pod: _Pod | None = None
 
 
 class _Claims(Value, frozen=True, kw_only=True):
-    """What a token says of itself; true only when the API server has vouched for it."""
+    """The claims of a token. They are not trusted until the API server has verified the token."""
 
     sub: str
     exp: Annotated[float, msgspec.Meta(ge=0, le=END_OF_TIME)]
@@ -64,7 +64,7 @@ class _Review(Input, frozen=True, kw_only=True):
 
 
 class TokenReview:
-    """TokenVerifier that a cluster's API server vouches for. headgate's own account needs `system:auth-delegator`."""
+    """A TokenVerifier that uses TokenReviews. headgate's ServiceAccount needs the ClusterRole `system:auth-delegator`."""
 
     def __init__(self, api: ApiServer, *, clock: Callable[[], float] = time.time) -> None:
         self._api = api
@@ -72,13 +72,16 @@ class TokenReview:
         self._turns = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     async def verify(self, node_id: str, token: str) -> float:
-        """Return when a pod's token ends. Raises InvalidToken, or ProxyError when the API server can't be asked."""
+        """Verify a pod's token; return its expiry in epoch seconds.
+
+        Raises InvalidToken, or ProxyError if the API server can't be reached.
+        """
         claims = _claims(token)
         pod = claims.bound.pod
         if pod is None:
             raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
         owner = f"sidecar/{claims.bound.namespace}/{pod.name}"
-        if owner != node_id:  # what is plain to see costs no review
+        if owner != node_id:  # saves a review
             raise wrong_proxy(owner, node_id)
         ends = check_expiry(owner, claims.exp, self._clock())
         _agree(claims, pod.name, await self._review(printable(owner), token))
@@ -95,7 +98,7 @@ class TokenReview:
         try:
             status = msgspec.convert(answer, _Review).status
         except msgspec.ValidationError as error:
-            raise ProxyError(f"the API server's answer is no TokenReview: {error}") from error
+            raise ProxyError(f"the API server's response is not a TokenReview: {error}") from error
         if not status.authenticated:
             reason = status.error.replace(token, "...") or "it gives no reason"
             raise InvalidToken(f"the API server does not accept the token of {owner}: {reason}")
@@ -107,24 +110,24 @@ class TokenReview:
 
 
 def _agree(claims: _Claims, pod: str, status: _Status) -> None:
-    """Hold what the token says against what the API server says. Raises InvalidToken."""
+    """Compare the claims of a token with the user that the API server returned. Raises InvalidToken if they differ."""
     user = status.user
-    told = user.extra.get(_POD_NAME, (pod,))  # servers that do not tell vouch for the whole token all the same
+    found_pod = user.extra.get(_POD_NAME, (pod,))  # older servers do not return the pod; they verify it with the token
     namespace = user.username.removeprefix(_USER).partition(":")[0]
     is_account = user.username.startswith(_USER) and user.username == claims.sub
-    if not is_account or namespace != claims.bound.namespace or told != (pod,):
+    if not is_account or namespace != claims.bound.namespace or found_pod != (pod,):
         raise InvalidToken(
             f"the API server says that the token is {user.username}'s, not that of a pod's ServiceAccount"
         )
 
 
 def _claims(token: str) -> _Claims:
-    """Read what a token says of itself. Raises InvalidToken when it is none of a service account."""
+    """Decode the claims of a token without verifying it. Raises InvalidToken if it is not a ServiceAccount token."""
     parts = token.split(".")
     try:
         if len(parts) != _PARTS:
-            raise InvalidToken("the token is malformed: it is no JSON Web Token")
+            raise InvalidToken("the token is malformed: it is not a JSON Web Token")
         content = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
         return msgspec.json.decode(content, type=_Claims)
     except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise InvalidToken(f"the token is not one of a service account: {_PROJECTED}") from error
+        raise InvalidToken(f"the token is not a ServiceAccount token: {_PROJECTED}") from error

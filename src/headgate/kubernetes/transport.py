@@ -1,4 +1,4 @@
-"""One request to an API server, and the session with an identity provider: all that needs aiohttp."""
+"""Send one HTTP request to an API server, or open a session with an OpenID identity provider. Only this uses aiohttp."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from headgate.kubernetes.connection import Connection
 from headgate.resources.meta import Object
 
 CONNECT_S = 5.0
-ANSWER_S = 30.0  # until an answer begins; a watch begins at once, too
+ANSWER_S = 30.0  # until the response headers, which a watch also sends at once
 FAILURES = (OSError, ClientError)
 _LOOPBACK = ("127.", "::1", "localhost")
 
@@ -25,13 +25,15 @@ _LOOPBACK = ("127.", "::1", "localhost")
 async def exchange(
     connection: Connection, method: str, target: str, body: Object | None
 ) -> AsyncIterator[ClientResponse]:
-    """Send a request and give its answer, whatever its status. Raises Unavailable, in reading the answer too."""
+    """Send a request and yield the response with any status. Raises Unavailable, also while the body is read."""
     url = URL(connection.host + target, encoded=True)
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     session = ClientSession(
         connector=TCPConnector(ssl=connection.tls or True),
         timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
-        trust_env=not str(url.host).startswith(_LOOPBACK),  # for proxies; Go's clients use none for loopback either
+        trust_env=not str(url.host).startswith(
+            _LOOPBACK
+        ),  # HTTP proxies from the environment; like Go's clients, none for loopback
     )
     try:
         async with session:
@@ -52,8 +54,8 @@ async def exchange(
 
 
 def provider_session(requestor: Any) -> ClientSession:
-    """Return a session of kubernetes_asyncio's OpenIDRequestor with an identity provider whose certificate is good."""
-    authorization = encode_basic_auth(requestor._client_id, requestor._client_secret)  # noqa: SLF001 - as its own does
+    """Return a session for kubernetes_asyncio's OpenIDRequestor that verifies the identity provider's certificate."""
+    authorization = encode_basic_auth(requestor._client_id, requestor._client_secret)  # noqa: SLF001 - there is no public name
     return ClientSession(
         connector=TCPConnector(ssl=ssl.create_default_context(cafile=requestor._ssl_ca_cert)),  # noqa: SLF001 - same
         headers={"accept": "application/json", "authorization": authorization},

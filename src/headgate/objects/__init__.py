@@ -1,1 +1,1 @@
-"""The ports to objects, and what every implementation of them shares."""
+"""The interfaces to an object store, and the rules that all its implementations share."""

@@ -1,4 +1,4 @@
-"""Events: what a user must know about an object, written where `kubectl describe` looks for it (R39, R41)."""
+"""Record Events about objects, which `kubectl describe` shows (R39, R41)."""
 
 import hashlib
 import time
@@ -10,14 +10,14 @@ from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
 from headgate.resources.registry import api_version, find, key_of
 
-TTL_SECONDS = 3600.0  # seconds after its last occurrence
-_SWEEP = 60.0  # seconds between two looks for old ones
+TTL_SECONDS = 3600.0  # after the last occurrence of an Event
+_SWEEP = 60.0  # seconds between two deletions of expired Events
 _LONGEST_MESSAGE = 1024  # characters, as in Kubernetes
 _LONGEST_NAME = 230
 
 
 class EventRecorder:
-    """Writes core/v1 Events. The same news about the same object is one Event with a growing count."""
+    """Writes core/v1 Events. A repetition increases the count of the existing Event."""
 
     def __init__(self, store: Store, component: str, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class EventRecorder:
     async def record(
         self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Say something about an object; nothing is written when the object's namespace is gone or ending."""
+        """Record an Event about an object. Nothing is written if the object's namespace is deleted or terminating."""
         involved = await self._involved(about)
         event = self._event(involved, type=type, reason=reason, message=message[:_LONGEST_MESSAGE])
         try:
@@ -54,8 +54,8 @@ class EventRecorder:
             return _reference(key)
 
     def _event(self, involved: dict[str, str], *, type: str, reason: str, message: str) -> Object:
-        who = [involved["kind"], involved.get("uid", ""), self._component, type, reason, message]
-        digest = hashlib.sha256("\0".join(who).encode()).hexdigest()[:16]
+        identifying = [involved["kind"], involved.get("uid", ""), self._component, type, reason, message]
+        digest = hashlib.sha256("\0".join(identifying).encode()).hexdigest()[:16]
         now = timestamp(self._clock())
         return {
             "apiVersion": "v1",

@@ -1,4 +1,7 @@
-"""What the store fills in and keeps in an object, as a Kubernetes API server does. Pure but for the clock and chance."""
+"""The fields that a store sets on create, update and delete, as a Kubernetes API server does.
+
+The functions are pure, except for the time, random names and uids.
+"""
 
 import secrets
 import time
@@ -10,7 +13,7 @@ from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
-_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes
 _LONGEST_PREFIX = 58  # with five letters more, a name still fits in a DNS label
 _OWNED_BY_STORE = (
     "uid",
@@ -23,13 +26,16 @@ _OWNED_BY_STORE = (
 
 
 def kind_of(obj: Object) -> Kind:
-    """Return the kind of an object in hub version. Raises Invalid for a kind that headgate does not keep."""
+    """Return the kind of an object in hub version. Raises Invalid for a kind that headgate does not store."""
     group, version = split_api_version(str(obj.get("apiVersion", "")))
     kind = find(group, str(obj.get("kind", "")))
     if kind is None:
         known = ", ".join(sorted(known.kind for known in KINDS))
         raise Invalid(
-            Cause("kind", f"{obj.get('kind')!r} of {obj.get('apiVersion')!r} is not known here; known are {known}")
+            Cause(
+                "kind",
+                f"{obj.get('kind')!r} of {obj.get('apiVersion')!r} is not a kind that headgate stores; it stores {known}",
+            )
         )
     if version != kind.versions[0]:
         raise Invalid(Cause("apiVersion", f"is stored as {kind.hub}, not as {obj['apiVersion']}; convert it first"))
@@ -37,12 +43,12 @@ def kind_of(obj: Object) -> Kind:
 
 
 def qualified_name(kind: Kind) -> str:
-    """Name a kind as Kubernetes' messages do: `trafficsplits.split.smi-spec.io`."""
+    """Return the name of a kind in Kubernetes' messages: `trafficsplits.split.smi-spec.io`."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
 def with_namespace(obj: Object, kind: Kind) -> Object:
-    """Return the object with the namespace that its kind needs. Raises Invalid when its metadata can't be used."""
+    """Return the object with a namespace if its kind is namespaced, else without. Raises Invalid for invalid metadata."""
     causes = tuple(metadata_causes(obj))
     if causes:
         raise Invalid(*causes)
@@ -50,13 +56,13 @@ def with_namespace(obj: Object, kind: Kind) -> Object:
 
 
 def with_metadata(obj: Object, **fields: Any) -> Object:
-    """Return a copy with these metadata fields; a field that is None is left out."""
+    """Return a copy of the object with the given metadata fields; None removes a field."""
     metadata = {**obj["metadata"], **fields}
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
 def with_generated_name(obj: Object) -> Object:
-    """Return the object with a name, made from `generateName` when it has none."""
+    """Return the object with a name, which is made from `generateName` if it has none."""
     metadata = obj["metadata"]
     if metadata.get("name"):
         return obj
@@ -65,7 +71,7 @@ def with_generated_name(obj: Object) -> Object:
 
 
 def prepare_create(obj: Object, kind: Kind) -> Object:
-    """Return a new object as it is first stored, without its resourceVersion."""
+    """Return an object as create stores it, without a resourceVersion."""
     bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
     if kind.kind == "Namespace":
         labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
@@ -83,7 +89,7 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
 
 
 def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
-    """Return what an update stores: the user's content with the fields that only the store sets. Raises Invalid."""
+    """Return an object as update stores it: the user's content with the fields that only the store sets. Raises Invalid."""
     _check_finalizers(new, old)
     kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE} | _managers(new, old)
     merged = dict(with_metadata(new, **kept))
@@ -97,16 +103,16 @@ def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
 
 
 def prepare_status_update(new: Object, old: Object, kind: Kind) -> Object:
-    """Return what an update of the status stores: the old object with the new status. Raises NotFound."""
+    """Return an object as an update of its status stores it: the old object with the new status. Raises NotFound."""
     if not kind.status:
-        raise NotFound(f"{qualified_name(kind)} have no status of their own: update the object")
+        raise NotFound(f"{qualified_name(kind)} have no status subresource: update the object")
     bare = {name: value for name, value in old.items() if name != "status"}
     merged = with_metadata(bare, **_managers(new, old))
     return {**merged, "status": new["status"]} if "status" in new else merged
 
 
 def _managers(new: Object, old: Object) -> dict[str, Any]:
-    """Return the managers of fields: those of a writer that tracks them, else those from before."""
+    """Return `managedFields`: those of the new object if it has any, else those of the old one."""
     return {"managedFields": new["metadata"].get("managedFields", old["metadata"].get("managedFields")) or None}
 
 
@@ -120,12 +126,12 @@ def _check_finalizers(new: Object, old: Object) -> None:
     added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
     if added:
         raise Invalid(
-            Cause("metadata.finalizers", f"can't gain {', '.join(sorted(added))}: the object is being deleted")
+            Cause("metadata.finalizers", f"can't add {', '.join(sorted(added))}: the object is being deleted")
         )
 
 
 def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: str) -> None:
-    """Raise Conflict when the object is not the one, or not the version, that the caller has read."""
+    """Raise Conflict if the object does not have the uid and the resource version that the caller read."""
     metadata = old["metadata"]
     what = f'Operation cannot be fulfilled on {qualified_name(kind)} "{metadata["name"]}"'
     if uid and uid != metadata["uid"]:
@@ -139,19 +145,19 @@ def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: 
 
 
 def mark_deleted(obj: Object) -> Object:
-    """Return the object as marked for deletion; a Namespace says so in its phase."""
+    """Return the object with a deletionTimestamp; a Namespace also gets the phase `Terminating`."""
     marked = with_metadata(obj, deletionTimestamp=now(), deletionGracePeriodSeconds=0)
     return {**marked, "status": {"phase": "Terminating"}} if obj["kind"] == "Namespace" else marked
 
 
 def without_owners(obj: Object, uids: AbstractSet[str]) -> Object:
-    """Return the object without its references to some owners."""
+    """Return the object without its owner references to the given uids."""
     rest = [reference for reference in obj["metadata"]["ownerReferences"] if reference["uid"] not in uids]
     return with_metadata(obj, ownerReferences=rest or None)
 
 
 def service_account(namespace: str) -> Object:
-    """Return the ServiceAccount that every namespace has."""
+    """Return the ServiceAccount `default` of a namespace."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
 
 
@@ -161,10 +167,10 @@ def namespace(name: str) -> Object:
 
 
 def namespace_key(name: str) -> Key:
-    """Point at a Namespace."""
+    """Return the key of a Namespace."""
     return Key("", "Namespace", "", name)
 
 
 def now() -> str:
-    """Return the time as Kubernetes writes it: RFC 3339, UTC, whole seconds."""
+    """Return the current time in Kubernetes' format: RFC 3339, UTC, whole seconds."""
     return timestamp(time.time())

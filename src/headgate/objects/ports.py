@@ -1,7 +1,7 @@
-"""The ports to objects: how the control plane reads, follows and writes them, whatever host it runs on.
+"""The interfaces through which the control plane reads, watches and writes objects; each host implements them.
 
-Objects go in and out in the hub version of their kind (`resources.versions`). Resource versions are opaque: two are equal or
-not, and neither is newer. Lists and watches are of one kind each; kinds have no order among them.
+Objects are in the hub version of their kind (`resources.versions`). Resource versions are opaque: they can be compared for
+equality only. A list or a watch covers one kind, and changes of different kinds have no order.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
-RETRY_SECONDS = 1.0  # between two attempts to reach the objects
+RETRY_SECONDS = 1.0  # between two attempts to list and watch
 
 log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
-    """Objects of one kind, ordered by namespace and name, and the resource version from which a watch goes on."""
+    """The objects of one kind, ordered by namespace and name, and the resource version to watch from."""
 
     items: Sequence[Object]
     version: str
 
 
 class Change(NamedTuple):
-    """One step in an object's life; `object` is the whole object after it, with its resource version.
+    """A change of an object; `object` is the whole object after it, with its resource version.
 
-    A deleted object is as it was, with the resource version of its end.
+    A deleted object has its last content, with the resource version of the deletion.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -37,56 +37,56 @@ class Change(NamedTuple):
 
     @property
     def version(self) -> str:
-        """The resource version from which a watch goes on after this change."""
+        """The resource version from which a watch continues after this change."""
         return version_of(self.object)
 
 
 def version_of(obj: Object) -> str:
-    """Return an object's resource version; empty for one that was never stored."""
+    """Return an object's resource version; empty if it was never stored."""
     return str(obj["metadata"].get("resourceVersion", ""))
 
 
 class View(Protocol):
-    """What is stored at the moment of a write, for checks of it."""
+    """The stored objects at the moment of a write, for admission."""
 
     def get(self, key: Key) -> Object | None:
-        """Return an object, None when there is none."""
+        """Return an object; None if it does not exist."""
 
     def select(self, group: str, kind: str, namespace: str) -> Sequence[Object]:
-        """Return all objects of a kind, of one namespace when it is given."""
+        """Return all objects of a kind, or those of one namespace."""
 
 
 AdmissionStep = Callable[[Object, Object | None, View], Object]
 """Checks and completes an object before it is stored: (new, old or None, view) -> what to store. Raises Invalid."""
 
 ChangeListener = Callable[[Change], None]
-"""Sees the changes of a kind once they are durable, before any other task runs. A refused or dry run has none."""
+"""Called with each change of a kind after it is durable, before any other task runs; not for rejected or dry-run writes."""
 
 
 class Reader(Protocol):
-    """Objects to read. Every call raises `Unavailable` when the objects can't be reached."""
+    """Read access to objects. Every call raises `Unavailable` if the objects can't be reached."""
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
-        """Return all objects of a kind, of one namespace when it is given."""
+        """Return all objects of a kind, or those of one namespace."""
 
     def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
-        """Yield every change of a kind after a resource version, in order, for ever.
+        """Yield every change of a kind after a resource version, in order, without end.
 
-        Raises Gone when the changes since then are no longer kept, also later, when the reader falls behind that far.
+        Raises Gone if the changes since then are no longer available, also later if the reader falls too far behind.
         """
 
 
 class Relist(NamedTuple):
-    """All objects of a kind at one moment. What a reader knew before and is not among them is gone."""
+    """All objects of a kind after a new list. Objects that are missing in it were deleted."""
 
     items: Sequence[Object]
 
 
 async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
-    """Yield all objects of a kind, then each change, for ever; begin again when the watch expired or failed."""
+    """Yield all objects of a kind, then each change, without end. List again when the watch expires or fails."""
     while True:
         try:
             listing = await reader.list(group, kind, namespace)
@@ -96,12 +96,12 @@ async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> 
         except Gone:
             continue
         except Unavailable as error:
-            log.warning("objects of kind %s can't be read, the next attempt is in %g s: %s", kind, RETRY_SECONDS, error)
+            log.warning("objects of kind %s can't be read, retrying in %g s: %s", kind, RETRY_SECONDS, error)
             await asyncio.sleep(RETRY_SECONDS)
 
 
 async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncGenerator[Relist | Change]:
-    """Follow several kinds, given by group and kind, at once. Only the changes of one kind have an order."""
+    """Follow several kinds, given by group and kind. Changes are ordered within a kind only."""
     streams = [follow(reader, group, kind) for group, kind in kinds]
     waiting = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
     try:
@@ -120,57 +120,58 @@ async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncG
 
 
 class Writer(Protocol):
-    """Objects to write. Every call raises `Unavailable` when the objects can't be reached."""
+    """Write access to objects. Every call raises `Unavailable` if the objects can't be reached."""
 
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
         """Store a new object and return it with uid, creationTimestamp, generation and resourceVersion filled in.
 
-        With `metadata.generateName` and no name, the store picks one. A dry run checks and fills in, and stores nothing.
+        With `metadata.generateName` and no name, the store makes a name. A dry run stores nothing.
 
-        Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
+        Raises AlreadyExists, Invalid, and NotFound if its namespace does not exist.
         """
 
     async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
-        """Replace an object (or only its status) and return it; equal content is no change.
+        """Replace an object, or only its status, and return it. Equal content causes no change.
 
-        When `metadata.resourceVersion` is given it must be the current one. Raises Conflict, NotFound, Invalid.
+        Raises NotFound, Invalid, and Conflict if `metadata.resourceVersion` is given and not the current one.
         """
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
-        """Make an object (or its status) have what is given, create it when there is none, and return it.
+        """Apply an object, or only its status, as `manager`, and return it: a server-side apply with force.
 
-        A manager owns what it applies: what it gave before and leaves out now goes, what others set stays, and what others
-        own and it gives becomes its own (a server-side apply with force). Raises Invalid, and NotFound for a namespace
-        that does not exist, or the status of an object that does not.
+        The object is created if it does not exist. The manager owns the fields of `config`, also those that another manager
+        owned. Fields that it applied before and that are missing in `config` are removed.
+
+        Raises Invalid, and NotFound if the namespace, or the object of a status, does not exist.
         """
 
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
     ) -> Object:
-        """Delete an object and what it owns (unless `orphan`). With finalizers it only gets a deletionTimestamp.
+        """Delete an object and the objects that it owns (unless `orphan`). With finalizers it only gets a deletionTimestamp.
 
-        Raises NotFound, and Conflict when a precondition does not hold.
+        Raises NotFound, and Conflict if the object has another uid or resource version than given.
         """
 
 
 class Events(Protocol):
-    """Where Events about objects are recorded. The implementation counts repetitions of one Event (R39, R41)."""
+    """A recorder of Events about objects, which counts repetitions of an Event (R39, R41)."""
 
     async def record(
         self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Record an Event about an object; nothing is written when the object's namespace is gone or ending."""
+        """Record an Event about an object. Nothing is written if the object's namespace is deleted or terminating."""
 
 
 class Store(Reader, Writer, Protocol):
-    """Objects to read and to write."""
+    """Read and write access to objects."""
 
 
 class Ports(NamedTuple):
-    """What a host gives to the control plane.
+    """The interfaces that a host gives to the control plane.
 
-    `active` says whether this control plane has the lease to write: a standby reads and compiles until it does. A host ends
-    a control plane that loses it.
+    `active` is whether this control plane holds the lease to write. A standby reads and compiles until it gets the lease.
+    The host stops a control plane that loses it.
     """
 
     objects: Store

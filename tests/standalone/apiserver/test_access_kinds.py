@@ -79,7 +79,7 @@ READ = [  # after ALLOWED: a command, and what it prints (a regular expression)
     ("explain tt.destination --api-version=access.smi-spec.io/v1alpha1", "port"),
     ("explain traffictarget.status.pods.sidecars", "nothing is enforced for pods"),
     ("explain tr.spec.matches.ports", "all when empty"),
-    ("explain tlsconfig.spec.selector.matchLabels", "every pod of the namespace"),
+    ("explain tlsconfig.spec.selector.matchLabels", "every pod of the"),
     ("explain tlsconfig.spec.subjectNames", "DNS|certificates"),
 ]
 MISTAKES = [
