@@ -21,9 +21,9 @@ def section(
     number: int, *, name: str = "", held: tuple[int, int] = (5, 5), remarks: tuple[str, ...] = ()
 ) -> SplitSection:
     root = name or f"default/website-{number}"
-    lines = (line(f"{root}-v1", 0.9), line(f"{root}-v2", 0.1))
+    backends = (line(f"{root}-v1", 0.9), line(f"{root}-v2", 0.1))
     address = f"127.77.{100 + number}.200:8080"
-    return SplitSection(name=root, port=8080, address=address, held=held, lines=lines, remarks=remarks)
+    return SplitSection(name=root, port=8080, address=address, held=held, backends=backends, remarks=remarks)
 
 
 def rendered(picture: Screen, width: int = 80, height: int | None = 24) -> list[str]:
@@ -141,7 +141,7 @@ def test_control_characters_of_programs_are_removed() -> None:
 
 
 def test_a_share_outside_its_band_has_a_mark() -> None:
-    wrong = SplitSection(name="a/b", port=80, address="", held=(1, 1), lines=(line("a/v1", 0.5, fits=False),))
+    wrong = SplitSection(name="a/b", port=80, address="", held=(1, 1), backends=(line("a/v1", 0.5, fits=False),))
     assert "50.0%!" in " ".join(rendered(Screen(sections=(wrong,))))
 
 

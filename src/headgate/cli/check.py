@@ -12,7 +12,7 @@ import typer
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import CompiledFiles, compile_files
-from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, note, stdout
+from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, note, stdout
 from headgate.cli.placeholders import TEMPLATED, selector, written_pods
 from headgate.compiler.reasons import Reason, Severity
 from headgate.errors import DecodeError
@@ -58,8 +58,8 @@ class FindingRow(Value, frozen=True, kw_only=True):
     def text(self) -> str:
         """Return the finding in one line, as compilers print it: `FILE:LINE: SEVERITY REASON ...`."""
         about = ": ".join(part for part in (self.object, self.field, self.message) if part)
-        place = f"{self.file}:{self.line}: " if self.file else ""
-        return f"{place}{self.severity.value} {self.reason} {about}"
+        position = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{position}{self.severity.value} {self.reason} {about}"
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ def check(
     result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
     answer(result, output, lambda: _print(result))
     if result.errors or (strict and result.warnings):
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_FAILURE)
 
 
 def check_mesh(kubeconfig: Path | None, state: Path | None) -> CheckResult:
@@ -203,8 +203,8 @@ def _missing_program(container: Container) -> str:
 def _row(
     manifest: Manifest, reason: str, field: str, message: str, *, severity: Severity = Severity.WARNING
 ) -> FindingRow:
-    place = manifest.problem(field, message)
-    return FindingRow(severity=severity, reason=reason, object=str(manifest.key), **place._asdict())
+    problem = manifest.problem(field, message)
+    return FindingRow(severity=severity, reason=reason, object=str(manifest.key), **problem._asdict())
 
 
 def _print(result: CheckResult) -> None:

@@ -10,7 +10,7 @@ import typer
 from headgate.cli.arguments import Manifests
 from headgate.cli.check import check_files
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import EXIT_NO, Format, answer, note, usage_error, yaml_text
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error, yaml_text
 from headgate.compiler.reasons import Severity
 from headgate.compiler.report import Compiled, GatewayOutcome, ParentStatus, Report, SelectedPods, StatusCondition
 from headgate.envoy.encode import Memo, encode
@@ -66,7 +66,7 @@ def compile_(
     for row in errors:
         note(row.text())
     if errors:
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_FAILURE)
 
 
 def _node(mesh: Mesh, node_id: str) -> Node:

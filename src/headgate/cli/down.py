@@ -8,7 +8,7 @@ import typer
 
 from headgate.cli.arguments import State
 from headgate.cli.connection import default_state
-from headgate.cli.output import EXIT_NO, stdout
+from headgate.cli.output import EXIT_FAILURE, stdout
 from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
@@ -28,24 +28,24 @@ def down(state: State = None) -> None:
             f"the state directory {directory} does not exist; set --state to the directory of `headgate up`"
         )
     with lock(directory):
-        ended = asyncio.run(_end(directory))
+        results = asyncio.run(_end(directory))
     removed = remove_unused(os.environ)
     console = stdout()
-    for item, gone in ended:
-        verb = "stopped" if gone else "could not stop"
+    for item, stopped in results:
+        verb = "stopped" if stopped else "could not stop"
         text = f"{verb} {item.name} (process {item.process.identity.pid})"
-        console.print(text, style=None if gone else "bold red", soft_wrap=True)
+        console.print(text, style=None if stopped else "bold red", soft_wrap=True)
     for path in removed:
         console.print(f"removed {path}", soft_wrap=True)
-    if not ended and not removed:
+    if not results and not removed:
         console.print(
             f"no process or socket is left of a headgate with the state directory {directory}", soft_wrap=True
         )
-    if not all(gone for _, gone in ended):
-        raise typer.Exit(EXIT_NO)
+    if not all(stopped for _, stopped in results):
+        raise typer.Exit(EXIT_FAILURE)
 
 
 async def _end(state: Path) -> list[tuple[Leftover, bool]]:
     """Stop the containers first: while they stop, their Envoys still forward requests."""
-    ended = await end(containers(state))
-    return ended + await end(proxies(state, GATEWAY))
+    results = await end(containers(state))
+    return results + await end(proxies(state, GATEWAY))

@@ -12,7 +12,7 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers, gateways
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_files
-from headgate.cli.output import EXIT_NO, Format, answer, note, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stdout, usage_error
 from headgate.cli.try_command import CONNECTION, FIXED, Headers, parse_headers, parse_method
 from headgate.compiler.arrivals import MUTUAL_TLS, Arrival
 from headgate.compiler.explain import Backend, Copy, Explanation, Tried
@@ -108,7 +108,7 @@ def explain_(
         found = asyncio.run(InspectClient.of(kubeconfig, state).explanation(request))
     answer(found, output, lambda: show(found))
     if all(backend.status >= ERROR_STATUSES or backend.is_refused for backend in found.backends):
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_FAILURE)
 
 
 def show(found: Explanation) -> None:

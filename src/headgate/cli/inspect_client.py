@@ -57,11 +57,11 @@ class InspectClient:
         """Return the status of the mesh."""
         return await self.get(f"{resource_path('meshstatuses')}/{MESH}", MeshStatus)
 
-    async def explanation(self, asked: RequestSpec) -> Explanation:
+    async def explanation(self, request: RequestSpec) -> Explanation:
         """Return the explanation of a request. Raises NotFound when the request names an object that does not exist."""
-        query = {"url": asked.url, "method": asked.method, "from": asked.caller, "via": asked.via}
-        headers = [f"{name}: {value}" for name, value in asked.headers]
-        return await self.get(resource_path("explanations", asked.namespace), Explanation, **query, header=headers)
+        query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via}
+        headers = [f"{name}: {value}" for name, value in request.headers]
+        return await self.get(resource_path("explanations", request.namespace), Explanation, **query, header=headers)
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response. Raises HeadgateError when the API has no inspect group, NotFound for a missing object."""

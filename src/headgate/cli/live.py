@@ -99,9 +99,9 @@ def sections(
         addresses_by_port = (addresses or {}).get(root_of(split), {})
         for port in ports:
             last = remarks if port == ports[-1] else ()
-            lines = tuple(_lines(split, port, history))
+            backends = tuple(_backend_rows(split, port, history))
             address = addresses_by_port.get(str(port), "")
-            yield SplitSection(name=name, port=port, address=address, held=held, lines=lines, remarks=last)
+            yield SplitSection(name=name, port=port, address=address, held=held, backends=backends, remarks=last)
         if not ports:
             yield SplitSection(name=name, port=0, address="", held=held, remarks=remarks)
 
@@ -118,7 +118,7 @@ def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]
             yield f"{condition['reason']}: {condition['message']}"
 
 
-def _lines(split: Object, port: int, history: History) -> Iterator[BackendRow]:
+def _backend_rows(split: Object, port: int, history: History) -> Iterator[BackendRow]:
     want = expected_shares(root_of(split), port, [split])
     key = PortRef(want.service, port), want.split if split["spec"].get("matches") else ""
     recent, seconds = history.recent(key, [float(share) for _, share in want.shares])

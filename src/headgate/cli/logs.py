@@ -61,8 +61,8 @@ def logs(
     )
 
 
-async def _logs(client: Client, kind: Kind, place: tuple[str, str], query: dict[str, str]) -> None:
-    namespace, name = place
+async def _logs(client: Client, kind: Kind, namespaced_name: tuple[str, str], query: dict[str, str]) -> None:
+    namespace, name = namespaced_name
     pod = name if kind is POD else await _pod_of(client, kind, namespace, name)
     async with contextlib.aclosing(client.stream(path_of(POD, namespace, pod, "log"), **query)) as parts:
         async for part in parts:

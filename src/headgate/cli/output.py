@@ -14,7 +14,7 @@ from rich.text import Text
 from headgate.compiler.reasons import Severity
 from headgate.errors import HeadgateError, ProxyError, Unavailable
 
-EXIT_NO = 1
+EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 EXIT_TIMED_OUT = 124
@@ -52,7 +52,7 @@ def exit_code(error: HeadgateError) -> int:
         return error.code
     if isinstance(error, TimedOut):
         return EXIT_TIMED_OUT
-    return EXIT_UNREACHABLE if isinstance(error, Unavailable | ProxyError) else EXIT_NO
+    return EXIT_UNREACHABLE if isinstance(error, Unavailable | ProxyError) else EXIT_FAILURE
 
 
 def fail(message: str) -> None:

@@ -32,15 +32,15 @@ _SIDECARS: InjectionMode = "all"
 def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, Object]:
     """Return the pods of the files and of pod templates, with addresses and injected sidecars."""
     numbers = ApplicationPorts(range(FIRST_NUMBER, FIRST_NUMBER + NUMBERS), free=lambda _: True)
-    written = sorted(written_pods(objects).items())
-    namespaces = {key.namespace for key, _ in written}
+    all_pods = sorted(written_pods(objects).items())
+    namespaces = {key.namespace for key, _ in all_pods}
     surroundings = {name: _surroundings(objects, name) for name in namespaces}
     services = {name: _services_of(objects, name) for name in namespaces}
     return {
         key: _with_address(
             _with_ports(_injected(pod, surroundings[key.namespace]), services[key.namespace], numbers), addresses
         )
-        for key, pod in written
+        for key, pod in all_pods
     }
 
 
@@ -48,8 +48,8 @@ def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPoo
     """Return EndpointSlices for a Service with a selector, from the pods in `objects`."""
     metadata = service["metadata"]
     namespace, name, wanted = metadata.get("namespace", ""), metadata["name"], selector(service)
-    chosen = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
-    found = [_slice(service, pod) for pod in chosen if _address(pod)]
+    selected = [pod for key, pod in objects.items() if key.namespace == namespace and _is_selected(key, pod, wanted)]
+    found = [_slice(service, pod) for pod in selected if _address(pod)]
     if not found:
         address = addresses.allocate(str(Key(SLICE_GROUP, SLICE, namespace, name)), "pods")
         found = [_slice(service, {"metadata": {"name": ""}, "status": {"podIP": address}})]
@@ -69,8 +69,8 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
         template = (obj.get("spec") or {}).get("template") if key.kind in TEMPLATED else None
         if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
             owner = {"apiVersion": "apps/v1", "kind": key.kind, "name": key.name, "uid": "", "controller": True}
-            written = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
-            metadata = {**written, "ownerReferences": [owner]}
+            template_metadata = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
+            metadata = {**template_metadata, "ownerReferences": [owner]}
             pod = {"apiVersion": POD.hub, "kind": POD.kind, "metadata": metadata, "spec": template.get("spec") or {}}
             found[POD.key(key.namespace, key.name)] = pod
     return found | {key: obj for key, obj in objects.items() if (key.group, key.kind) == (POD.group, POD.kind)}

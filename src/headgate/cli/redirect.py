@@ -53,12 +53,12 @@ def redirect(
     except DecodeError as error:
         about = ", ".join(dict.fromkeys(f"--{cause.field}" for cause in error.causes))
         raise usage_error("; ".join(cause.message for cause in error.causes), option=about) from None
-    wanted = rules(read)
+    rule_set = rules(read)
     if action == "print":
-        text = f"# iptables-restore --noflush\n{wanted.ipv4}\n# ip6tables-restore --noflush\n{wanted.ipv6}"
+        text = f"# iptables-restore --noflush\n{rule_set.ipv4}\n# ip6tables-restore --noflush\n{rule_set.ipv6}"
         sys.stdout.write(text)
     else:
-        _print_outcome(action, iptables.apply(wanted) if action == "apply" else iptables.clean())
+        _print_outcome(action, iptables.apply(rule_set) if action == "apply" else iptables.clean())
 
 
 def _print_outcome(action: Action, outcomes: tuple[iptables.Outcome, ...]) -> None:

@@ -54,7 +54,7 @@ class TextReporter:
         for warning in warnings:
             note(f"{warning}")
 
-    def trouble(self, message: str) -> None:
+    def envoy_error(self, message: str) -> None:
         """Print an error of the gateway's Envoy."""
         self._messages.show(message)
 
@@ -106,11 +106,11 @@ class TextReporter:
         for finding in current.live_state.findings():
             _print_finding(finding)
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:  # noqa: ARG002  # only JSON has the revision
+    def change(self, revision: int, *, new: Sequence[Finding], resolved: Sequence[Resolved]) -> None:  # noqa: ARG002  # only JSON has the revision
         """Print the new findings, and the recovery messages of resolved ones."""
         for finding in () if self._messages.has_screen else new:  # the table shows all current findings
             _print_finding(finding)
-        for finding, message in gone:
+        for finding, message in resolved:
             if message and self._messages.has_screen:
                 self._messages.show(f"{finding.about}: {message}")
             elif message:
@@ -135,7 +135,7 @@ class JsonReporter:
         """Print the warnings."""
         _write_line({"warnings": [warning._asdict() for warning in warnings]})
 
-    def trouble(self, message: str) -> None:
+    def envoy_error(self, message: str) -> None:
         """Print an error of the gateway's Envoy."""
         _write_line({"trouble": message})
 
@@ -178,10 +178,10 @@ class JsonReporter:
             }
         )
 
-    def change(self, revision: int, *, new: Sequence[Finding], gone: Sequence[Resolved]) -> None:
+    def change(self, revision: int, *, new: Sequence[Finding], resolved: Sequence[Resolved]) -> None:
         """Print the revision in force, the new findings and the resolved ones."""
-        resolved = [_finding_fields(finding) for finding, _ in gone]
-        _write_line({"revision": revision, "findings": [*map(_finding_fields, new)], "resolved": resolved})
+        fields = [_finding_fields(finding) for finding, _ in resolved]
+        _write_line({"revision": revision, "findings": [*map(_finding_fields, new)], "resolved": fields})
 
 
 Reporter: TypeAlias = TextReporter | JsonReporter

@@ -73,9 +73,9 @@ def run(
     The program gets a Pod object, an address, and the environment of a pod, such as HOST, PORT and http_proxy. Signals are
     forwarded to it, and its exit code becomes the exit code of this command. The pod is deleted when the program ends.
     """
-    wanted = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
+    manifest = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
     client = find_api(Path(runtime_info(state).kubeconfig), state)
-    raise typer.Exit(asyncio.run(_run(client, wanted, command)))
+    raise typer.Exit(asyncio.run(_run(client, manifest, command)))
 
 
 def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports: Any) -> Object:
@@ -149,21 +149,21 @@ class _Signals:
                 self._process.send_signal(number)
 
 
-async def _run(client: Client, wanted: Object, command: list[str]) -> int:
+async def _run(client: Client, manifest: Object, command: list[str]) -> int:
     signals = _Signals()
     signals.listen()
-    created = await client.create(POD, wanted)
+    created = await client.create(POD, manifest)
     try:
-        await _check_account(client, wanted)  # after the creation, which validates its name
+        await _check_account(client, manifest)  # after the creation, which validates its name
         pod = await signals.unless(_until_ready(client, created))
         return await _foreground(client, pod, command, signals)
     finally:
         await _remove(client, created)
 
 
-async def _check_account(client: Client, wanted: Object) -> None:
+async def _check_account(client: Client, manifest: Object) -> None:
     """Print a note when the ServiceAccount does not exist; it need not exist for pods on one machine."""
-    namespace, name = wanted["metadata"]["namespace"], wanted["spec"]["serviceAccountName"]
+    namespace, name = manifest["metadata"]["namespace"], manifest["spec"]["serviceAccountName"]
     try:
         await client.get(path_of(SERVICE_ACCOUNT, namespace, name))
     except NotFound:

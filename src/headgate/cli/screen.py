@@ -47,7 +47,7 @@ class SplitSection(Value, frozen=True, kw_only=True):
     port: int
     address: str
     held: tuple[int, int]
-    lines: tuple[BackendRow, ...] = ()
+    backends: tuple[BackendRow, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -151,15 +151,15 @@ def _uncut(messages: Sequence[Sequence[Row]], room: int) -> list[Row]:
 
 def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
     """Yield a title row for each split, and a row for each of its backends."""
-    longest = max((len(line.backend) for section in sections for line in section.lines), default=0) + 2
+    longest = max((len(row.backend) for section in sections for row in section.backends), default=0) + 2
     columns = _visible_columns(_FULL, width, longest)
     room = width - sum(column.width for column in columns)
     yield (("SPLIT".ljust(room) + "".join(column.title.rjust(column.width) for column in columns), _DIM),)
     for section in sections:
         yield _title(section, width)
-        for line in section.lines:
-            cells = _cells(line)
-            name = _shortened(f"  {line.backend}", room - 1).ljust(room)
+        for row in section.backends:
+            cells = _cells(row)
+            name = _shortened(f"  {row.backend}", room - 1).ljust(room)
             yield (
                 (name, _PLAIN),
                 *((cells[column.title][0].rjust(column.width), cells[column.title][1]) for column in columns),
@@ -190,23 +190,23 @@ def _title(section: SplitSection, width: int) -> Row:
     )
 
 
-def _cells(line: BackendRow) -> dict[str, Part]:
+def _cells(row: BackendRow) -> dict[str, Part]:
     return {
-        "WANTED": (_percent(line.wanted), _PLAIN),
-        "OBSERVED": (_observed(line), _style(line)),
-        "REQUESTS": (str(line.requests), _PLAIN),
-        "REQ/S": (f"{line.rate:.1f}", _PLAIN),
-        "FAILED": (str(line.failures), _BAD if line.failures else _DIM),
+        "WANTED": (_percent(row.wanted), _PLAIN),
+        "OBSERVED": (_observed(row), _style(row)),
+        "REQUESTS": (str(row.requests), _PLAIN),
+        "REQ/S": (f"{row.rate:.1f}", _PLAIN),
+        "FAILED": (str(row.failures), _BAD if row.failures else _DIM),
     }
 
 
-def _observed(line: BackendRow) -> str:
+def _observed(row: BackendRow) -> str:
     """Return the observed share, marked with `!` outside of its band, for terminals without color."""
-    return _percent(line.observed) + ("" if line.observed is None or line.fits else "!")
+    return _percent(row.observed) + ("" if row.observed is None or row.fits else "!")
 
 
-def _style(line: BackendRow) -> str:
-    return _PLAIN if line.observed is None else _GOOD if line.fits else _WARN
+def _style(row: BackendRow) -> str:
+    return _PLAIN if row.observed is None else _GOOD if row.fits else _WARN
 
 
 def _percent(share: float | None) -> str:
@@ -241,18 +241,18 @@ def _display_name(section: SplitSection) -> str:
 
 def _summary(section: SplitSection) -> dict[str, Part]:
     programmed, total = section.held
-    lines = section.lines
-    observed = "/".join(_number(line.observed) for line in lines) + (
-        "" if all(line.observed is None or line.fits for line in lines) else "!"
+    backends = section.backends
+    observed = "/".join(_number(row.observed) for row in backends) + (
+        "" if all(row.observed is None or row.fits for row in backends) else "!"
     )
-    failures = sum(line.failures for line in lines)
-    styles = {_style(line) for line in lines}
+    failures = sum(row.failures for row in backends)
+    styles = {_style(row) for row in backends}
     return {
         "ADDRESS": (section.address or "-", _PLAIN),
-        "WANTED %": ("/".join(_number(line.wanted) for line in lines) or "-", _PLAIN),
+        "WANTED %": ("/".join(_number(row.wanted) for row in backends) or "-", _PLAIN),
         "OBSERVED %": (observed or "-", _WARN if _WARN in styles else _GOOD if _GOOD in styles else _PLAIN),
         "HELD": (f"{programmed}/{total}", _DIM if programmed == total and section.port else _WARN),
-        "REQ/S": (f"{sum(line.rate for line in lines):.1f}", _PLAIN),
+        "REQ/S": (f"{sum(row.rate for row in backends):.1f}", _PLAIN),
         "FAILED": (str(failures), _BAD if failures else _DIM),
     }
 

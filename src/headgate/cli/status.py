@@ -8,7 +8,7 @@ from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import EXIT_NO, FINDING_STYLES, Format, answer, stdout
+from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, stdout
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
@@ -25,7 +25,7 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
     found = asyncio.run(InspectClient.of(kubeconfig, state).status())
     answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_FAILURE)
 
 
 def _show(mesh: MeshState) -> None:

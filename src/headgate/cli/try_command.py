@@ -18,7 +18,7 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
 from headgate.cli.connection import runtime_info
 from headgate.cli.inspect_client import InspectClient
-from headgate.cli.output import EXIT_NO, Format, answer, note, stderr, stdout, usage_error
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stderr, stdout, usage_error
 from headgate.cli.probe import Failure, Header, Probe, Request, Tally
 from headgate.cli.shares import DOMAIN, FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
 from headgate.compiler.protocols import protocol_of
@@ -137,7 +137,7 @@ def try_(
     result = asyncio.run(_run(inspect_client, target, sent, caller or state, amount=(number, concurrency)))
     answer(document(result), output, lambda: _print(result))
     if not result.fits:
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_FAILURE)
 
 
 def parse_url(text: str) -> Target:

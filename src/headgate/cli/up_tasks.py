@@ -102,7 +102,7 @@ class UpTasks:
     async def report_envoy(self) -> None:
         """Report each exit of the gateway's Envoy."""
         async for message in exits(self._current.envoy.state):
-            self._reporter.trouble(message)
+            self._reporter.envoy_error(message)
 
     async def report_changes(self) -> None:
         """Report new and resolved findings, on objects and on certificates of proxies, once they are in force."""
@@ -120,8 +120,8 @@ class UpTasks:
             await live_state.wait_in_force()
             now = frozenset(live_state.findings())
             if compiled is not before or now != known:
-                gone = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
-                self._reporter.change(revision, new=sorted(now - known, key=str), gone=gone)
+                resolved = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
+                self._reporter.change(revision, new=sorted(now - known, key=str), resolved=resolved)
             known = now
 
 

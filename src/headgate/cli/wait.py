@@ -194,10 +194,10 @@ _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)
 
 
 async def _wait(
-    client: Client, kind: Kind, place: tuple[str, str], check: ReadinessCheck, seconds: float
+    client: Client, kind: Kind, namespaced_name: tuple[str, str], check: ReadinessCheck, seconds: float
 ) -> tuple[Object, Progress]:
     """Watch an object until it is ready or has failed. Raises TimedOut, with the progress so far."""
-    namespace, name = place
+    namespace, name = namespaced_name
     title = f"waiting for {kind.kind.lower()}/{name}"
     progress, end = NO_ANSWER, asyncio.get_running_loop().time() + seconds
     with contextlib.suppress(TimeoutError), Status(title, console=stderr()) as spinner:
