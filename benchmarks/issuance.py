@@ -79,13 +79,13 @@ async def measure() -> None:
 
 async def renew(issuer: EmbeddedIssuer, credentials: Credentials) -> None:
     """Rotate to a new root, and wait until it has issued every certificate."""
-    await issuer.announce("")
+    await issuer.add_next("")
     async with blocked() as late:
         begin = time.perf_counter()
-        await issuer.promote()
+        await issuer.promote_next()
         await until(lambda: not credentials.outdated(), credentials.current)
         report("a new root", time.perf_counter() - begin, late)
-    await issuer.retire()
+    await issuer.remove_previous()
 
 
 def report(what: str, seconds: float, late: list[float]) -> None:

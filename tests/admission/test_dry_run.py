@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.embedded_api import TOKEN, Answer, Client
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from tests.sound_objects import path, sound
 
 from headgate.admission.chain import admission_chain, object_check
@@ -57,7 +57,7 @@ async def world() -> AsyncIterator[World]:
         kept=track_cluster_ips(addresses),
     )
     feed, fleet = Feed(store), Fleet()
-    credentials = Credentials(Signs(Time()), Time().schedule())
+    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
     loop = Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials)
     live_state = LiveState(store, feed, loop, fleet)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.decoding import admit
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from typer.testing import CliRunner
 
 from headgate.api.certificate import Certificate, certificate_in
@@ -142,7 +142,7 @@ class NoHost:
 def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
     """Return the parts that compile the objects of a store, without proxies."""
     feed, fleet = Feed(store), Fleet()
-    credentials = Credentials(Signs(Time()), Time().schedule())
+    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
     return feed, Loop(feed.snapshot, fleet, HostProxies([Node(id="gateway")]), Settings(), credentials), fleet
 
 

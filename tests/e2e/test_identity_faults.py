@@ -81,7 +81,7 @@ def test_up_fails_when_the_key_is_missing_or_readable_by_other_users(new_world: 
     content = key.read_bytes()
     key.unlink()
     message = fails(world)
-    assert f"{key.parent} has tls.crt but no tls.key; restore it from a copy" in message
+    assert f"{key.parent} has tls.crt but no tls.key; restore it from a backup" in message
     assert "Traceback" not in message
     write_private(key, content)
     world.start()
@@ -96,7 +96,7 @@ def test_up_fails_when_the_key_belongs_to_another_user(new_world: Callable[..., 
         key.chmod(0)
     else:
         os.chown(key, 0, 0)
-    assert f"{key} can't be read: Permission denied; give it back to the user who runs headgate" in fails(world)
+    assert f"{key} can't be read: Permission denied; chown it to the user that runs headgate" in fails(world)
 
 
 def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(

@@ -56,4 +56,4 @@ def test_a_killed_sidecar_loses_only_its_requests_in_flight(new_world: Callable[
         now["status"]["containerStatuses"] == victim["status"]["containerStatuses"]
     )  # the application was not restarted
     assert conditions(now)["headgate.dev/SidecarReady"] == "True"
-    assert "headgate starts it again" in world.event("SidecarNotReady", name)[2]
+    assert "headgate restarts it" in world.event("SidecarNotReady", name)[2]

@@ -1,4 +1,4 @@
-"""What certificates say, judged by openssl, by cryptography, and by the proxies that are to believe them."""
+"""Tests of roots and certificates of workloads, with openssl and the cryptography library as judges."""
 
 import time
 from datetime import timedelta
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from tests.identity.world import DAY, DOMAIN, START, openssl, root, verify, wanted
 
-from headgate.identity.authority import Authority, make_signer, new_root, request, sign
+from headgate.identity.authority import Authority, make_signer, new_root, sign, signing_request
 from headgate.identity.certificates import key_to_pem, read_certificates, read_key
 from headgate.identity.issuers import CertificateSpec, IssueError
 from headgate.model.identities import PrivateText
@@ -27,7 +27,7 @@ def parsed(pem: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem.encode())
 
 
-def test_a_certificate_says_what_spiffe_asks_for() -> None:
+def test_a_certificate_conforms_to_the_x509_svid_specification() -> None:
     """R70, R75: the identity is a URI, the names are DNS names, both in a critical subjectAltName."""
     authority = root()
     certificate = parsed(leaf_of(authority, wanted("web", "foo", "bar", "foo")))
@@ -50,7 +50,7 @@ def test_a_certificate_says_what_spiffe_asks_for() -> None:
     certificate.verify_directly_issued_by(above)
 
 
-def test_a_root_signs_workloads_of_its_trust_domain_only() -> None:
+def test_a_root_is_constrained_to_workloads_of_its_trust_domain() -> None:
     certificate = parsed(root().certificate)
     limits = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     assert (limits.critical, limits.value.ca, limits.value.path_length) == (True, True, 0)
@@ -59,7 +59,7 @@ def test_a_root_signs_workloads_of_its_trust_domain_only() -> None:
     assert [name.value for name in own.value.permitted_subtrees or ()] == [DOMAIN]
 
 
-def test_openssl_believes_them_as_client_and_as_server(tmp_path: Path) -> None:
+def test_openssl_accepts_a_certificate_for_clients_and_for_servers(tmp_path: Path) -> None:
     now = time.time()
     authority = root(now)
     chain = leaf_of(authority, wanted("web", "foo"), now)
@@ -70,14 +70,14 @@ def test_openssl_believes_them_as_client_and_as_server(tmp_path: Path) -> None:
     assert "URI:spiffe://cluster.local/ns/default/sa/web, DNS:foo" in text
 
 
-def test_openssl_refuses_what_a_stolen_root_signs_for_another_trust_domain(tmp_path: Path) -> None:
+def test_openssl_rejects_a_certificate_of_another_trust_domain(tmp_path: Path) -> None:
     now = time.time()
     authority = root(now)
     other = leaf_of(authority, wanted(domain="example.org"), now)
     assert "permitted subtree violation" in verify(tmp_path, other, authority.certificate)
 
 
-def test_openssl_refuses_an_authority_below_a_root(tmp_path: Path) -> None:
+def test_openssl_rejects_an_intermediate_signed_by_a_root(tmp_path: Path) -> None:
     now = time.time()
     authority, below = root(now), make_signer(root(now), "the test")
     chain = sign(make_signer(authority, "the test"), wanted(), now, LIFETIME)
@@ -86,7 +86,7 @@ def test_openssl_refuses_an_authority_below_a_root(tmp_path: Path) -> None:
     assert verify(tmp_path, forged, authority.certificate) != ""
 
 
-def test_serial_numbers_and_keys_are_never_used_twice() -> None:
+def test_serial_numbers_and_keys_are_unique() -> None:
     authority = root()
     found = [parsed(leaf_of(authority)) for _ in range(50)]
     assert len({item.serial_number for item in found}) == 50
@@ -94,7 +94,7 @@ def test_serial_numbers_and_keys_are_never_used_twice() -> None:
     assert len({item.public_key().public_numbers() for item in found}) == 50
 
 
-def test_it_is_valid_a_little_earlier_for_clocks_that_differ_and_never_longer_than_its_root() -> None:
+def test_a_certificate_is_valid_before_now_and_never_longer_than_its_root() -> None:
     authority = root(hours=30)
     first = parsed(leaf_of(authority))
     assert first.not_valid_before_utc.timestamp() == START - 300
@@ -103,9 +103,11 @@ def test_it_is_valid_a_little_earlier_for_clocks_that_differ_and_never_longer_th
     assert late.not_valid_after_utc == parsed(authority.certificate).not_valid_after_utc
 
 
-def test_an_expired_root_and_one_of_the_future_sign_nothing() -> None:
+def test_a_root_signs_only_while_it_is_valid() -> None:
     authority = root(days=1)
-    with pytest.raises(IssueError, match="expired at 2027-01-16T08:00:00Z, and it is 2027-01-17T08:00:00Z") as expired:
+    with pytest.raises(
+        IssueError, match="expired at 2027-01-16T08:00:00Z, and now it is 2027-01-17T08:00:00Z"
+    ) as expired:
         leaf_of(authority, now=START + 2 * DAY)
     assert "headgate ca rotate" in str(expired.value)
     with pytest.raises(IssueError, match=r"is not valid before .* correct this machine's clock"):
@@ -113,12 +115,12 @@ def test_an_expired_root_and_one_of_the_future_sign_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", ["not a name", "ö.example", "", "a" * 64, "a..b", ".".join(["abcdefg"] * 40)])
-def test_a_name_that_is_no_dns_name_is_refused_by_its_own_name(name: str) -> None:
-    with pytest.raises(IssueError, match="subjectNames are DNS names"):
+def test_the_error_about_an_invalid_dns_name_contains_the_name(name: str) -> None:
+    with pytest.raises(IssueError, match="each of subjectNames must be a DNS name"):
         leaf_of(root(), wanted("web", name))
 
 
-def test_a_trust_domain_with_an_underscore_has_no_constraint_which_envoy_would_not_read() -> None:
+def test_a_trust_domain_with_an_underscore_gets_no_name_constraint() -> None:
     with pytest.raises(x509.ExtensionNotFound):
         parsed(root(domain="my_mesh").certificate).extensions.get_extension_for_class(x509.NameConstraints)
 
@@ -126,12 +128,12 @@ def test_a_trust_domain_with_an_underscore_has_no_constraint_which_envoy_would_n
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("nonsense", "no private key that can be read"),
+        ("nonsense", "no readable private key"),
         (key_to_pem(ec.generate_private_key(ec.SECP256R1())).reveal(), "does not belong to the certificate"),
         (key_to_pem(rsa.generate_private_key(65537, 1024)).reveal(), "has 1024 bits"),
     ],
 )
-def test_a_key_that_does_not_fit_is_named_and_not_shown(key: str, words: str) -> None:
+def test_the_error_about_an_unusable_key_names_its_source_and_does_not_contain_the_key(key: str, words: str) -> None:
     broken = Authority(certificate=root().certificate, key=PrivateText(key))
     with pytest.raises(IssueError, match=words) as error:
         make_signer(broken, "/etc/ca")
@@ -139,21 +141,21 @@ def test_a_key_that_does_not_fit_is_named_and_not_shown(key: str, words: str) ->
     assert key[:40] not in str(error.value)
 
 
-def test_a_key_with_a_passphrase_is_refused() -> None:
+def test_a_key_with_a_passphrase_is_rejected() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     secret = serialization.BestAvailableEncryption(b"secret")
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret).decode()
-    with pytest.raises(IssueError, match="is encrypted; give it without a passphrase"):
+    with pytest.raises(IssueError, match="is encrypted; remove the passphrase"):
         make_signer(Authority(certificate=root().certificate, key=PrivateText(pem)), "/etc/ca")
 
 
-def test_a_workloads_certificate_is_no_authority() -> None:
+def test_a_workloads_certificate_can_not_sign() -> None:
     leaf = sign(make_signer(root(), "the test"), wanted(), START, LIFETIME)
     with pytest.raises(IssueError, match="is not a certificate authority's"):
         make_signer(Authority(certificate=leaf.chain, key=leaf.key), "/etc/ca")
 
 
-def test_an_rsa_authority_of_the_user_signs_too(tmp_path: Path) -> None:
+def test_an_rsa_authority_signs_certificates(tmp_path: Path) -> None:
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=ours", "-addext", "keyUsage=critical,keyCertSign", "-days", "2",
             "-keyout", tmp_path / "key.pem", "-out", tmp_path / "ca.pem")  # fmt: skip
     authority = Authority(
@@ -162,13 +164,13 @@ def test_an_rsa_authority_of_the_user_signs_too(tmp_path: Path) -> None:
     assert verify(tmp_path, leaf_of(authority, now=time.time()), authority.certificate) == ""
 
 
-def test_openssl_reads_a_signing_request(tmp_path: Path) -> None:
-    (tmp_path / "csr.pem").write_text(request(wanted("web", "foo")).chain)
+def test_openssl_verifies_a_signing_request(tmp_path: Path) -> None:
+    (tmp_path / "csr.pem").write_text(signing_request(wanted("web", "foo")).chain)
     shown = openssl("req", "-in", tmp_path / "csr.pem", "-noout", "-text", "-verify")
     assert shown.returncode == 0
     assert "URI:spiffe://cluster.local/ns/default/sa/web, DNS:foo" in shown.stdout
 
 
-def test_roots_have_names_of_their_own_so_that_both_can_be_believed_at_once() -> None:
+def test_two_roots_with_distinct_names_can_be_trusted_together() -> None:
     found = [read_certificates(new_root(DOMAIN, START).certificate, "the test")[0] for _ in range(3)]
     assert len({certificate.subject for certificate in found}) == 3

@@ -1,4 +1,4 @@
-"""What everybody may see of the authority, how a rotation is asked for, and that keys are in neither."""
+"""Tests of the ConfigMap with the state of the authority, and of requests for a rotation by annotation."""
 
 import asyncio
 import contextlib
@@ -31,10 +31,10 @@ class World:
         schedule = self.time.schedule()
         self.credentials = Credentials(self.issuer, schedule)
         self.rotation = Rotation(self.issuer, self.credentials, self.proxies, schedule)
-        self.board = CaStatusPublisher(self.store, self.issuer, self.credentials, schedule, self.rotation)
+        self.publisher = CaStatusPublisher(self.store, self.issuer, self.credentials, schedule, self.rotation)
 
-    async def shown(self, test: Any) -> tuple[CaStatus, dict[str, str]]:
-        """Wait until the ConfigMap says something; a second passes whenever it is written."""
+    async def wait_for_status(self, test: Any) -> tuple[CaStatus, dict[str, str]]:
+        """Advance the time until the status in the ConfigMap satisfies `test`; return the status and the data."""
         with contextlib.suppress(NotFound):
             data = (await self.store.get(CONFIG_MAP))["data"]
             if test(msgspec.json.decode(data["status.json"], type=CaStatus)):
@@ -42,9 +42,9 @@ class World:
         passing = asyncio.create_task(self._pass())
         try:
             async for change in self.store.watch("", "ConfigMap", since="0"):
-                notice = msgspec.json.decode(change.object["data"]["status.json"], type=CaStatus)
-                if test(notice) and change.type != "DELETED":
-                    return notice, change.object["data"]
+                status = msgspec.json.decode(change.object["data"]["status.json"], type=CaStatus)
+                if test(status) and change.type != "DELETED":
+                    return status, change.object["data"]
         finally:
             passing.cancel()
         raise AssertionError("unreachable: a watch never ends")
@@ -62,7 +62,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     world = World()
     world.credentials.set_wanted({"sidecar/default/web": wanted()})
-    works = (world.credentials.run(), world.rotation.run(), world.board.run())
+    works = (world.credentials.run(), world.rotation.run(), world.publisher.run())
     tasks = [asyncio.create_task(work) for work in works]
     yield world
     for task in tasks:
@@ -70,67 +70,67 @@ async def world() -> AsyncIterator[World]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_everybody_can_read_the_roots_and_the_state(world: World) -> None:
-    notice, data = await world.shown(lambda notice: notice.certificates)
+async def test_the_config_map_has_the_roots_and_the_state_but_no_key(world: World) -> None:
+    status, data = await world.wait_for_status(lambda status: status.certificates)
     assert data["roots.pem"] == world.issuer.roots.get()
-    (root,) = notice.roots
-    assert (root.signs, root.fingerprint, notice.phase) == (True, world.issuer.signer.get(), "stable")
+    (root,) = status.roots
+    assert (root.signs, root.fingerprint, status.phase) == (True, world.issuer.signer.get(), "stable")
     assert "PRIVATE" not in json.dumps(data)
 
 
-async def test_a_new_annotation_rotates_and_the_notice_says_how_far_it_is(world: World) -> None:
-    await world.shown(lambda notice: notice.certificates)
+async def test_a_new_annotation_starts_a_rotation_and_the_status_shows_its_progress(world: World) -> None:
+    await world.wait_for_status(lambda status: status.certificates)
     old = world.issuer.roots.get()
     world.proxies.slow.add("sidecar/default/web")
     await world.annotate("monday")
-    notice, _ = await world.shown(lambda notice: notice.phase == "trust-new" and notice.waits)
-    assert notice.waiting == ("sidecar/default/web",)
-    assert [root.signs for root in notice.roots] == [True, False]
+    status, _ = await world.wait_for_status(lambda status: status.phase == "trust-new" and status.waits)
+    assert status.waiting == ("sidecar/default/web",)
+    assert [root.signs for root in status.roots] == [True, False]
     world.proxies.catch_up()
-    notice, data = await world.shown(lambda notice: notice.phase == "stable" and notice.answered == "monday")
-    assert len(notice.roots) == 1
+    status, data = await world.wait_for_status(lambda status: status.phase == "stable" and status.answered == "monday")
+    assert len(status.roots) == 1
     assert data["roots.pem"] != old
 
 
-async def test_what_somebody_writes_into_it_is_believed_by_nobody_and_a_deleted_one_comes_back(world: World) -> None:
-    await world.shown(lambda notice: notice.certificates)
+async def test_changed_roots_in_the_config_map_are_ignored_and_a_deleted_config_map_is_restored(world: World) -> None:
+    await world.wait_for_status(lambda status: status.certificates)
     obj = await world.store.get(CONFIG_MAP)
     await world.store.update({**obj, "data": {**obj["data"], "roots.pem": "mine"}})
     roots = world.issuer.roots.get()
     assert len(read_certificates(roots, "the test")) == 1
     await world.store.delete(CONFIG_MAP)
-    _, data = await world.shown(lambda notice: notice.certificates)
+    _, data = await world.wait_for_status(lambda status: status.certificates)
     assert data["roots.pem"] == roots
 
 
-async def test_faults_are_shown_with_who_has_them(world: World) -> None:
-    await world.shown(lambda notice: notice.certificates)
+async def test_the_status_shows_the_fault_of_each_proxy(world: World) -> None:
+    await world.wait_for_status(lambda status: status.certificates)
     world.credentials.set_wanted({"sidecar/default/web": wanted("web", "not a name")})
-    notice, _ = await world.shown(lambda notice: notice.faulty)
-    assert "subjectNames are DNS names" in notice.faults["sidecar/default/web"]
+    status, _ = await world.wait_for_status(lambda status: status.faulty)
+    assert "each of subjectNames must be a DNS name" in status.faults["sidecar/default/web"]
 
 
 async def test_no_private_key_is_printed_logged_or_encoded(
     world: World, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    await world.shown(lambda notice: notice.certificates)
-    kept = world.keys.kept
-    assert kept is not None
+    await world.wait_for_status(lambda status: status.certificates)
+    stored = world.keys.stored
+    assert stored is not None
     credential = world.credentials.current.get()["sidecar/default/web"]
-    secrets = [kept.signing.key.reveal(), credential.key.reveal()]
+    secrets = [stored.signing.key.reveal(), credential.key.reveal()]
     assert all("PRIVATE KEY" in secret for secret in secrets)
-    everything = StoredAuthority(signing=kept.signing, next=kept.signing)
+    authority = StoredAuthority(signing=stored.signing, next=stored.signing)
     seen = [
         *(
             f"{item!r} {item!s} {item}"
-            for item in (everything, credential, kept.signing, world.credentials.current.get())
+            for item in (authority, credential, stored.signing, world.credentials.current.get())
         ),
         *(
             str(item)
             for item in (FileKeyStore(tmp_path), SecretKeyStore(world.store), world.issuer, vars(world.issuer))
         ),
-        msgspec.json.encode([everything, credential], enc_hook=str).decode(),
+        msgspec.json.encode([authority, credential], enc_hook=str).decode(),
         str(structs.asdict(credential)),
         caplog.text,
         json.dumps([dict(change) for change in (await world.store.list("", "Event")).items]),
@@ -142,11 +142,13 @@ async def test_no_private_key_is_printed_logged_or_encoded(
 
 
 async def test_a_fault_never_quotes_a_key(world: World) -> None:
-    kept = world.keys.kept or StoredAuthority(signing=(await world.issuer.load()).kept.signing)
-    broken = kept.signing.key.reveal().replace("\n", "!", 3)
-    keys = MemoryKeyStore(StoredAuthority(signing=structs.replace(kept.signing, key=type(kept.signing.key)(broken))))
+    stored = world.keys.stored or StoredAuthority(signing=(await world.issuer.load()).stored.signing)
+    broken = stored.signing.key.reveal().replace("\n", "!", 3)
+    keys = MemoryKeyStore(
+        StoredAuthority(signing=structs.replace(stored.signing, key=type(stored.signing.key)(broken)))
+    )
     issuer = EmbeddedIssuer(keys, DOMAIN, clock=world.time.clock)
     await issuer.run()
     await until(lambda: bool(issuer.fault.get()), issuer.fault)
-    assert "has no private key that can be read" in issuer.fault.get()
+    assert "has no readable private key" in issuer.fault.get()
     assert broken[40:60] not in issuer.fault.get()

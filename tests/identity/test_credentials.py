@@ -1,4 +1,4 @@
-"""Certificates come when they are wanted, are renewed in time, and one proxy's trouble is its own."""
+"""Tests of the certificates of all proxies: issuance, renewal, and failures."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from tests.identity.world import DAY, START, Signs, Time, settle, wanted
+from tests.identity.world import DAY, START, FakeIssuer, Time, settle, wanted
 
 from headgate.identity.certificates import expiry
 from headgate.identity.credentials import Credentials, jitter
@@ -18,7 +18,7 @@ HOUR = 3600.0
 class World:
     def __init__(self) -> None:
         self.time = Time()
-        self.issuer = Signs(self.time)
+        self.issuer = FakeIssuer(self.time)
         self.credentials = Credentials(self.issuer, self.time.schedule())
 
     async def want(self, **nodes: CertificateSpec) -> None:
@@ -39,27 +39,27 @@ async def world() -> AsyncIterator[World]:
         await running
 
 
-async def test_a_new_proxy_gets_its_certificate_at_once_and_one_that_left_is_forgotten(world: World) -> None:
+async def test_a_new_proxy_gets_a_certificate_at_once_and_a_removed_one_is_forgotten(world: World) -> None:
     await world.want(a=wanted("a"), b=wanted("b"))
     assert set(world.credentials.current.get()) == {"a", "b"}
     assert world.credentials.current.get()["a"].roots == world.issuer.roots.get()
     await world.want(b=wanted("b"))
     assert set(world.credentials.current.get()) == {"b"}
     await world.time.advance(2 * DAY)
-    assert world.issuer.asked.count("spiffe://cluster.local/ns/default/sa/a") == 1
+    assert world.issuer.requests.count("spiffe://cluster.local/ns/default/sa/a") == 1
 
 
-async def test_it_is_renewed_once_between_half_and_six_tenths_of_its_life(world: World) -> None:
+async def test_a_certificate_is_renewed_between_half_and_six_tenths_of_its_lifetime(world: World) -> None:
     await world.want(a=wanted("a"))
     first = world.chain("a")
     await world.time.advance(12 * HOUR - 1)
     assert world.chain("a") == first
     await world.time.advance(0.1 * 24 * HOUR + 2)
     assert world.chain("a") != first
-    assert len(world.issuer.asked) == 2
+    assert len(world.issuer.requests) == 2
 
 
-async def test_all_do_not_renew_in_the_same_moment_and_each_keeps_its_own(world: World) -> None:
+async def test_renewals_of_several_proxies_are_spread_and_each_proxy_keeps_its_time(world: World) -> None:
     nodes = [f"sidecar/default/web-{number}" for number in range(40)]
     await world.want(**{node: wanted() for node in nodes})
     before = world.credentials.current.get()
@@ -69,37 +69,37 @@ async def test_all_do_not_renew_in_the_same_moment_and_each_keeps_its_own(world:
     assert jitter("a") == jitter("a") != jitter("b")
 
 
-async def test_a_proxy_that_gets_none_does_not_disturb_the_others_and_is_tried_again(world: World) -> None:
-    world.issuer.refuses = lambda item: item.identity.endswith("/bad")
+async def test_a_failed_request_is_retried_and_does_not_affect_other_proxies(world: World) -> None:
+    world.issuer.fails = lambda item: item.identity.endswith("/bad")
     await world.want(bad=wanted("bad"), good=wanted("good"))
     assert set(world.credentials.current.get()) == {"good"}
     assert world.credentials.faults.get() == {
-        "bad": "the printer is out of paper; refill it; it has no certificate of this headgate: its calls with"
-        " mutual TLS are refused, at the latest when one of an earlier headgate expires"
+        "bad": "the printer is out of paper; refill it; it has no certificate from this run of headgate: its calls with"
+        " mutual TLS fail, at the latest when the certificate from an earlier run expires"
     }
     await world.time.advance(10 * 60)
-    tries = len(world.issuer.asked) - 1
-    assert 10 < tries < 30  # ever more rarely, and at least once a minute
-    world.issuer.refuses = lambda _: False
+    tries = len(world.issuer.requests) - 1
+    assert 10 < tries < 30  # with backoff, and at least once a minute
+    world.issuer.fails = lambda _: False
     await world.time.advance(60)
     assert set(world.credentials.current.get()) == {"bad", "good"}
     assert world.credentials.faults.get() == {}
 
 
-async def test_the_old_one_stays_when_there_is_no_new_one_even_when_it_has_expired(world: World) -> None:
-    """After its end peers refuse it; without any, a proxy might fall back to plaintext."""
+async def test_an_expired_certificate_stays_until_there_is_a_new_one(world: World) -> None:
+    """Peers reject an expired certificate; without a certificate a proxy might fall back to plaintext."""
     await world.want(a=wanted("a"))
     first = world.chain("a")
-    world.issuer.refuses = lambda _: True
+    world.issuer.fails = lambda _: True
     await world.time.advance(20 * HOUR)
     assert world.chain("a") == first
-    assert "its certificate is good until 2027-01-16T08:00:00Z" in world.credentials.faults.get()["a"]
+    assert "its certificate is valid until 2027-01-16T08:00:00Z" in world.credentials.faults.get()["a"]
     await world.time.advance(5 * HOUR)
     assert world.chain("a") == first
     assert "its certificate expired at 2027-01-16T08:00:00Z, so its calls" in world.credentials.faults.get()["a"]
 
 
-async def test_other_names_replace_it_at_once_and_the_old_one_serves_meanwhile(world: World) -> None:
+async def test_changed_dns_names_replace_a_certificate_which_stays_until_then(world: World) -> None:
     await world.want(a=wanted("a"))
     first = world.chain("a")
     world.issuer.gate.clear()
@@ -110,7 +110,7 @@ async def test_other_names_replace_it_at_once_and_the_old_one_serves_meanwhile(w
     assert world.chain("a") != first
 
 
-async def test_a_certificate_of_another_identity_is_taken_away_before_there_is_a_new_one(world: World) -> None:
+async def test_a_changed_identity_removes_the_certificate_at_once(world: World) -> None:
     await world.want(a=wanted("a"))
     world.issuer.gate.clear()
     await world.want(a=wanted("other"))
@@ -120,16 +120,16 @@ async def test_a_certificate_of_another_identity_is_taken_away_before_there_is_a
     assert set(world.credentials.current.get()) == {"a"}
 
 
-async def test_what_was_asked_before_a_change_is_not_taken_for_the_answer(world: World) -> None:
+async def test_a_change_cancels_the_request_in_progress(world: World) -> None:
     world.issuer.gate.clear()
     await world.want(a=wanted("old"))
     await world.want(a=wanted("new"))
     world.issuer.gate.set()
     await settle()
-    assert world.issuer.asked == ["spiffe://cluster.local/ns/default/sa/new"]
+    assert world.issuer.requests == ["spiffe://cluster.local/ns/default/sa/new"]
 
 
-async def test_another_authority_renews_all_and_new_roots_reach_all(world: World) -> None:
+async def test_a_new_authority_renews_all_certificates_and_new_roots_reach_all_proxies(world: World) -> None:
     nodes = {f"n{number}": wanted(f"n{number}") for number in range(50)}
     await world.want(**nodes)
     before = world.credentials.current.get()
@@ -148,28 +148,28 @@ async def test_another_authority_renews_all_and_new_roots_reach_all(world: World
     }
 
 
-async def test_one_that_the_old_authority_signs_during_the_change_is_not_used(world: World) -> None:
+async def test_a_certificate_that_the_old_authority_signs_during_the_change_is_not_used(world: World) -> None:
     world.issuer.gate.clear()
     await world.want(a=wanted("a"))
     world.issuer.replace()
     world.issuer.gate.set()
     await settle()
-    assert world.issuer.asked == ["spiffe://cluster.local/ns/default/sa/a"] * 2
+    assert world.issuer.requests == ["spiffe://cluster.local/ns/default/sa/a"] * 2
     assert world.credentials.outdated() == []
 
 
-async def test_few_are_asked_for_at_once(world: World) -> None:
+async def test_the_number_of_concurrent_requests_is_limited(world: World) -> None:
     world.issuer.gate.clear()
     await world.want(**{f"n{number}": wanted() for number in range(100)})
-    assert world.issuer.at_once == 16
+    assert world.issuer.concurrent == 16
     world.issuer.gate.set()
     for _ in range(10):
         await settle()
-    assert world.issuer.most_at_once == 16
+    assert world.issuer.max_concurrent == 16
     assert len(world.credentials.current.get()) == 100
 
 
-async def test_nothing_happens_between_what_is_due(world: World) -> None:
+async def test_nothing_is_published_or_requested_before_a_renewal_is_due(world: World) -> None:
     await world.want(a=wanted("a"))
     shown = []
 
@@ -181,13 +181,13 @@ async def test_nothing_happens_between_what_is_due(world: World) -> None:
     await world.time.advance(11 * HOUR)
     watching.cancel()
     assert len(shown) == 1
-    assert len(world.issuer.asked) == 1
+    assert len(world.issuer.requests) == 1
 
 
-async def test_near_the_end_of_the_authority_it_is_not_asked_for_ever_faster() -> None:
-    """A certificate ends with its root: half of what is left, again and again, would never end."""
+async def test_renewals_do_not_speed_up_without_limit_before_the_root_expires() -> None:
+    """A certificate expires with its root, so half of its lifetime gets shorter with each renewal."""
     time = Time()
-    issuer = Signs(time)
+    issuer = FakeIssuer(time)
     credentials = Credentials(issuer, time.schedule(lifetime=timedelta(seconds=30)))
     running = asyncio.create_task(credentials.run())
     time.now = START + 365 * DAY - 20
@@ -195,16 +195,16 @@ async def test_near_the_end_of_the_authority_it_is_not_asked_for_ever_faster() -
     await settle()
     assert expiry(credentials.current.get()["a"].chain) == START + 365 * DAY
     await time.advance(19)
-    assert 3 < len(issuer.asked) < 20
+    assert 3 < len(issuer.requests) < 20
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
 
 
-async def test_an_authority_that_is_away_for_days_is_asked_again_when_it_is_back(world: World) -> None:
-    world.issuer.refuses = lambda _: True
+async def test_requests_succeed_again_after_the_authority_failed_for_days(world: World) -> None:
+    world.issuer.fails = lambda _: True
     await world.want(a=wanted("a"))
     await world.time.advance(2 * DAY)
-    world.issuer.refuses = lambda _: False
+    world.issuer.fails = lambda _: False
     await world.time.advance(60)
     assert set(world.credentials.current.get()) == {"a"}

@@ -1,4 +1,4 @@
-"""What the real Envoy makes of the certificates: as a server that asks its clients for theirs (R76)."""
+"""Tests of certificates with a real Envoy as a server that requires client certificates (R76)."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def leaf(authority: Authority, item: CertificateSpec) -> Leaf:
 
 
 def listener(port: int, own: Leaf, roots: str) -> dict:
-    """Return a listener that believes `roots`, shows `own`, and echoes what it is sent."""
+    """Return an echo listener that trusts `roots` and has the certificate `own`."""
     kinds = "type.googleapis.com/envoy.extensions"
     certificate = {
         "certificate_chain": {"inline_string": own.chain},
@@ -78,7 +78,7 @@ def server() -> Iterator[Server]:
 
 
 def call(port: int, own: Leaf, roots: str, directory: Path) -> bytes:
-    """Say something by mutual TLS to whoever is called `foo`, and return the answer; empty when one refuses the other."""
+    """Send a text by mutual TLS to the server `foo`; return the answer, empty if either side rejects the other."""
     (directory / "own.pem").write_text(own.chain + own.key.reveal())
     context = ssl.create_default_context(cadata=roots)
     context.load_cert_chain(directory / "own.pem")
@@ -92,8 +92,8 @@ def call(port: int, own: Leaf, roots: str, directory: Path) -> bytes:
         return b""
 
 
-def test_envoy_believes_workloads_of_its_own_trust_domain_only(server: Server, tmp_path: Path) -> None:
-    """The third is signed by a true root, as a thief of its key could: nameConstraints refuse it."""
+def test_envoy_accepts_only_workloads_of_its_own_trust_domain(server: Server, tmp_path: Path) -> None:
+    """The third certificate is of another trust domain, signed by the trusted root; nameConstraints reject it."""
     domains = (DOMAIN, "mesh", "prod-1.example.com")
     authorities = {domain: new_root(domain, time.time()) for domain in domains}
     ports = {
@@ -109,15 +109,15 @@ def test_envoy_believes_workloads_of_its_own_trust_domain_only(server: Server, t
         assert call(port, leaf(authority, wanted("caller", domain="example.org")), roots, tmp_path) == b"", domain
 
 
-def test_envoy_reads_what_a_trust_domain_with_an_underscore_needs(server: Server, tmp_path: Path) -> None:
+def test_envoy_accepts_certificates_of_a_trust_domain_with_an_underscore(server: Server, tmp_path: Path) -> None:
     authority = new_root("my_mesh", time.time())
     port = server.listen(leaf(authority, wanted("web", "foo", domain="my_mesh")), authority.certificate)
     server.start()
     assert call(port, leaf(authority, wanted("caller", domain="my_mesh")), authority.certificate, tmp_path) == b"hello"
 
 
-def test_during_a_rotation_envoy_believes_old_and_new(server: Server, tmp_path: Path) -> None:
-    """R76: whoever has moved on and whoever has not call each other, in every step but the forbidden one."""
+def test_old_and_new_certificates_accept_each_other_during_a_rotation(server: Server, tmp_path: Path) -> None:
+    """R76. Servers and clients before and after a step accept each other, except when trust-new is skipped."""
     old, new = new_root(DOMAIN, time.time()), new_root(DOMAIN, time.time())
     both = old.certificate + new.certificate
     steps = {

@@ -1,4 +1,4 @@
-"""The embedded authority's keys: private, all or nothing, and never replaced because they are damaged."""
+"""Tests of the storage of the embedded authority's keys: permissions, atomic writes, and damaged keys."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def embedded(keys: KeyStore, now: float = START) -> EmbeddedIssuer:
     return EmbeddedIssuer(keys, DOMAIN, clock=lambda: now)
 
 
-async def test_the_authority_is_made_once_and_found_again(keys: KeyStore) -> None:
+async def test_the_authority_is_created_once_and_loaded_afterwards(keys: KeyStore) -> None:
     first, second = embedded(keys), embedded(keys)
     await first.run()
     await second.run()
@@ -38,29 +38,29 @@ async def test_the_authority_is_made_once_and_found_again(keys: KeyStore) -> Non
 
 
 @pytest.mark.parametrize(
-    "kept",
+    "stored",
     [
         StoredAuthority(signing=root()),
         StoredAuthority(signing=root(), next=root(), answered="tuesday"),
         StoredAuthority(signing=root(), previous=root().certificate),
     ],
 )
-async def test_every_state_is_read_back_as_it_was_written(keys: KeyStore, kept: StoredAuthority) -> None:
+async def test_every_state_is_loaded_as_it_was_saved(keys: KeyStore, stored: StoredAuthority) -> None:
     assert await keys.load() is None
-    await keys.save(kept)
-    assert await keys.load() == kept
-    await keys.save(StoredAuthority(signing=kept.signing))
-    assert await keys.load() == StoredAuthority(signing=kept.signing)
+    await keys.save(stored)
+    assert await keys.load() == stored
+    await keys.save(StoredAuthority(signing=stored.signing))
+    assert await keys.load() == StoredAuthority(signing=stored.signing)
 
 
-async def test_two_that_begin_at_the_same_time_agree_on_one_root() -> None:
+async def test_issuers_that_start_at_the_same_time_use_the_same_root() -> None:
     store = MemoryStore()
     found = [embedded(SecretKeyStore(store)) for _ in range(3)]
     await asyncio.gather(*(issuer.run() for issuer in found))
     assert len({issuer.roots.get() for issuer in found}) == 1
 
 
-async def test_files_are_for_their_owner_only_and_old_keys_do_not_stay(tmp_path: Path) -> None:
+async def test_key_files_are_private_and_old_keys_are_deleted(tmp_path: Path) -> None:
     keys = FileKeyStore(tmp_path / "ca")
     old = root()
     await keys.save(StoredAuthority(signing=old))
@@ -76,7 +76,7 @@ async def test_files_are_for_their_owner_only_and_old_keys_do_not_stay(tmp_path:
     ("name", "mode", "fix"),
     [("current/tls.key", 0o644, "chmod 600"), ("current/tls.key", 0o640, "chmod 600"), ("", 0o755, "chmod 700")],
 )
-async def test_keys_that_others_may_read_are_refused_with_the_command_that_helps(
+async def test_keys_that_other_users_can_read_are_rejected_with_the_chmod_command(
     tmp_path: Path, name: str, mode: int, fix: str
 ) -> None:
     keys = FileKeyStore(tmp_path / "ca")
@@ -88,18 +88,18 @@ async def test_keys_that_others_may_read_are_refused_with_the_command_that_helps
 
 
 @pytest.mark.parametrize(("gone", "rest"), [("tls.key", "tls.crt"), ("tls.crt", "tls.key")])
-async def test_half_of_a_pair_is_a_fault_and_no_reason_for_a_new_root(tmp_path: Path, gone: str, rest: str) -> None:
+async def test_an_incomplete_pair_is_a_fault_and_creates_no_new_root(tmp_path: Path, gone: str, rest: str) -> None:
     keys = FileKeyStore(tmp_path / "ca")
     await keys.save(StoredAuthority(signing=root()))
     (tmp_path / "ca" / "current" / gone).unlink()
     issuer = embedded(keys)
-    with pytest.raises(IssueError, match=f"has {rest} but no {gone}; restore it from a copy"):
+    with pytest.raises(IssueError, match=f"has {rest} but no {gone}; restore it from a backup"):
         await issuer.issue(wanted(), LIFETIME)
     assert (tmp_path / "ca" / "current" / rest).exists()
     assert gone in issuer.fault.get()
 
 
-async def test_a_secret_without_a_key_is_a_fault() -> None:
+async def test_a_secret_without_a_key_is_rejected() -> None:
     store = MemoryStore()
     keys = SecretKeyStore(store)
     await keys.save(StoredAuthority(signing=root()))
@@ -112,20 +112,20 @@ async def test_a_secret_without_a_key_is_a_fault() -> None:
         await SecretKeyStore(store).load()
 
 
-async def test_a_secret_that_somebody_else_changed_is_not_overwritten() -> None:
+async def test_a_secret_that_another_client_changed_is_not_overwritten() -> None:
     store = MemoryStore()
     first, second = SecretKeyStore(store), SecretKeyStore(store)
     await first.save(StoredAuthority(signing=root()))
-    kept = await second.load()
-    assert kept is not None
-    theirs = StoredAuthority(signing=kept.signing, next=root())
+    stored = await second.load()
+    assert stored is not None
+    theirs = StoredAuthority(signing=stored.signing, next=root())
     await second.save(theirs)
-    with pytest.raises(IssueError, match="was changed by another writer meanwhile"):
+    with pytest.raises(IssueError, match="was changed by another client meanwhile"):
         await first.save(StoredAuthority(signing=root()))
     assert await first.load() == theirs
 
 
-async def test_the_owners_labels_stay_on_the_secret() -> None:
+async def test_labels_of_other_clients_stay_on_the_secret() -> None:
     store = MemoryStore()
     keys = SecretKeyStore(store)
     await keys.save(StoredAuthority(signing=root()))
@@ -136,16 +136,16 @@ async def test_the_owners_labels_stay_on_the_secret() -> None:
     assert (await store.get(SECRET))["metadata"]["labels"] == {"backup": "yes"}
 
 
-async def test_a_store_that_is_away_is_told_as_such() -> None:
-    class Away(MemoryStore):
+async def test_an_unavailable_store_is_reported() -> None:
+    class UnavailableStore(MemoryStore):
         async def get(self, _key):
             raise Unavailable("the API server does not answer")
 
     with pytest.raises(IssueError, match=r"can't be read from Secret .*: the API server does not answer"):
-        await SecretKeyStore(Away()).load()
+        await SecretKeyStore(UnavailableStore()).load()
 
 
-async def test_keys_of_two_authorities_are_told_apart(tmp_path: Path) -> None:
+async def test_a_key_of_another_authority_is_rejected(tmp_path: Path) -> None:
     keys = FileKeyStore(tmp_path / "ca")
     await keys.save(StoredAuthority(signing=structs.replace(root(), key=root().key)))
     issuer = embedded(keys)
@@ -154,31 +154,31 @@ async def test_keys_of_two_authorities_are_told_apart(tmp_path: Path) -> None:
     assert issuer.roots.get() == ""
 
 
-async def test_what_the_user_repairs_is_found_by_the_next_attempt(tmp_path: Path) -> None:
+async def test_the_next_request_uses_keys_that_the_user_has_repaired(tmp_path: Path) -> None:
     keys = FileKeyStore(tmp_path / "ca")
     await keys.save(StoredAuthority(signing=root()))
     key = tmp_path / "ca" / "current" / "tls.key"
     text = key.read_text()
     key.write_text("rubbish")
     issuer = embedded(keys)
-    with pytest.raises(IssueError, match="has no private key that can be read"):
+    with pytest.raises(IssueError, match="has no readable private key"):
         await issuer.issue(wanted(), LIFETIME)
     key.write_text(text)
     await issuer.issue(wanted(), LIFETIME)
     assert issuer.fault.get() == ""
 
 
-async def test_a_key_that_can_not_be_read_names_the_file(tmp_path: Path) -> None:
+async def test_the_error_about_an_unreadable_key_names_the_file(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may read every file")
     keys = FileKeyStore(tmp_path / "ca")
     await keys.save(StoredAuthority(signing=root()))
     (tmp_path / "ca" / "current" / "tls.key").chmod(0)
-    with pytest.raises(IssueError, match=r"tls.key can't be read: Permission denied; give it back"):
+    with pytest.raises(IssueError, match=r"tls.key can't be read: Permission denied; chown it"):
         await keys.load()
 
 
-async def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+async def test_the_error_about_an_unwritable_directory_names_it(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("a file is in the way")
     issuer = embedded(FileKeyStore(tmp_path / "ca"))
     with pytest.raises(IssueError, match=r"ca"):
@@ -186,7 +186,7 @@ async def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None
     assert issuer.roots.get() == ""
 
 
-async def test_an_expired_root_and_a_wrong_clock_are_told_by_the_certificate_asked_for() -> None:
+async def test_a_request_with_an_expired_root_or_a_wrong_clock_raises_an_error() -> None:
     keys = MemoryKeyStore(StoredAuthority(signing=root(days=1)))
     with pytest.raises(IssueError, match="expired at"):
         await embedded(keys, START + 2 * DAY).issue(wanted(), LIFETIME)
@@ -194,14 +194,14 @@ async def test_an_expired_root_and_a_wrong_clock_are_told_by_the_certificate_ask
         await embedded(keys, START - DAY).issue(wanted(), LIFETIME)
 
 
-async def test_identities_of_another_trust_domain_are_not_signed() -> None:
+async def test_identities_of_another_trust_domain_are_rejected() -> None:
     for other in (wanted(domain="example.org"), structs.replace(wanted(), identity="spiffe://cluster.local/admin")):
         with pytest.raises(IssueError, match=r"is not an identity of the trust domain cluster.local"):
             await embedded(MemoryKeyStore()).issue(other, LIFETIME)
 
 
-async def test_keys_that_could_not_be_kept_are_not_used() -> None:
-    """A root that is lost at the next start would have to be replaced without its time of trust."""
+async def test_keys_that_could_not_be_saved_are_not_used() -> None:
+    """After a restart headgate would replace a lost root abruptly, without the three steps of a rotation."""
     keys = MemoryKeyStore()
     keys.fault = "no space left on the device"
     issuer = embedded(keys)

@@ -1,4 +1,4 @@
-"""An authority from the user's files: followed when they change, refused with words when they can't be used."""
+"""Tests of an authority in the user's files: changes of the files, and errors about unusable ones."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,8 @@ from headgate.latest import until
 LIFETIME = timedelta(hours=24)
 
 
-class Given:
-    """Files of a user, made by openssl: a root, an intermediate below it, and a workload's certificate."""
+class UserFiles:
+    """Files created by openssl: a root, an intermediate signed by it, and a workload's certificate."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -51,21 +51,23 @@ class Given:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
-    return Given(tmp_path)
+def files(tmp_path: Path) -> UserFiles:
+    return UserFiles(tmp_path)
 
 
-async def test_a_root_with_its_key_signs(given: Given, tmp_path: Path) -> None:
-    credential = await given.issuer("root.crt", "root.key").issue(wanted("web", "foo"), LIFETIME)
-    assert credential.roots == given.text("root.crt")
+async def test_a_root_with_its_key_signs(files: UserFiles, tmp_path: Path) -> None:
+    credential = await files.issuer("root.crt", "root.key").issue(wanted("web", "foo"), LIFETIME)
+    assert credential.roots == files.text("root.crt")
     assert verify(tmp_path, credential.chain, credential.roots) == ""
 
 
-async def test_an_intermediate_is_shown_to_peers_that_know_the_root_only(given: Given, tmp_path: Path) -> None:
-    given.write("chain.crt", given.text("middle.crt", "root.crt"))
+async def test_a_chain_contains_the_intermediate_for_peers_that_trust_only_the_root(
+    files: UserFiles, tmp_path: Path
+) -> None:
+    files.write("chain.crt", files.text("middle.crt", "root.crt"))
     for certificate, roots in (("chain.crt", ""), ("middle.crt", "root.crt")):
-        credential = await given.issuer(certificate, "middle.key", roots).issue(wanted(), LIFETIME)
-        assert credential.roots == given.text("root.crt")
+        credential = await files.issuer(certificate, "middle.key", roots).issue(wanted(), LIFETIME)
+        assert credential.roots == files.text("root.crt")
         assert credential.chain.count("BEGIN CERTIFICATE") == 2
         assert verify(tmp_path, credential.chain, credential.roots) == ""
 
@@ -75,81 +77,81 @@ async def test_an_intermediate_is_shown_to_peers_that_know_the_root_only(given: 
     [
         ("absent.crt", "root.key", "absent.crt can't be read: No such file or directory; correct the path"),
         ("root.crt", "absent.key", "absent.key can't be read: No such file or directory; correct the path"),
-        ("root.key", "root.key", "has no certificate that can be read"),
-        ("root.crt", "root.crt", "has no private key that can be read"),
+        ("root.key", "root.key", "has no readable certificate"),
+        ("root.crt", "root.crt", "has no readable private key"),
         ("root.crt", "middle.key", "does not belong to the certificate"),
         ("leaf.crt", "leaf.key", "is not a certificate authority's"),
-        ("middle.crt", "middle.key", "which is no root; add the root to the file, or give it apart"),
+        ("middle.crt", "middle.key", "which is no root; append the root to the file, or give a file of roots"),
         ("disordered.crt", "middle.key", "is not issued by"),
         ("binary.crt", "root.key", "is not PEM text; convert it"),
     ],
 )
-async def test_files_that_can_not_be_used_are_told_by_their_path(
-    given: Given, certificate: str, key: str, words: str
+async def test_the_error_about_unusable_files_names_their_path(
+    files: UserFiles, certificate: str, key: str, words: str
 ) -> None:
-    given.write("disordered.crt", given.text("middle.crt", "middle.crt", "root.crt"))
-    given.path("binary.crt").write_bytes(b"\xff\xfe")
-    given.path("root.crt").chmod(0o600)
+    files.write("disordered.crt", files.text("middle.crt", "middle.crt", "root.crt"))
+    files.path("binary.crt").write_bytes(b"\xff\xfe")
+    files.path("root.crt").chmod(0o600)
     with pytest.raises(IssueError) as error:
-        await given.issuer(certificate, key).issue(wanted(), LIFETIME)
+        await files.issuer(certificate, key).issue(wanted(), LIFETIME)
     assert words in str(error.value)
-    assert str(given.directory) in str(error.value)
+    assert str(files.directory) in str(error.value)
 
 
-async def test_roots_that_are_not_above_the_authority_are_refused(given: Given) -> None:
-    given.write("other.crt", root(time.time()).certificate)
+async def test_roots_that_have_not_issued_the_authority_are_rejected(files: UserFiles) -> None:
+    files.write("other.crt", root(time.time()).certificate)
     with pytest.raises(IssueError, match="which no trusted root has issued"):
-        await given.issuer("root.crt", "root.key", "other.crt").issue(wanted(), LIFETIME)
+        await files.issuer("root.crt", "root.key", "other.crt").issue(wanted(), LIFETIME)
 
 
-async def test_a_key_that_everybody_may_read_is_refused_with_the_command_that_helps(given: Given) -> None:
-    given.path("root.key").chmod(0o644)
-    with pytest.raises(IssueError, match=f"run: chmod o= {given.path('root.key')}"):
-        await given.issuer("root.crt", "root.key").issue(wanted(), LIFETIME)
-    given.path("root.key").chmod(0o640)  # as a mounted Secret with fsGroup has it
-    await given.issuer("root.crt", "root.key").issue(wanted(), LIFETIME)
+async def test_a_world_readable_key_is_rejected_with_the_chmod_command(files: UserFiles) -> None:
+    files.path("root.key").chmod(0o644)
+    with pytest.raises(IssueError, match=f"run: chmod o= {files.path('root.key')}"):
+        await files.issuer("root.crt", "root.key").issue(wanted(), LIFETIME)
+    files.path("root.key").chmod(0o640)  # as in a mounted Secret with fsGroup
+    await files.issuer("root.crt", "root.key").issue(wanted(), LIFETIME)
 
 
-async def test_a_new_root_is_believed_then_signs_and_then_the_old_one_leaves(given: Given) -> None:
-    """The documented sequence for roots that are the user's."""
-    given.write("ca.crt", given.text("root.crt"))
-    given.write("ca.key", given.text("root.key")).chmod(0o600)
-    given.write("roots.crt", given.text("root.crt"))
-    given.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
-    issuer = given.issuer("ca.crt", "ca.key", "roots.crt")
+async def test_a_user_replaces_the_root_in_three_steps(files: UserFiles) -> None:
+    """The sequence in docs/certificates.md."""
+    files.write("ca.crt", files.text("root.crt"))
+    files.write("ca.key", files.text("root.key")).chmod(0o600)
+    files.write("roots.crt", files.text("root.crt"))
+    files.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
+    issuer = files.issuer("ca.crt", "ca.key", "roots.crt")
     following = asyncio.create_task(issuer.run())
-    await until(lambda: issuer.roots.get() == given.text("root.crt"), issuer.roots)
+    await until(lambda: issuer.roots.get() == files.text("root.crt"), issuer.roots)
     old = issuer.signer.get()
-    await replaced(given, "roots.crt", given.text("root.crt", "next.crt"))
-    await until(lambda: issuer.roots.get() == given.text("root.crt", "next.crt"), issuer.roots)
+    await replaced(files, "roots.crt", files.text("root.crt", "next.crt"))
+    await until(lambda: issuer.roots.get() == files.text("root.crt", "next.crt"), issuer.roots)
     assert issuer.signer.get() == old
-    await replaced(given, "ca.crt", given.text("next.crt"))
-    await until(lambda: "does not belong" in issuer.fault.get(), issuer.fault)  # its key is still to come
+    await replaced(files, "ca.crt", files.text("next.crt"))
+    await until(lambda: "does not belong" in issuer.fault.get(), issuer.fault)  # its key is written later
     with pytest.raises(IssueError, match="does not belong"):
         await issuer.issue(wanted(), LIFETIME)
-    await replaced(given, "ca.key", given.text("next.key"))
+    await replaced(files, "ca.key", files.text("next.key"))
     await until(lambda: issuer.signer.get() != old, issuer.signer)
     assert issuer.fault.get() == ""
-    await replaced(given, "roots.crt", given.text("next.crt"))
-    await until(lambda: issuer.roots.get() == given.text("next.crt"), issuer.roots)
+    await replaced(files, "roots.crt", files.text("next.crt"))
+    await until(lambda: issuer.roots.get() == files.text("next.crt"), issuer.roots)
     await ended(following)
 
 
-async def test_one_file_can_hold_the_old_root_and_the_new_one(given: Given, tmp_path: Path) -> None:
-    given.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
-    given.write("ca.crt", given.text("root.crt", "next.crt"))
-    first = await given.issuer("ca.crt", "root.key").issue(wanted(), LIFETIME)
-    given.write("ca.crt", given.text("next.crt", "root.crt"))
-    second = await given.issuer("ca.crt", "next.key").issue(wanted(), LIFETIME)
-    assert verify(tmp_path, first.chain, given.text("root.crt")) == ""
-    assert verify(tmp_path, second.chain, given.text("next.crt")) == ""
-    assert (first.roots, second.roots) == (given.text("root.crt", "next.crt"), given.text("next.crt", "root.crt"))
+async def test_one_file_can_contain_the_old_root_and_the_new_one(files: UserFiles, tmp_path: Path) -> None:
+    files.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
+    files.write("ca.crt", files.text("root.crt", "next.crt"))
+    first = await files.issuer("ca.crt", "root.key").issue(wanted(), LIFETIME)
+    files.write("ca.crt", files.text("next.crt", "root.crt"))
+    second = await files.issuer("ca.crt", "next.key").issue(wanted(), LIFETIME)
+    assert verify(tmp_path, first.chain, files.text("root.crt")) == ""
+    assert verify(tmp_path, second.chain, files.text("next.crt")) == ""
+    assert (first.roots, second.roots) == (files.text("root.crt", "next.crt"), files.text("next.crt", "root.crt"))
     assert first.chain.count("BEGIN CERTIFICATE") == second.chain.count("BEGIN CERTIFICATE") == 1
 
 
-async def replaced(given: Given, name: str, text: str) -> None:
-    given.write(f".{name}", text).chmod(0o600)
-    given.path(f".{name}").replace(given.path(name))
+async def replaced(files: UserFiles, name: str, text: str) -> None:
+    files.write(f".{name}", text).chmod(0o600)
+    files.path(f".{name}").replace(files.path(name))
 
 
 async def ended(task: asyncio.Task[None]) -> None:

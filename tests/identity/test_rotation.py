@@ -1,4 +1,4 @@
-"""The root is replaced in three steps; each waits for every proxy, and a crash between any two loses nothing."""
+"""Tests of rotation: each step waits for every proxy, and continues after a crash."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 
 
 class World:
-    """A headgate's authority: keys that outlive it, and proxies that believe what they hold."""
+    """The authority of one run of headgate, with keys that survive it, and proxies."""
 
     def __init__(self, keys: MemoryKeyStore, time: Time, proxies: Holders) -> None:
         self.keys, self.time, self.proxies = keys, time, proxies
@@ -61,7 +61,7 @@ class World:
         await asyncio.gather(waiting, return_exceptions=True)
 
     async def wait_for_connections(self) -> None:
-        """Let time pass before the last step."""
+        """Advance the time by the grace period before the last step."""
         await self.reach(Phase.SIGN_NEW)
         await self.time.advance(HANDSHAKE_GRACE_S)
 
@@ -78,30 +78,30 @@ def count(roots: str) -> int:
     return len(read_certificates(roots, "the test"))
 
 
-async def test_the_new_root_is_believed_first_then_signs_then_the_old_one_leaves(world: World) -> None:
+async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_old_one(world: World) -> None:
     old = world.issuer.roots.get()
     slow = "sidecar/default/b"
     world.proxies.slow.add(slow)
-    world.rotation.asked.set("please")
+    world.rotation.request.set("please")
     await world.reach(Phase.TRUST_NEW, slow)
     assert count(world.issuer.roots.get()) == 2
-    assert world.keys.kept is not None
-    assert world.keys.kept.signing.certificate == old  # who lags may not know the new one
+    assert world.keys.stored is not None
+    assert world.keys.stored.signing.certificate == old  # a proxy without the new root would reject its certificates
     world.proxies.catch_up()
     await world.done(old)
     new = world.issuer.roots.get()
     assert count(new) == 1
-    assert world.keys.kept == StoredAuthority(signing=world.keys.kept.signing, answered="please")
+    assert world.keys.stored == StoredAuthority(signing=world.keys.stored.signing, answered="please")
     assert all(item.roots == new for item in world.proxies.holding.values())
     phases = [Phase.STABLE, Phase.TRUST_NEW, Phase.SIGN_NEW, Phase.STABLE]
     assert [phase for phase in world.phases if phase is not Phase.DROP_OLD] == phases
 
 
-async def test_the_old_root_stays_until_every_proxy_holds_a_certificate_of_the_new_one(world: World) -> None:
+async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_one(world: World) -> None:
     old = world.issuer.roots.get()
-    world.rotation.asked.set("please")
+    world.rotation.request.set("please")
     await until(lambda: world.rotation.progress.get().phase is Phase.SIGN_NEW, world.rotation.progress)
-    world.proxies.slow.update(NODES)  # nobody takes anything from here on
+    world.proxies.slow.update(NODES)  # from now on no proxy acknowledges anything
     await world.reach(Phase.SIGN_NEW, *NODES)
     assert old in world.issuer.roots.get()
     world.proxies.slow = {"sidecar/default/c"}
@@ -113,10 +113,10 @@ async def test_the_old_root_stays_until_every_proxy_holds_a_certificate_of_the_n
     assert old not in world.issuer.roots.get()
 
 
-async def test_the_old_root_stays_while_connections_are_opened_that_show_its_certificates(world: World) -> None:
-    """Every proxy has a new one by then; but who opened a connection before shows the old one, once he is asked."""
+async def test_the_old_root_stays_until_handshakes_with_old_certificates_have_ended(world: World) -> None:
+    """A connection that was opened before the renewal uses the old certificate in its handshake."""
     old = world.issuer.roots.get()
-    world.rotation.asked.set("please")
+    world.rotation.request.set("please")
     await world.reach(Phase.SIGN_NEW)
     await world.time.advance(HANDSHAKE_GRACE_S / 2)
     assert old in world.issuer.roots.get()
@@ -124,8 +124,8 @@ async def test_the_old_root_stays_while_connections_are_opened_that_show_its_cer
     await until(lambda: old not in world.issuer.roots.get(), world.issuer.roots)
 
 
-async def test_at_every_moment_each_proxy_believes_every_other(world: World, tmp_path: Path) -> None:
-    """Whatever two proxies hold, at whatever moment: the one believes the other's certificate."""
+async def test_any_two_proxies_accept_each_other_at_every_moment(world: World, tmp_path: Path) -> None:
+    """A proxy with older secrets accepts the certificate of a proxy with newer ones, and the reverse."""
     held: list[tuple[str, str]] = []
     real = world.proxies.lagging
 
@@ -138,7 +138,7 @@ async def test_at_every_moment_each_proxy_believes_every_other(world: World, tmp
     old = world.issuer.roots.get()
     for step in range(2):
         world.proxies.slow = {"sidecar/default/a"}
-        world.rotation.asked.set(f"request {step}")
+        world.rotation.request.set(f"request {step}")
         await world.reach(Phase.TRUST_NEW, "sidecar/default/a")
         pairs = [(chain, roots) for chain, _ in held for _, roots in held]
         for chain, roots in dict.fromkeys(pairs):
@@ -152,18 +152,18 @@ async def test_at_every_moment_each_proxy_believes_every_other(world: World, tmp
 
 
 @pytest.mark.parametrize("saves", [1, 2, 3])
-async def test_a_crash_after_any_step_goes_on_from_there(saves: int) -> None:
+async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> None:
     time, proxies, keys = Time(), Holders(), MemoryKeyStore()
     first = World(keys, time, proxies)
     await first.start()
     old = first.issuer.roots.get()
     begun = len(keys.saved)
-    first.rotation.asked.set("please")
+    first.rotation.request.set("please")
     reached = asyncio.Event()
     real = keys.save
 
-    async def save(kept: StoredAuthority) -> None:
-        await real(kept)
+    async def save(stored: StoredAuthority) -> None:
+        await real(stored)
         if len(keys.saved) == begun + saves:
             reached.set()
             await asyncio.Event().wait()  # the process ends here
@@ -176,28 +176,28 @@ async def test_a_crash_after_any_step_goes_on_from_there(saves: int) -> None:
     keys.save = real
     second = World(keys, time, proxies)
     await second.start()
-    second.rotation.asked.set("please")  # the annotation is still there, and already answered
+    second.rotation.request.set("please")  # the annotation is still there, and already handled
     await second.done(old)
     assert count(second.issuer.roots.get()) == 1
     assert len(keys.saved) == begun + 3
     await second.stop()
 
 
-async def test_a_request_is_answered_once_and_a_new_text_is_a_new_request(world: World) -> None:
+async def test_a_request_is_handled_once_and_a_new_text_is_a_new_request(world: World) -> None:
     old = world.issuer.roots.get()
-    world.rotation.asked.set("one")
+    world.rotation.request.set("one")
     await world.done(old)
     saves, new = len(world.keys.saved), world.issuer.roots.get()
-    world.rotation.asked.set("")
+    world.rotation.request.set("")
     await settle()
-    world.rotation.asked.set("one")
+    world.rotation.request.set("one")
     await settle()
     assert (len(world.keys.saved), world.issuer.roots.get()) == (saves, new)
-    world.rotation.asked.set("two")
+    world.rotation.request.set("two")
     await world.done(new)
 
 
-async def test_it_begins_by_itself_at_four_fifths_of_the_roots_life(world: World) -> None:
+async def test_a_rotation_begins_at_four_fifths_of_the_roots_lifetime(world: World) -> None:
     old = world.issuer.roots.get()
     world.time.now = START + 0.79 * 365 * DAY
     await world.time.advance(DAY)
@@ -208,7 +208,7 @@ async def test_it_begins_by_itself_at_four_fifths_of_the_roots_life(world: World
 
 
 async def test_an_expired_root_is_replaced_at_the_start() -> None:
-    """Proxies have no certificate before, so they are given nothing, and can't tell what they hold."""
+    """No proxy has a certificate then, so none gets a configuration or can acknowledge one."""
     time = Time()
     time.now = START + 400 * DAY
     old = root()
@@ -225,10 +225,10 @@ async def test_an_expired_root_is_replaced_at_the_start() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_keys_that_can_not_be_written_hold_the_rotation_up_and_say_why(world: World) -> None:
+async def test_keys_that_can_not_be_saved_stop_the_rotation_with_an_error(world: World) -> None:
     old = world.issuer.roots.get()
     world.keys.fault = "no space left on the device"
-    world.rotation.asked.set("please")
+    world.rotation.request.set("please")
     progress = world.rotation.progress
     await until(lambda: progress.get() == Progress(fault="no space left on the device"), progress)
     assert world.issuer.roots.get() == old

@@ -1,4 +1,4 @@
-"""What the tests of the authority share: time that only they advance, proxies that hold what they are told, openssl."""
+"""Shared by the tests of the authority: a fake clock, a fake issuer, fake proxies, and openssl."""
 
 import asyncio
 import shutil
@@ -27,7 +27,7 @@ def wanted(account: str = "web", *subjects: str, domain: str = DOMAIN) -> Certif
 
 
 class Time:
-    """A clock that stands until it is advanced; who sleeps wakes at his own time."""
+    """A clock that only `advance` moves; it wakes the tasks that sleep until then, each at its own time."""
 
     def __init__(self) -> None:
         self.now = START
@@ -42,7 +42,7 @@ class Time:
         await woken.wait()
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, and everything happen that happens in it."""
+        """Advance the clock, and run the tasks that wake up meanwhile."""
         await settle()
         end = self.now + seconds
         while due := [item for item in self._sleepers if item[0] <= end]:
@@ -58,13 +58,13 @@ class Time:
 
 
 async def settle() -> None:
-    """Let every task go on until all wait for something; what runs in a thread is not waited for."""
+    """Run all tasks until each of them waits; threads are not awaited."""
     for _ in range(30):
         await asyncio.sleep(0)
 
 
-class Signs:
-    """An issuer without files and threads: fails when it is told to."""
+class FakeIssuer:
+    """An issuer without files and threads, which fails if `fails` says so."""
 
     def __init__(self, time: Time) -> None:
         self.time = time
@@ -72,22 +72,22 @@ class Signs:
         self.roots: Latest[str] = Latest(self.authority.certificate)
         self.signer: Latest[str] = Latest(fingerprint(make_signer(self.authority, "test").chain[0]))
         self.fault: Latest[str] = Latest("")
-        self.asked: list[str] = []
-        self.refuses: Callable[[CertificateSpec], bool] = lambda _wanted: False
+        self.requests: list[str] = []
+        self.fails: Callable[[CertificateSpec], bool] = lambda _wanted: False
         self.gate = asyncio.Event()
         self.gate.set()
-        self.at_once = self.most_at_once = 0
+        self.concurrent = self.max_concurrent = 0
 
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         signer = make_signer(self.authority, "test")
-        self.at_once += 1
-        self.most_at_once = max(self.at_once, self.most_at_once)
+        self.concurrent += 1
+        self.max_concurrent = max(self.concurrent, self.max_concurrent)
         try:
             await self.gate.wait()
         finally:
-            self.at_once -= 1
-        self.asked.append(wanted.identity)
-        if self.refuses(wanted):
+            self.concurrent -= 1
+        self.requests.append(wanted.identity)
+        if self.fails(wanted):
             raise IssueError("the printer is out of paper; refill it")
         leaf = sign(signer, wanted, self.time.now, lifetime)
         return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
@@ -96,34 +96,34 @@ class Signs:
         await asyncio.Event().wait()
 
     def replace(self) -> None:
-        """Sign with another root from now on."""
+        """Sign with a new root from now on."""
         self.authority = new_root(DOMAIN, self.time.now)
         self.roots.set(self.roots.get() + self.authority.certificate)
         self.signer.set(fingerprint(make_signer(self.authority, "test").chain[0]))
 
 
 class MemoryKeyStore:
-    """KeyStore in memory."""
+    """A key store in memory."""
 
-    place = "the test's memory"
+    location = "the test's memory"
 
-    def __init__(self, kept: StoredAuthority | None = None) -> None:
-        self.kept = kept
+    def __init__(self, stored: StoredAuthority | None = None) -> None:
+        self.stored = stored
         self.saved: list[StoredAuthority] = []
         self.fault = ""
 
     async def load(self) -> StoredAuthority | None:
-        return self.kept
+        return self.stored
 
-    async def save(self, kept: StoredAuthority) -> None:
+    async def save(self, stored: StoredAuthority) -> None:
         if self.fault:
             raise IssueError(self.fault)
-        self.kept = kept
-        self.saved.append(kept)
+        self.stored = stored
+        self.saved.append(stored)
 
 
 class Holders:
-    """Proxies that hold what they were last given; those in `slow` only when they are told to."""
+    """Fake proxies that acknowledge certificates at once; those in `slow` only after `catch_up`."""
 
     def __init__(self) -> None:
         self.change_count: Latest[int] = Latest(0)
@@ -142,14 +142,14 @@ class Holders:
 
 
 def openssl(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run openssl; without one on this machine the test is skipped."""
+    """Run openssl; skip the test if it is not installed."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
     return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def verify(directory: Path, chain: str, roots: str, *options: str) -> str:
-    """Return what `openssl verify -x509_strict` says of a chain; empty when it believes it."""
+    """Return the error of `openssl verify -x509_strict` about a chain, empty if it is valid."""
     (directory / "chain.pem").write_text(chain)
     (directory / "roots.pem").write_text(roots)
     found = openssl(

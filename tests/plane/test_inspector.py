@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.compiler.pods import compiled, obj, pod, service
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client, outdate
 
 from headgate.compiler.snapshot import Snapshot
@@ -56,7 +56,7 @@ class World:
             self.clients[node.id].take()
         store = MemoryStore()
         feed = Feed(store)
-        credentials = Credentials(Signs(Time()), Time().schedule())
+        credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         loop = Loop(Latest(None), fleet, HostProxies([GATEWAY]), Settings(), credentials)
         feed.snapshot.set(Snapshot())
         loop.compiled.set(result)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.compiler.pods import compiled
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import CLUSTER
@@ -29,7 +29,11 @@ def live_state() -> LiveState:
     store, fleet = MemoryStore(), Fleet()
     feed = Feed(store)
     loop = Loop(
-        Latest(None), fleet, HostProxies([Node(id=GATEWAY)]), Settings(), Credentials(Signs(Time()), Time().schedule())
+        Latest(None),
+        fleet,
+        HostProxies([Node(id=GATEWAY)]),
+        Settings(),
+        Credentials(FakeIssuer(Time()), Time().schedule()),
     )
     found = LiveState(store, feed, loop, fleet)
     feed.snapshot.set(Snapshot())

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.compiler.pods import pod
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client, outdate
 
 from headgate.compiler.snapshot import Snapshot
@@ -28,7 +28,7 @@ class World:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.credentials = Credentials(Signs(Time()), Time().schedule())
+        self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         self.snapshot: Latest[Snapshot | None] = Latest(None)
         self.loop = Loop(self.snapshot, self.fleet, HostProxies(), Settings(), self.credentials)
 

@@ -1,1 +1,1 @@
-"""The mesh's certificate authority: who a proxy is, what it proves that with, and rotation (issuers, credentials)."""
+"""The certificate authority of the mesh: issuers, the certificates of all proxies, and rotation of the root."""

@@ -1,8 +1,8 @@
-"""Signing: new roots, and certificates of workloads (RFC 5280; SPIFFE's X509-SVID). There is no clock here: `now` is given.
+"""Signing: new roots, and certificates of workloads (RFC 5280; SPIFFE's X509-SVID). Pure: callers pass the time as `now`.
 
 A workload's certificate has an empty subject, its SPIFFE ID and DNS names in a critical subjectAltName, and both extended
-key usages, because a proxy is client and server. A root may sign such certificates only (path length 0), and of URIs only
-those of its trust domain (critical nameConstraints): with its key nobody can pretend to be of another mesh.
+key usages, because a proxy is client and server. A root can only sign such certificates (path length 0), and only for SPIFFE
+IDs of its trust domain (critical nameConstraints), so its key can't impersonate workloads of another mesh.
 """
 
 import abc
@@ -36,11 +36,11 @@ from headgate.resources.meta import Value
 
 ROOT_LIFETIME = timedelta(days=365)
 CLOCK_SKEW = timedelta(minutes=5)
-"""By how much a certificate is valid before it is made: clocks of machines differ."""
+"""A certificate is valid from this long before it is signed, because the clocks of machines differ."""
 ROOT_CLOCK_SKEW = timedelta(hours=1)
 _DNS_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 _HOST_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*")
-"""Trust domains that nameConstraints can hold: Envoy refuses every certificate below one with an underscore."""
+"""Trust domains that nameConstraints may name: Envoy rejects certificates if the constraint has an underscore."""
 _LONGEST_DNS_NAME = 253
 _USAGES = (
     "digital_signature",
@@ -56,29 +56,29 @@ _USAGES = (
 
 
 class Authority(Value, frozen=True, kw_only=True):
-    """A certificate with its key, as PEM; after it, the intermediates up to (and perhaps with) its root."""
+    """A certificate and its key as PEM. The intermediates, and perhaps the root, follow the certificate."""
 
     certificate: str
     key: PrivateText
 
 
 class Leaf(NamedTuple):
-    """A workload's certificate, with the intermediates behind it, and its key."""
+    """A workload's certificate followed by the intermediates, and its key."""
 
     chain: str
     key: PrivateText
 
 
 class Signer(NamedTuple):
-    """An authority, ready to sign. `chain` begins with its own certificate; `place` is where it comes from."""
+    """A decoded authority. `chain` begins with its own certificate; `source` is where it was read, for messages."""
 
     chain: tuple[x509.Certificate, ...]
     key: SigningKey
-    place: str
+    source: str
 
 
 class SigningIssuer(abc.ABC):
-    """Signs with a key that headgate has (see `issuers.Issuer`)."""
+    """The base of issuers that sign with a key which headgate has (see `issuers.Issuer`)."""
 
     def __init__(self, trust_domain: str, clock: Clock) -> None:
         self.roots: Latest[str] = Latest("")
@@ -88,24 +88,24 @@ class SigningIssuer(abc.ABC):
         self._clock = clock
 
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate. Raises IssueError."""
+        """Return a new key and its certificate. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
         leaf = await asyncio.to_thread(sign, await self._ready(), wanted, self._clock(), lifetime)
         return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
 
     @abc.abstractmethod
     async def _ready(self) -> Signer:
-        """Return the authority, read now if it has not been. Raises IssueError."""
+        """Return the authority; read it first if necessary. Raises IssueError."""
 
-    def _put_in_force(self, signer: Signer, roots: str) -> None:
-        """Publish the roots first: no certificate may be signed by an authority that proxies do not trust yet."""
+    def _activate(self, signer: Signer, roots: str) -> None:
+        """Publish the authority, its roots first: proxies must trust an authority before it signs a certificate."""
         self.roots.set(roots)
         self.signer.set(fingerprint(signer.chain[0]))
         self.fault.set("")
 
 
 def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME) -> Authority:
-    """Return a self-signed root for a trust domain, with a new P-256 key. Each has a name of its own."""
+    """Return a self-signed root for a trust domain, with a new P-256 key and a unique name."""
     key = ec.generate_private_key(ec.SECP256R1())
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"headgate root {identifier.digest.hex()[:8]}")])
@@ -128,17 +128,17 @@ def new_root(trust_domain: str, now: float, lifetime: timedelta = ROOT_LIFETIME)
     return Authority(certificate=to_pem([certificate]), key=key_to_pem(key))
 
 
-def make_signer(authority: Authority, place: str) -> Signer:
-    """Return an authority as a signer. Raises IssueError when its parts can't be used together; validity are not looked at."""
-    chain = read_certificates(authority.certificate, place)
-    key = read_key(authority.key, place)
-    check_authority(chain, key, place)
-    return Signer(chain, key, place)
+def make_signer(authority: Authority, source: str) -> Signer:
+    """Decode an authority. Raises IssueError when certificate and key don't match. The validity is not checked."""
+    chain = read_certificates(authority.certificate, source)
+    key = read_key(authority.key, source)
+    check_authority(chain, key, source)
+    return Signer(chain, key, source)
 
 
 def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelta) -> Leaf:
-    """Return a certificate with a new P-256 key. It ends no later than its authority. Raises IssueError."""
-    check_validity(signer.chain, now, signer.place)
+    """Return a certificate with a new P-256 key. It expires no later than its authority. Raises IssueError."""
+    check_validity(signer.chain, now, signer.source)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = signer.chain[0]
     begin = max(now - CLOCK_SKEW.total_seconds(), validity(issuer)[0])
@@ -154,39 +154,39 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
         .add_extension(subject_alt_name(wanted), critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
-        .add_extension(_BOTH_SIDES, critical=False)
+        .add_extension(_CLIENT_AND_SERVER, critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(_key_identifier(issuer, signer.key), critical=False)
     )
     certificate = builder.sign(signer.key, hashes.SHA256())
-    between = (above for above in signer.chain if above.subject != above.issuer)  # peers have the root already
+    between = (above for above in signer.chain if above.subject != above.issuer)  # peers have the root
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 
-def request(wanted: CertificateSpec) -> Leaf:
+def signing_request(wanted: CertificateSpec) -> Leaf:
     """Return a certificate signing request, as `chain`, with a new P-256 key. Raises IssueError."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    asked = builder.add_extension(subject_alt_name(wanted), critical=True).sign(key, hashes.SHA256())
-    return Leaf(asked.public_bytes(Encoding.PEM).decode(), key_to_pem(key))
+    csr = builder.add_extension(subject_alt_name(wanted), critical=True).sign(key, hashes.SHA256())
+    return Leaf(csr.public_bytes(Encoding.PEM).decode(), key_to_pem(key))
 
 
 def check_domain(wanted: CertificateSpec, trust_domain: str) -> None:
-    """Raise IssueError unless an identity is one of the trust domain's."""
+    """Raise IssueError unless the identity belongs to the trust domain."""
     account = parse_id(wanted.identity)
     if account is None or account.domain != trust_domain:
         raise IssueError(
-            f"{wanted.identity!r} is not an identity of the trust domain {trust_domain}: it must be"
+            f"{wanted.identity!r} is not an identity of the trust domain {trust_domain}: it must have the form"
             f" spiffe://{trust_domain}/ns/NAMESPACE/sa/ACCOUNT"
         )
 
 
 def subject_alt_name(wanted: CertificateSpec) -> x509.SubjectAlternativeName:
-    """Return the names in a certificate: the SPIFFE ID first, and DNS names, each once. Raises IssueError."""
+    """Return the names of a certificate: the SPIFFE ID, then each DNS name once. Raises IssueError."""
     for name in wanted.subjects:
         if len(name) > _LONGEST_DNS_NAME or not _DNS_NAME.fullmatch(name):
             raise IssueError(
-                f"{name!r} can't be in a certificate: subjectNames are DNS names, of letters, digits, hyphens and dots"
+                f"{name!r} can't be in a certificate: each of subjectNames must be a DNS name of letters, digits, hyphens and dots"
             )
     names = [x509.DNSName(name) for name in dict.fromkeys(wanted.subjects)]
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(wanted.identity), *names])
@@ -204,4 +204,4 @@ def _key_identifier(issuer: x509.Certificate, key: SigningKey) -> x509.Authority
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
-_BOTH_SIDES = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+_CLIENT_AND_SERVER = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])

@@ -1,8 +1,8 @@
-"""The authority as everybody may see it: the ConfigMap `headgate-ca` in `headgate-system`, which holds no secret.
+"""The public state of the certificate authority: the ConfigMap `headgate-ca` in `headgate-system`, without secrets.
 
-`roots.pem` is what the mesh believes, `status.json` a `CaStatus`. Both are written here and never read: who may change the
-ConfigMap can't make proxies believe anything. Its annotation `headgate.dev/rotate-ca` is read: a new text asks for a
-rotation, by `headgate ca rotate` or `kubectl annotate`.
+`roots.pem` has the trusted roots, `status.json` a `CaStatus`. headgate never reads these keys, so a changed ConfigMap can't
+make proxies trust other roots. It reads the annotation `headgate.dev/rotate-ca`: a new text, from `headgate ca rotate` or
+`kubectl annotate`, requests a rotation.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ ROTATE = "headgate.dev/rotate-ca"
 ROOTS, STATUS = "roots.pem", "status.json"
 MANAGER = "headgate"
 PAUSE_S = 1.0
-"""Between two writes: what happens meanwhile is told together."""
+"""The time between two writes; changes meanwhile are written together."""
 MOST_NAMES = 20
 
 
-class Root(Input, frozen=True, kw_only=True):
-    """A root that is believed; `signs` says which one signs. Times are RFC 3339."""
+class RootStatus(Input, frozen=True, kw_only=True):
+    """A trusted root. `signs` is True for the root that signs certificates. Times are RFC 3339."""
 
     fingerprint: str
     subject: str
@@ -44,9 +44,10 @@ class Root(Input, frozen=True, kw_only=True):
 
 
 class CaStatus(Input, frozen=True, kw_only=True):
-    """The authority's state. `phase` is empty when the authority is not headgate's own, and so are rotations.
+    """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it.
 
-    `waiting` and `faults` (by node id) name the first twenty; `waits` and `faulty` count all.
+    `waiting` and `faults` (by node ID) have the first twenty entries; `waits` and `faulty` count all. `answered` is the last
+    handled request for a rotation.
     """
 
     phase: str = ""
@@ -57,11 +58,11 @@ class CaStatus(Input, frozen=True, kw_only=True):
     certificates: int = 0
     faulty: int = 0
     faults: dict[str, str] = msgspec.field(default_factory=dict)
-    roots: tuple[Root, ...] = ()
+    roots: tuple[RootStatus, ...] = ()
 
 
 class CaStatusPublisher:
-    """Keeps the ConfigMap up to date, and passes on what it asks for; `rotation` is there when the authority is headgate's."""
+    """Publishes the state in the ConfigMap, and passes requests to `rotation`, which is None without an embedded authority."""
 
     def __init__(
         self,
@@ -76,28 +77,28 @@ class CaStatusPublisher:
         self._credentials = credentials
         self._schedule = schedule
         self._rotation = rotation
-        self._lost: Latest[int] = Latest(0)
+        self._deletions: Latest[int] = Latest(0)
 
     async def run(self) -> None:
-        """Write and read, until cancelled."""
+        """Write and watch the ConfigMap until canceled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_changes(), name="notice of the authority")
+            tasks.create_task(self._write_changes(), name="status of the authority")
             tasks.create_task(self._follow(), name="requests to rotate")
 
     async def _write_changes(self) -> None:
         cells: list[Latest[Any]] = [self._issuer.roots, self._issuer.fault, self._credentials.current]
-        cells += [self._credentials.faults, self._lost, *([self._rotation.progress] if self._rotation else [])]
-        # What an earlier headgate wrote stays until there is something to say: `ca roots` is never empty for a moment.
+        cells += [self._credentials.faults, self._deletions, *([self._rotation.progress] if self._rotation else [])]
+        # Keep what an earlier headgate wrote until the roots are known, so that `ca roots` is never empty.
         await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
         while True:
-            news = [cell.next_change() for cell in cells]  # before the write: what changes meanwhile is not in it
+            changes = [cell.next_change() for cell in cells]  # before the write, which misses later changes
             if await self._write():
-                await wait_for_any(*(event.wait() for event in news))
+                await wait_for_any(*(event.wait() for event in changes))
             await self._schedule.sleep(PAUSE_S)
 
     async def _write(self) -> bool:
-        """Write the ConfigMap; false when it has to be tried again."""
-        data = {ROOTS: self._issuer.roots.get(), STATUS: msgspec.json.encode(self.notice()).decode()}
+        """Write the ConfigMap; return whether it succeeded."""
+        data = {ROOTS: self._issuer.roots.get(), STATUS: msgspec.json.encode(self.status()).decode()}
         try:
             await ensure_namespace(self._store, CONFIG_MAP.namespace)
             await self._store.apply(_config_map(data), manager=MANAGER)
@@ -105,8 +106,8 @@ class CaStatusPublisher:
             return False
         return True
 
-    def notice(self) -> CaStatus:
-        """Return the authority's state as it is now."""
+    def status(self) -> CaStatus:
+        """Return the current state of the authority."""
         progress = self._rotation.progress.get() if self._rotation else None
         faults = self._credentials.faults.get()
         waiting = progress.waiting if progress else ()
@@ -121,37 +122,37 @@ class CaStatusPublisher:
             certificates=len(self._credentials.current.get()),
             faulty=len(faults),
             faults=dict(sorted(faults.items())[:MOST_NAMES]),
-            roots=tuple(_root(certificate, signer) for certificate in roots),
+            roots=tuple(_root_status(certificate, signer) for certificate in roots),
         )
 
     async def _follow(self) -> None:
-        """Read the annotation, and every change of it."""
+        """Follow the annotation of the ConfigMap."""
         async for step in follow(self._store, CONFIG_MAP.group, CONFIG_MAP.kind, CONFIG_MAP.namespace):
-            if isinstance(step, Relist):  # without the ConfigMap it is about to be written
+            if isinstance(step, Relist):  # a missing ConfigMap is about to be written
                 for obj in step.items:
                     if key_of(obj) == CONFIG_MAP:
                         self._read(obj)
             elif step.key == CONFIG_MAP and step.type == "DELETED":
-                self._lost.set(self._lost.get() + 1)
+                self._deletions.set(self._deletions.get() + 1)
             elif step.key == CONFIG_MAP:
                 self._read(step.object)
 
     def _read(self, obj: Object) -> None:
-        asked = (obj["metadata"].get("annotations") or {}).get(ROTATE, "")
-        if self._rotation and isinstance(asked, str):
-            self._rotation.asked.set(asked)
+        request = (obj["metadata"].get("annotations") or {}).get(ROTATE, "")
+        if self._rotation and isinstance(request, str):
+            self._rotation.request.set(request)
 
 
 def _answered(issuer: Issuer) -> str:
-    kept = issuer.stored.get() if isinstance(issuer, EmbeddedIssuer) else None
-    return kept.answered if kept else ""
+    stored = issuer.stored.get() if isinstance(issuer, EmbeddedIssuer) else None
+    return stored.answered if stored else ""
 
 
-def _root(certificate: x509.Certificate, signer: str) -> Root:
+def _root_status(certificate: x509.Certificate, signer: str) -> RootStatus:
     begin, end = map(timestamp, validity(certificate))
     own = fingerprint(certificate)
     subject = certificate.subject.rfc4514_string()
-    return Root(fingerprint=own, subject=subject, not_before=begin, not_after=end, signs=own == signer)
+    return RootStatus(fingerprint=own, subject=subject, not_before=begin, not_after=end, signs=own == signer)
 
 
 def _config_map(data: dict[str, str]) -> Object:

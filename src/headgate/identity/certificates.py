@@ -1,4 +1,4 @@
-"""Certificates and keys as PEM: reading them, and saying what is wrong with them in words that name the place."""
+"""Certificates and keys as PEM: decoding and checks, with errors that name the file or object (`source`)."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -17,101 +17,102 @@ from headgate.model.identities import PrivateText
 from headgate.resources.meta import timestamp
 
 SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-LEAST_RSA_BITS = 2048
+MIN_RSA_BITS = 2048
 
 
-def read_certificates(pem: str, place: str) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM text, in their order, at least one. Raises IssueError that names `place`."""
+def read_certificates(pem: str, source: str) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM text in their order, at least one. Raises IssueError, which names `source`."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
     except ValueError as error:
         raise IssueError(
-            f"{place} has no certificate that can be read ({_first_line(error)}); it must be PEM: restore the file, or name"
-            " another"
+            f"{source} has no readable certificate ({_first_line(error)}); it must be PEM: restore the file, or name another"
         ) from error
     return tuple(found)
 
 
-def read_key(pem: PrivateText, place: str) -> SigningKey:
-    """Return a private key. Raises IssueError that names `place`, and never shows the content."""
+def read_key(pem: PrivateText, source: str) -> SigningKey:
+    """Return a private key. Raises IssueError, which names `source` and never contains the key."""
     try:
         key = serialization.load_pem_private_key(pem.reveal().encode(), password=None)
     except TypeError:
         raise IssueError(
-            f"the key in {place} is encrypted; give it without a passphrase, readable by its owner only"
+            f"the key in {source} is encrypted; remove the passphrase, and let only its owner read the file"
         ) from None
-    except (ValueError, UnsupportedAlgorithm):  # its words may quote the input
+    except (ValueError, UnsupportedAlgorithm):  # the library's message may quote the key
+        raise IssueError(f"{source} has no readable private key; it must be PEM: restore it from a backup") from None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:
         raise IssueError(
-            f"{place} has no private key that can be read; it must be PEM: restore it from a copy"
-        ) from None
-    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < LEAST_RSA_BITS:
-        raise IssueError(f"the RSA key in {place} has {key.key_size} bits; proxies want {LEAST_RSA_BITS} or more")
+            f"the RSA key in {source} has {key.key_size} bits; proxies accept {MIN_RSA_BITS} or more: use a larger key"
+        )
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        raise IssueError(f"the key in {place} is neither ECDSA nor RSA, which is what proxies verify; give a P-256 key")
+        raise IssueError(
+            f"the key in {source} is neither ECDSA nor RSA, and proxies verify no other keys: use a P-256 key"
+        )
     return key
 
 
-def check_authority(chain: Sequence[x509.Certificate], key: SigningKey, place: str) -> None:
-    """Raise IssueError unless the first certificate is an authority's, and the key is its own."""
+def check_authority(chain: Sequence[x509.Certificate], key: SigningKey, source: str) -> None:
+    """Raise IssueError unless the key belongs to the first certificate, which may sign other certificates."""
     first = chain[0]
     if first.public_key() != key.public_key():
         raise IssueError(
-            f"the key in {place} does not belong to the certificate {fingerprint(first)} beside it; put the pair back together"
+            f"the key in {source} does not belong to the certificate {fingerprint(first)} there; use a matching pair"
         )
-    check_is_authority(first, place)
+    check_is_authority(first, source)
 
 
-def check_is_authority(certificate: x509.Certificate, place: str) -> None:
-    """Raise IssueError unless a certificate may sign others."""
-    name = f"the certificate {describe(certificate)} in {place}"
+def check_is_authority(certificate: x509.Certificate, source: str) -> None:
+    """Raise IssueError unless a certificate may sign other certificates."""
+    name = f"the certificate {describe(certificate)} in {source}"
     try:
         is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         is_authority = False
     if not is_authority:
         raise IssueError(
-            f"{name} is not a certificate authority's (basicConstraints CA:TRUE is missing); give one that is"
+            f"{name} is not a certificate authority's (basicConstraints CA:TRUE is missing); use a CA certificate"
         )
     try:
         signs = certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
     except x509.ExtensionNotFound:
         signs = True
     if not signs:
-        raise IssueError(f"{name} may not sign certificates (keyUsage lacks keyCertSign); give one that may")
+        raise IssueError(f"{name} may not sign certificates (keyCertSign is missing in keyUsage); use a CA certificate")
 
 
-def check_chain(chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], place: str) -> None:
-    """Raise IssueError unless each certificate is issued by the next, and the last one by a root (or is one)."""
+def check_chain(chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], source: str) -> None:
+    """Raise IssueError unless each certificate is issued by the next one, and the last one by a root or is a root."""
     for below, above in pairwise(chain):
         if not is_issued_by(below, above):
             raise IssueError(
-                f"the certificates in {place} are no chain: {describe(below)} is not issued by {describe(above)}, which follows"
-                " it; put them in order, the signing one first"
+                f"the certificates in {source} are not a chain: {describe(below)} is not issued by {describe(above)}, which"
+                " follows it; put them in order, the signing certificate first"
             )
     if not any(chain[-1] == root or is_issued_by(chain[-1], root) for root in roots):
         raise IssueError(
-            f"the chain in {place} ends with {describe(chain[-1])}, which no trusted root has issued; add the root to it"
+            f"the chain in {source} ends with {describe(chain[-1])}, which no trusted root has issued; append the root"
         )
 
 
-def check_validity(chain: Iterable[x509.Certificate], now: float, place: str) -> None:
-    """Raise IssueError when a certificate is expired, or not valid yet."""
+def check_validity(chain: Iterable[x509.Certificate], now: float, source: str) -> None:
+    """Raise IssueError when a certificate has expired or is not valid yet."""
     for certificate in chain:
         begin, end = validity(certificate)
         if now > end:
             raise IssueError(
-                f"the certificate {describe(certificate)} in {place} expired at {timestamp(end)}, and it is {timestamp(now)};"
+                f"the certificate {describe(certificate)} in {source} expired at {timestamp(end)}, and now it is {timestamp(now)};"
                 " replace it (`headgate ca rotate` replaces an embedded one)"
             )
         if now < begin:
             raise IssueError(
-                f"the certificate {describe(certificate)} in {place} is not valid before {timestamp(begin)}, and it is"
-                f" {timestamp(now)}: correct this machine's clock, or that of the machine that made it"
+                f"the certificate {describe(certificate)} in {source} is not valid before {timestamp(begin)}, and now it is"
+                f" {timestamp(now)}: correct this machine's clock, or the clock of the machine that signed it"
             )
 
 
 def is_issued_by(below: x509.Certificate, above: x509.Certificate) -> bool:
-    """Say whether one certificate is signed by another's key, and names it."""
+    """Return whether `above` has signed `below`, and is named as its issuer."""
     try:
         below.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
@@ -120,12 +121,12 @@ def is_issued_by(below: x509.Certificate, above: x509.Certificate) -> bool:
 
 
 def is_root(certificate: x509.Certificate) -> bool:
-    """Say whether a certificate is signed by its own key."""
+    """Return whether a certificate is self-signed."""
     return certificate.subject == certificate.issuer and is_issued_by(certificate, certificate)
 
 
 def validity(certificate: x509.Certificate) -> tuple[float, float]:
-    """Return from when to when a certificate is valid, in seconds since the epoch."""
+    """Return the beginning and end of a certificate's validity, in seconds since the epoch."""
     return certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()
 
 
@@ -135,23 +136,23 @@ def expiry(chain: str) -> float:
 
 
 def to_datetime(seconds: float) -> datetime:
-    """Return seconds since the epoch as X.509 has them."""
+    """Return seconds since the epoch as a datetime in UTC, without fractions, as X.509 stores it."""
     return datetime.fromtimestamp(int(seconds), UTC)
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """Return the SHA-256 fingerprint as openssl writes it: `AB:CD:...`."""
+    """Return the SHA-256 fingerprint as openssl prints it: `AB:CD:...`."""
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def describe(certificate: x509.Certificate) -> str:
-    """Name a certificate for people: its subject and the beginning of its fingerprint."""
+    """Return a certificate for messages: its subject and the beginning of its fingerprint."""
     subject = certificate.subject.rfc4514_string() or "without a subject"
     return f"{subject} ({fingerprint(certificate)[:11]})"
 
 
 def to_pem(certificates: Iterable[x509.Certificate]) -> str:
-    """Return certificates as PEM, each once."""
+    """Return certificates as PEM, without duplicates."""
     unique = dict.fromkeys(certificates)
     return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in unique)
 
@@ -163,7 +164,7 @@ def key_to_pem(key: SigningKey) -> PrivateText:
 
 
 def to_base64(text: str) -> str:
-    """Return a text as Kubernetes has bytes in JSON."""
+    """Return a text in base64, as `data` of a Secret stores it."""
     return base64.b64encode(text.encode()).decode()
 
 

@@ -1,7 +1,7 @@
-"""Every proxy's certificate: issued when it is wanted, renewed at half of its life, and at once when the authority changes.
+"""The certificates of all proxies: issued on demand, renewed at half of their lifetime or when the authority changes.
 
-The one that a proxy has stays until there is a new one. When nothing can be issued for so long that it expires, it stays all
-the same: peers refuse it, so calls fail, which is safe; without one, a proxy might fall back to plaintext.
+A proxy keeps its certificate until there is a new one, even if it expires meanwhile. Peers reject an expired certificate, so
+calls fail, which is safe; without a certificate, a proxy might fall back to plaintext.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from headgate.model.identities import Credential
 from headgate.resources.meta import Value, timestamp
 
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
-AT_ONCE = 16
-"""How many certificates are asked for at the same time: an external issuer takes seconds for each."""
-RENEWAL_SHARE = 0.5
-RENEWAL_JITTER = 0.1  # of the life: so much later than at half of it a certificate may be renewed
+MAX_CONCURRENT = 16
+"""The number of certificates that are requested at the same time: an external issuer takes seconds for each."""
+RENEWAL_SHARE = 0.5  # of the lifetime, after which a certificate is renewed
+RENEWAL_JITTER = 0.1  # of the lifetime, by which renewals are spread
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
-LEAST_PAUSE_S = 1.0
-TOGETHER_S = 0.1
-"""Certificates that come one after the other are shown together: each time, everybody's configuration is made anew."""
+MIN_RENEWAL_S = 1.0
+PUBLISH_DELAY_S = 0.1
+"""Certificates within this time are published together: each publication builds the configuration of all proxies again."""
 LONGEST_SLEEP_S = 600.0
-"""A sleeping machine's timers stand still while certificates age; so late may renewal be after it woke up."""
+"""Timers stand still while a laptop sleeps, certificates don't; a renewal is at most this late after it wakes up."""
 
 
 class Schedule(Value, frozen=True, kw_only=True):
-    """When things happen: certificates live for `lifetime`; the clock and sleeping are given, so that tests take no time."""
+    """The lifetime of certificates, and a clock and a sleep function, which tests replace."""
 
     clock: Clock
     sleep: Sleep = asyncio.sleep
     lifetime: timedelta = LIFETIME
 
 
-class _Held(NamedTuple):
-    """A certificate that a proxy has, the authority that signed it, and when it ends."""
+class _Issued(NamedTuple):
+    """A proxy's current certificate, the fingerprint of its signer, and when it expires."""
 
     credential: Credential
     signer: str
@@ -50,25 +50,25 @@ class _Held(NamedTuple):
 
 
 class _Entry:
-    """One proxy: its certificate, when to ask for the next one, and the task that does so."""
+    """One proxy: its certificate, when to renew it, and the task that does so."""
 
-    def __init__(self, wanted: CertificateSpec, held: _Held | None = None) -> None:
+    def __init__(self, wanted: CertificateSpec, issued: _Issued | None = None) -> None:
         self.wanted = wanted
-        self.held = held
+        self.issued = issued
         self.fault = ""
         self.due = 0.0
-        self.is_resting = False
+        self.is_sleeping = False
         self.task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Cancel the task, and with it a request that is on its way."""
+        """Cancel the task, and with it a request in progress."""
         if self.task:
             self.task.cancel()
             self.task = None
 
 
 class Credentials:
-    """Certificates of all proxies. `current` is by node id; `faults` says, by node id, why one has none or an old one."""
+    """The certificates of all proxies. `current` and `faults` are by node ID; a fault says why a proxy has no new one."""
 
     def __init__(self, issuer: Issuer, schedule: Schedule) -> None:
         self.current: Latest[Mapping[str, Credential]] = Latest(MappingProxyType({}))
@@ -76,15 +76,15 @@ class Credentials:
         self._issuer = issuer
         self._schedule = schedule
         self._entries: dict[str, _Entry] = {}
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._asking = 0
+        self._limit = asyncio.Semaphore(MAX_CONCURRENT)
+        self._requests = 0
         self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
-        self._showing: asyncio.TimerHandle | None = None
+        self._publish_timer: asyncio.TimerHandle | None = None
 
     def set_wanted(self, wanted: Mapping[str, CertificateSpec]) -> None:
-        """Set the certificates of all proxies: new ones are issued at once, those of other proxies are forgotten.
+        """Replace the set of proxies, with what their certificates must contain. New certificates are issued at once.
 
-        A proxy whose names change keeps its certificate until the new one is there, unless that has another identity.
+        A proxy whose DNS names change keeps its certificate until there is a new one; not so if its identity changes.
         """
         if {node: entry.wanted for node, entry in self._entries.items()} == wanted:
             return
@@ -97,22 +97,22 @@ class Credentials:
             if before:
                 before.stop()
             keeps = before and before.wanted.identity == item.identity
-            entry = self._entries[node] = _Entry(item, before.held if before and keeps else None)
+            entry = self._entries[node] = _Entry(item, before.issued if before and keeps else None)
             self._start(node, entry)
         self._publish()
 
     def discard(self, nodes: Iterable[str]) -> None:
-        """Forget proxies whose ids other proxies have from now on: their next certificates have new keys."""
+        """Discard certificates of node IDs that now belong to other proxies: their next certificates get new keys."""
         for node in self._entries.keys() & set(nodes):
             self._entries.pop(node).stop()
 
     def outdated(self) -> Sequence[str]:
-        """Return the proxies whose certificate is not of the authority that signs now."""
+        """Return the node IDs whose certificate was not signed by the current authority."""
         signer = self._issuer.signer.get()
-        return sorted(node for node, entry in self._entries.items() if entry.held and entry.held.signer != signer)
+        return sorted(node for node, entry in self._entries.items() if entry.issued and entry.issued.signer != signer)
 
     async def run(self) -> None:
-        """Issue and renew, until cancelled. One proxy's failure stops no other; nothing is polled."""
+        """Issue and renew certificates until canceled. A failure for one proxy does not affect other proxies."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
@@ -128,10 +128,10 @@ class Credentials:
                 self._tasks = None
 
     def _renew_outdated(self) -> None:
-        """Ask at once for everything that the authority of now has not signed."""
+        """Renew, at once, all certificates that the current authority has not signed."""
         signer = self._issuer.signer.get()
         for node, entry in self._entries.items():
-            if entry.is_resting and (entry.held is None or entry.held.signer != signer):
+            if entry.is_sleeping and (entry.issued is None or entry.issued.signer != signer):
                 entry.due, entry.fault = 0.0, ""
                 self._start(node, entry)
 
@@ -141,81 +141,84 @@ class Credentials:
             entry.task = self._tasks.create_task(self._keep(node, entry), name=f"certificate of {node}")
 
     async def _keep(self, node: str, entry: _Entry) -> None:
-        """Issue the certificate of a proxy when it is due, for ever; after failures ever more rarely."""
+        """Issue the certificate of a proxy whenever it is due, forever; retry failures with backoff."""
         retry = FIRST_RETRY_S
         while True:
-            await self._rest(entry)
-            signer, found = await self._ask(entry.wanted)
+            await self._sleep_until_due(entry)
+            signer, found = await self._issue(entry.wanted)
             now = self._schedule.clock()
-            if signer not in ("", self._issuer.signer.get()):  # replaced meanwhile: peers will soon refuse it
+            if signer not in (
+                "",
+                self._issuer.signer.get(),
+            ):  # the root was replaced meanwhile: peers will soon reject the certificate
                 retry = FIRST_RETRY_S
                 continue
             if isinstance(found, Credential):
-                entry.held, entry.fault = _Held(found, signer, expiry(found.chain)), ""
-                life = (entry.held.expires - now) * (RENEWAL_SHARE + RENEWAL_JITTER * jitter(node))
-                entry.due, retry = now + max(life, LEAST_PAUSE_S), FIRST_RETRY_S
+                entry.issued, entry.fault = _Issued(found, signer, expiry(found.chain)), ""
+                life = (entry.issued.expires - now) * (RENEWAL_SHARE + RENEWAL_JITTER * jitter(node))
+                entry.due, retry = now + max(life, MIN_RENEWAL_S), FIRST_RETRY_S
             else:
-                entry.fault = f"{found}{_consequence(entry.held, now)}"
+                entry.fault = f"{found}{_consequence(entry.issued, now)}"
                 entry.due, retry = now + retry * (1 + jitter(node)) / 2, min(2 * retry, LAST_RETRY_S)
-            self._show()
+            self._publish_soon()
 
-    async def _rest(self, entry: _Entry) -> None:
-        entry.is_resting = True
+    async def _sleep_until_due(self, entry: _Entry) -> None:
+        entry.is_sleeping = True
         while (left := entry.due - self._schedule.clock()) > 0:
             await self._schedule.sleep(min(left, LONGEST_SLEEP_S))
-        entry.is_resting = False
+        entry.is_sleeping = False
 
-    async def _ask(self, wanted: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
-        """Return the authority that signed before the answer came, and the answer."""
-        self._asking += 1
+    async def _issue(self, wanted: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
+        """Return the fingerprint of the signer when the request began, and the certificate or the error."""
+        self._requests += 1
         try:
-            async with self._turns:
+            async with self._limit:
                 signer = self._issuer.signer.get()
                 credential = await self._issuer.issue(wanted, self._schedule.lifetime)
-                return signer or self._issuer.signer.get(), credential  # the first one makes the authority ready
+                return signer or self._issuer.signer.get(), credential  # the first request initializes the authority
         except HeadgateError as error:
             return signer, error
         finally:
-            self._asking -= 1
+            self._requests -= 1
 
-    def _show(self) -> None:
-        """Publish an answer at once when no other is awaited, else together with those that come soon."""
-        if not self._asking:
+    def _publish_soon(self) -> None:
+        """Publish at once if no request is in progress, else a little later, together with other certificates."""
+        if not self._requests:
             self._publish()
-        elif self._showing is None:
-            self._showing = asyncio.get_running_loop().call_later(TOGETHER_S, self._publish)
+        elif self._publish_timer is None:
+            self._publish_timer = asyncio.get_running_loop().call_later(PUBLISH_DELAY_S, self._publish)
 
     def _publish(self) -> None:
-        """Show all certificates, each with the roots of now."""
-        if self._showing is not None:
-            self._showing.cancel()
-            self._showing = None
+        """Publish all certificates, each with the current roots."""
+        if self._publish_timer is not None:
+            self._publish_timer.cancel()
+            self._publish_timer = None
         roots, before = self._issuer.roots.get(), self.current.get()
-        held = {node: entry.held.credential for node, entry in self._entries.items() if entry.held}
+        issued = {node: entry.issued.credential for node, entry in self._entries.items() if entry.issued}
         self.current.set(
-            MappingProxyType({node: _with_roots(before.get(node), one, roots) for node, one in held.items()})
+            MappingProxyType({node: _with_roots(before.get(node), one, roots) for node, one in issued.items()})
         )
         self.faults.set(MappingProxyType({node: entry.fault for node, entry in self._entries.items() if entry.fault}))
 
 
 def jitter(node: str) -> float:
-    """Return a number from 0 to 1 that is always the same for a node, so that not all renew at the same moment."""
+    """Return a number from 0 to 1 that is constant for a node ID; it spreads the renewals of all proxies."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) / 2**32
 
 
-def _consequence(held: _Held | None, now: float) -> str:
-    if held is None:
+def _consequence(issued: _Issued | None, now: float) -> str:
+    if issued is None:
         return (
-            "; it has no certificate of this headgate: its calls with mutual TLS are refused, at the latest when one of an"
-            " earlier headgate expires"
+            "; it has no certificate from this run of headgate: its calls with mutual TLS fail, at the latest when the"
+            " certificate from an earlier run expires"
         )
-    if held.expires <= now:
-        return f"; its certificate expired at {timestamp(held.expires)}, so its calls with mutual TLS are refused"
-    return f"; its certificate is good until {timestamp(held.expires)}"
+    if issued.expires <= now:
+        return f"; its certificate expired at {timestamp(issued.expires)}, so its calls with mutual TLS fail"
+    return f"; its certificate is valid until {timestamp(issued.expires)}"
 
 
 def _with_roots(before: Credential | None, credential: Credential, roots: str) -> Credential:
-    """Return a credential with the roots of now; the very same object when nothing is new, which compares fast."""
+    """Return a credential with these roots; the same object as before if nothing has changed, which compares fast."""
     if before is not None and before.chain == credential.chain and before.roots == roots:
         return before
     return structs.replace(credential, roots=roots)

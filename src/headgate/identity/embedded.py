@@ -1,7 +1,7 @@
-"""The embedded authority: headgate's own root, made at the first start and replaced in three steps (rotation).
+"""The embedded authority: headgate's own root, created at the first start and replaced in three steps (`rotation`).
 
-It reads its keys when it is first needed, and again at each attempt while they can't be used: what the user repairs is
-found by itself. KeyStore that are damaged are never replaced by new ones: those nobody would believe.
+It reads its keys when they are first needed. While they are unusable, each attempt reads them again, so a repair takes
+effect by itself. Damaged keys are never replaced by new ones, which no proxy would trust.
 """
 
 import asyncio
@@ -16,88 +16,90 @@ from headgate.identity.keys import KeyStore, StoredAuthority
 from headgate.latest import Latest
 
 
-class _InForce(NamedTuple):
-    kept: StoredAuthority
+class _Active(NamedTuple):
+    stored: StoredAuthority
     signer: Signer
 
 
 class EmbeddedIssuer(SigningIssuer):
-    """Signs with a root of its own. `kept` is nothing until the keys could be read."""
+    """Signs with a root of its own. `stored` is None until the keys have been read."""
 
     def __init__(self, keys: KeyStore, trust_domain: str, *, clock: Clock) -> None:
         super().__init__(trust_domain, clock)
         self.stored: Latest[StoredAuthority | None] = Latest(None)
         self._keys = keys
-        self._in_force: _InForce | None = None
+        self._active: _Active | None = None
         self._loading = asyncio.Lock()
 
     async def run(self) -> None:
-        """Read the keys, or make them. While that fails, `fault` says so, and each certificate asked for tries again."""
+        """Read the keys, or create them. After a failure `fault` has the reason, and each request for a certificate tries again."""
         with contextlib.suppress(IssueError):
             await self.load()
 
-    async def load(self) -> _InForce:
-        """Return the authority as it is kept, made now when there is none. Raises IssueError."""
+    async def load(self) -> _Active:
+        """Return the stored authority; create it if there is none. Raises IssueError."""
         async with self._loading:
-            if self._in_force is not None:
-                return self._in_force
+            if self._active is not None:
+                return self._active
             try:
-                return self._take(await self._keys.load() or await self._begin())
+                return self._use(await self._keys.load() or await self._create())
             except IssueError as error:
                 self.fault.set(str(error))
                 raise
 
-    async def announce(self, request: str) -> None:
-        """Make the next root, for everybody to believe; `request` is what asked for it. Raises IssueError."""
-        kept = (await self.load()).kept
+    async def add_next(self, request: str) -> None:
+        """Create the next root, which proxies shall trust; `request` is the text of the annotation. Raises IssueError."""
+        stored = (await self.load()).stored
         following = await asyncio.to_thread(new_root, self._trust_domain, self._clock())
-        await self._replace(StoredAuthority(signing=kept.signing, next=following, answered=request or kept.answered))
-
-    async def promote(self) -> None:
-        """Sign with the next root from now on; the key of the old one is forgotten. Raises IssueError."""
-        kept = (await self.load()).kept
-        if kept.next is None:
-            raise AssertionError("there is no next root to sign with")
         await self._replace(
-            StoredAuthority(signing=kept.next, previous=kept.signing.certificate, answered=kept.answered)
+            StoredAuthority(signing=stored.signing, next=following, answered=request or stored.answered)
         )
 
-    async def retire(self) -> None:
-        """Believe the old root no longer. Raises IssueError."""
-        kept = (await self.load()).kept
-        await self._replace(StoredAuthority(signing=kept.signing, answered=kept.answered))
+    async def promote_next(self) -> None:
+        """Sign with the next root from now on, and delete the key of the old one. Raises IssueError."""
+        stored = (await self.load()).stored
+        if stored.next is None:
+            raise AssertionError("there is no next root to sign with")
+        await self._replace(
+            StoredAuthority(signing=stored.next, previous=stored.signing.certificate, answered=stored.answered)
+        )
 
-    async def _begin(self) -> StoredAuthority:
-        kept = StoredAuthority(signing=await asyncio.to_thread(new_root, self._trust_domain, self._clock()))
+    async def remove_previous(self) -> None:
+        """Remove the old root from the trusted roots. Raises IssueError."""
+        stored = (await self.load()).stored
+        await self._replace(StoredAuthority(signing=stored.signing, answered=stored.answered))
+
+    async def _create(self) -> StoredAuthority:
+        stored = StoredAuthority(signing=await asyncio.to_thread(new_root, self._trust_domain, self._clock()))
         try:
-            await self._keys.save(kept)
+            await self._keys.save(stored)
         except IssueError:
-            other = await self._keys.load()  # somebody else may have begun at the same time
+            other = await self._keys.load()  # another process may have created it at the same time
             if other is None:
                 raise
             return other
-        return kept
+        return stored
 
-    async def _replace(self, kept: StoredAuthority) -> None:
+    async def _replace(self, stored: StoredAuthority) -> None:
         async with self._loading:
             try:
-                await self._keys.save(kept)
+                await self._keys.save(stored)
             except HeadgateError:
-                self._in_force = None  # what is kept may be another's now: it is read again
+                self._active = None  # another process may have written the keys: read them again
                 raise
-            self._take(kept)
+            self._use(stored)
 
     async def _ready(self) -> Signer:
         return (await self.load()).signer
 
-    def _take(self, kept: StoredAuthority) -> _InForce:
-        """Check all parts of what is kept, and put it into force. Raises IssueError."""
-        signer = make_signer(kept.signing, self._keys.place)
-        if kept.next:
-            make_signer(kept.next, self._keys.place)
-        if kept.previous:
-            read_certificates(kept.previous, self._keys.place)
-        self._in_force = _InForce(kept, signer)
-        self._put_in_force(signer, kept.roots)
-        self.stored.set(kept)
-        return self._in_force
+    def _use(self, stored: StoredAuthority) -> _Active:
+        """Check all parts of a stored authority, and use it from now on. Raises IssueError."""
+        signer = make_signer(stored.signing, self._keys.location)
+        if stored.next:
+            make_signer(stored.next, self._keys.location)
+        if stored.previous:
+            read_certificates(stored.previous, self._keys.location)
+        self._active = _Active(stored, signer)
+        self._activate(signer, stored.roots)
+        self.stored.set(stored)
+        return self._active

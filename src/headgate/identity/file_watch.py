@@ -1,4 +1,4 @@
-"""Files that somebody else writes: what they hold, and a word when they change."""
+"""Watches files for changes that other processes make."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -6,20 +6,19 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-_QUIET = 50  # ms without a change, then the files are read: whoever writes them has written all by then
+_QUIET = 50  # ms without a change before the files are read: several writes belong together
 _LONGEST_WAIT = 1000  # ms
 
 
 async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:
-    """Yield at once, then whenever something changes in the directories of some files, for ever.
+    """Yield at once, then after each change in the directories of these files. It ends when a directory can't be watched.
 
-    Directories, because a mounted Secret is changed by replacing a link, and an editor replaces the file. One that can't
-    be watched ends it.
+    It watches directories because a mounted Secret changes by replacing a link, and editors replace the file.
     """
     directories = {path.absolute().parent for path in paths}
     events = awatch(*directories, step=_QUIET, debounce=_LONGEST_WAIT, recursive=False, watch_filter=None)
     pending = asyncio.ensure_future(anext(events))
-    await asyncio.sleep(0)  # the watch is set up now: nothing falls between the first reading and it
+    await asyncio.sleep(0)  # the watch is set up before the first yield: no change is missed
     try:
         while True:
             yield

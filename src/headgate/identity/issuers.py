@@ -1,4 +1,4 @@
-"""What signs certificates for the mesh: one interface, whoever does it (embedded, pem, certmanager)."""
+"""The interface of issuers, which sign certificates for the mesh (`embedded`, `pem`, `kubernetes.cert_manager`)."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,17 +19,17 @@ class IssueError(HeadgateError):
 
 
 class CertificateSpec(Value, frozen=True, kw_only=True, order=True):
-    """What a certificate is to say: the SPIFFE ID, and DNS names besides."""
+    """The SPIFFE ID and the DNS names that a certificate must have."""
 
     identity: str
     subjects: tuple[str, ...] = ()
 
 
 class Issuer(Protocol):
-    """Signs certificates. `roots` are the PEM certificates that the mesh is to believe, those on their way in or out too.
+    """Signs certificates. `roots` is the trust bundle of the mesh as PEM; during a rotation it has the old and the new root.
 
-    `signer` names the authority that signs now: when it changes, each certificate is to be renewed at once. `fault` says
-    why nothing can be signed now, and what to do about it; it is empty when all is well, or nobody has tried yet.
+    `signer` is the fingerprint of the current authority: when it changes, all certificates must be renewed. `fault` says
+    why no certificate can be signed now and what to do; it is empty otherwise, and before the first attempt.
     """
 
     roots: Latest[str]
@@ -37,7 +37,7 @@ class Issuer(Protocol):
     fault: Latest[str]
 
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
-        """Return a new key with its certificate, which may end earlier than asked for. Raises IssueError."""
+        """Return a new key with its certificate, which may expire earlier than `lifetime`. Raises IssueError."""
 
     async def run(self) -> None:
-        """Get ready without being asked, and follow what the authority is made of (files, for example) until cancelled."""
+        """Load the authority before the first request, and follow changes of its source (files, for example) until canceled."""

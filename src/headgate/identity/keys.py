@@ -1,9 +1,9 @@
-"""Where the embedded authority keeps its keys: private files on one machine, or a Secret.
+"""Storage of the embedded authority's keys: private files on one machine, or a Secret.
 
-Either has the same names, like a Secret of type kubernetes.io/tls: `tls.crt` and `tls.key` sign, `ca.crt` is what the mesh
-believes (for people; it is not read). During a rotation there is `next.crt` with `next.key`, which everybody is to
-believe first, and later `previous.crt`, which signed before; its key is gone by then. `answered` is the last request for
-a rotation. All of it is replaced in one step, so a crash leaves one state or the other.
+Both use the names of a Secret of type kubernetes.io/tls: `tls.crt` and `tls.key` sign, `ca.crt` has the trusted roots (for
+users; it is never read). During a rotation there is `next.crt` with `next.key`, which proxies must trust before it signs, and
+later `previous.crt`, the old root, whose key is deleted by then. `answered` is the last handled request for a rotation. A
+write replaces everything atomically, so a crash leaves the old or the new state.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from headgate.resources.meta import Key, Object, Value
 
 SECRET = Key("", "Secret", SYSTEM_NAMESPACE, "headgate-ca")
 CURRENT = "current"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_GROUP_AND_OTHER = stat.S_IRWXG | stat.S_IRWXO
 _FILES = ("tls.crt", "tls.key", "next.crt", "next.key", "previous.crt", "answered")
 
 
 class StoredAuthority(Value, frozen=True, kw_only=True):
-    """What an embedded authority is made of. `next` is there while it waits to be believed, `previous` (PEM) while certificates of it are."""
+    """The stored state of an embedded authority. `next` is set in phase trust-new, `previous` (PEM) in phase sign-new."""
 
     signing: Authority
     next: Authority | None = None
@@ -41,61 +41,61 @@ class StoredAuthority(Value, frozen=True, kw_only=True):
 
     @property
     def roots(self) -> str:
-        """What the mesh is to believe, as PEM; the one that signs comes first."""
+        """The trusted roots as PEM, the signing one first."""
         return self.signing.certificate + (self.next.certificate if self.next else "") + self.previous
 
 
 class KeyStore(Protocol):
-    """A place for keys; `place` names it in messages."""
+    """Stores keys. `location` names the storage in messages."""
 
-    place: str
+    location: str
 
     async def load(self) -> StoredAuthority | None:
-        """Return what is kept; none when there is nothing at all. Raises IssueError when it is not usable."""
+        """Return the stored authority, None if there is none. Raises IssueError when it is unusable."""
 
-    async def save(self, kept: StoredAuthority) -> None:
-        """Replace what is kept. Raises IssueError; what was kept before is kept then.
+    async def save(self, stored: StoredAuthority) -> None:
+        """Replace the stored authority. Raises IssueError, and then the old state stays.
 
-        When somebody else has written since `load`, that is kept, too: load again.
+        It also fails when another process has written since `load`: load again.
         """
 
 
 class FileKeyStore:
-    """Files of mode 0600 in a directory of mode 0700, below a link `current` that is replaced at once."""
+    """Files of mode 0600 in a directory of mode 0700, behind the symbolic link `current`, which is replaced atomically."""
 
     def __init__(self, directory: Path) -> None:
-        self.place = str(directory / CURRENT)
+        self.location = str(directory / CURRENT)
         self._directory = directory
 
     async def load(self) -> StoredAuthority | None:
-        """Return what is kept. Raises IssueError, also when others than the owner may read it."""
+        """Return the stored authority. Raises IssueError, also when other users can read the files."""
         return await asyncio.to_thread(self._load)
 
-    async def save(self, kept: StoredAuthority) -> None:
-        """Write files beside those that are there, then put them into force. Raises IssueError."""
-        await asyncio.to_thread(self._save, kept)
+    async def save(self, stored: StoredAuthority) -> None:
+        """Write the files to a new directory, then let the link point to it. Raises IssueError."""
+        await asyncio.to_thread(self._save, stored)
 
     def _load(self) -> StoredAuthority | None:
         current = self._directory / CURRENT
         if not _exists(self._directory) or not _exists(current):
             return None
         _check_private(self._directory, "700")
-        return from_files({name: _read_private(current / name) for name in _FILES}, self.place)
+        return from_files({name: _read_private(current / name) for name in _FILES}, self.location)
 
-    def _save(self, kept: StoredAuthority) -> None:
+    def _save(self, stored: StoredAuthority) -> None:
         fresh = self._directory / f"keys-{secrets.token_hex(4)}"
         link = self._directory / f".{fresh.name}"
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             fresh.mkdir(mode=0o700)
-            for name, text in to_files(kept).items():
+            for name, text in to_files(stored).items():
                 write_private(fresh / name, text.encode())
             link.symlink_to(fresh.name)
             link.replace(self._directory / CURRENT)
         except OSError as error:
             shutil.rmtree(fresh, ignore_errors=True)
             link.unlink(missing_ok=True)
-            raise IssueError(f"the authority's keys can't be kept in {self._directory}: {error.strerror}") from error
+            raise IssueError(f"the authority's keys can't be written to {self._directory}: {error.strerror}") from error
         for old in self._directory.glob("keys-*"):
             if old != fresh:
                 shutil.rmtree(old, ignore_errors=True)
@@ -104,14 +104,14 @@ class FileKeyStore:
 class SecretKeyStore:
     """The Secret `headgate-ca` in `headgate-system`."""
 
-    place = str(SECRET)
+    location = str(SECRET)
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._version = ""
 
     async def load(self) -> StoredAuthority | None:
-        """Return what is kept. Raises IssueError."""
+        """Return the stored authority. Raises IssueError."""
         try:
             secret = await self._store.get(SECRET)
         except NotFound:
@@ -120,19 +120,17 @@ class SecretKeyStore:
         except StoreError as error:
             raise IssueError(f"the authority's keys can't be read from {SECRET}: {error}") from error
         self._version = secret["metadata"]["resourceVersion"]
-        return from_files(_decoded(secret, self.place), self.place)
+        return from_files(_decoded(secret, self.location), self.location)
 
-    async def save(self, kept: StoredAuthority) -> None:
-        """Replace the Secret, or make it. Raises IssueError, also when somebody else has changed it since it was read."""
+    async def save(self, stored: StoredAuthority) -> None:
+        """Create or replace the Secret. Raises IssueError, also when another client has changed it since it was read."""
         try:
-            stored = await self._write({name: to_base64(text) for name, text in to_files(kept).items()})
+            secret = await self._write({name: to_base64(text) for name, text in to_files(stored).items()})
         except (Conflict, AlreadyExists) as error:
-            raise IssueError(
-                f"{SECRET} was changed by another writer meanwhile; what it holds now is read again"
-            ) from error
+            raise IssueError(f"{SECRET} was changed by another client meanwhile; headgate reads it again") from error
         except StoreError as error:
-            raise IssueError(f"the authority's keys can't be kept in {SECRET}: {error}") from error
-        self._version = stored["metadata"]["resourceVersion"]
+            raise IssueError(f"the authority's keys can't be written to {SECRET}: {error}") from error
+        self._version = secret["metadata"]["resourceVersion"]
 
     async def _write(self, data: Mapping[str, str]) -> Object:
         metadata: dict[str, Any] = {"name": SECRET.name, "namespace": SECRET.namespace}
@@ -140,13 +138,13 @@ class SecretKeyStore:
         if not self._version:
             await ensure_namespace(self._store, SECRET.namespace)
             return await self._store.create(secret)
-        before = await self._store.get(SECRET)  # with its labels and annotations, which are its owner's
+        before = await self._store.get(SECRET)  # keeps labels and annotations of other clients
         metadata = {**before["metadata"], "resourceVersion": self._version}
         return await self._store.update({**before, "metadata": metadata, "data": data})
 
 
 async def ensure_namespace(store: Store, name: str) -> None:
-    """Make a namespace unless it is there. Raises StoreError."""
+    """Create a namespace unless it exists. Raises StoreError."""
     try:
         await store.get(Key("", "Namespace", "", name))
     except NotFound:
@@ -156,33 +154,33 @@ async def ensure_namespace(store: Store, name: str) -> None:
             return
 
 
-def to_files(kept: StoredAuthority) -> dict[str, str]:
-    """Return what is kept by name; the keys are in plain text."""
+def to_files(stored: StoredAuthority) -> dict[str, str]:
+    """Return the content of each file; the keys are in plain text."""
     files = {
-        "tls.crt": kept.signing.certificate,
-        "tls.key": kept.signing.key.reveal(),
-        "ca.crt": kept.roots,
-        "next.crt": kept.next.certificate if kept.next else "",
-        "next.key": kept.next.key.reveal() if kept.next else "",
-        "previous.crt": kept.previous,
-        "answered": kept.answered,
+        "tls.crt": stored.signing.certificate,
+        "tls.key": stored.signing.key.reveal(),
+        "ca.crt": stored.roots,
+        "next.crt": stored.next.certificate if stored.next else "",
+        "next.key": stored.next.key.reveal() if stored.next else "",
+        "previous.crt": stored.previous,
+        "answered": stored.answered,
     }
     return {name: text for name, text in files.items() if text}
 
 
-def from_files(files: Mapping[str, str], place: str) -> StoredAuthority:
-    """Read what is kept; content is looked at later. Raises IssueError when a part is missing: a new authority would be believed by nobody."""
-    signing, following = (_pair(files, part, place) for part in ("tls", "next"))
+def from_files(files: Mapping[str, str], source: str) -> StoredAuthority:
+    """Return the authority in these files, undecoded. Raises IssueError when a file is missing."""
+    signing, following = (_pair(files, part, source) for part in ("tls", "next"))
     if signing is None:
         raise IssueError(
-            f"{place} has neither tls.crt nor tls.key; restore them from a copy, or remove {place} to begin with a new authority"
+            f"{source} has neither tls.crt nor tls.key; restore them from a backup, or remove {source} to start with a new authority"
         )
     return StoredAuthority(
         signing=signing, next=following, previous=files.get("previous.crt", ""), answered=files.get("answered", "")
     )
 
 
-def _pair(files: Mapping[str, str], part: str, place: str) -> Authority | None:
+def _pair(files: Mapping[str, str], part: str, source: str) -> Authority | None:
     certificate, key = f"{part}.crt", f"{part}.key"
     present = [name for name in (certificate, key) if files.get(name)]
     if not present:
@@ -190,8 +188,8 @@ def _pair(files: Mapping[str, str], part: str, place: str) -> Authority | None:
     if len(present) == 1:
         missing = key if present == [certificate] else certificate
         raise IssueError(
-            f"{place} has {present[0]} but no {missing}; restore it from a copy, or remove {place} to begin with a new"
-            " authority (workloads believe each other again when all have their new certificates)"
+            f"{source} has {present[0]} but no {missing}; restore it from a backup, or remove {source} to start with a new"
+            " authority (mutual TLS works again once every certificate is reissued)"
         )
     return Authority(certificate=files[certificate], key=PrivateText(files[key]))
 
@@ -208,12 +206,12 @@ def _exists(path: Path) -> bool:
 
 def _check_private(path: Path, wanted: str) -> None:
     mode = path.stat().st_mode
-    if mode & _OTHERS:
+    if mode & _GROUP_AND_OTHER:
         raise IssueError(f"{path} is open to other users (mode {mode & 0o777:04o}); run: chmod {wanted} {path}")
 
 
 def _read_private(path: Path) -> str:
-    """Return a file's text, nothing when there is none. Raises IssueError, also when others may read it."""
+    """Return a file's text, empty if it does not exist. Raises IssueError, also when other users can read it."""
     try:
         _check_private(path, "600")
         return path.read_text("ascii")
@@ -222,18 +220,18 @@ def _read_private(path: Path) -> str:
     except OSError as error:
         raise _unreadable(path, error) from error
     except UnicodeDecodeError:
-        raise IssueError(f"{path} is not PEM text; restore it from a copy") from None
+        raise IssueError(f"{path} is not PEM text; restore it from a backup") from None
 
 
 def _unreadable(path: Path, error: OSError) -> IssueError:
-    return IssueError(f"{path} can't be read: {error.strerror}; give it back to the user who runs headgate")
+    return IssueError(f"{path} can't be read: {error.strerror}; chown it to the user that runs headgate")
 
 
-def _decoded(secret: Object, place: str) -> dict[str, str]:
+def _decoded(secret: Object, source: str) -> dict[str, str]:
     try:
         return {
             name: base64.b64decode(text, validate=True).decode("ascii")
             for name, text in (secret.get("data") or {}).items()
         }
     except (binascii.Error, ValueError, TypeError):
-        raise IssueError(f"{place} has data that is not base64 of PEM text; restore it from a copy") from None
+        raise IssueError(f"{source} has data that is not base64-encoded PEM text; restore it from a backup") from None

@@ -1,7 +1,6 @@
-"""An authority that the user gives as files: a root with its key, or an intermediate with its chain.
+"""An authority in the user's files: a root with its key, or an intermediate with its chain.
 
-The files are read when they change. To replace the root without a lost call: add the new one to the roots, wait until every
-proxy has it, then replace certificate and key, wait until all certificates are new, then remove the old root.
+The files are read again when they change. docs/certificates.md describes how a user replaces the root without a lost call.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from headgate.model.identities import PrivateText
 
 
 class Files(NamedTuple):
-    """Paths of PEM files. `certificate` is what signs, then the chain above it; without `roots`, all roots in it are believed."""
+    """Paths of PEM files. `certificate` has the signing one, then its chain; without `roots`, all roots in it are trusted."""
 
     certificate: Path
     key: Path
@@ -36,7 +35,7 @@ class Files(NamedTuple):
 
 
 class PemIssuer(SigningIssuer):
-    """Signs with an authority from files."""
+    """Signs with an authority that is read from files."""
 
     def __init__(self, files: Files, trust_domain: str, *, clock: Clock) -> None:
         super().__init__(trust_domain, clock)
@@ -44,7 +43,7 @@ class PemIssuer(SigningIssuer):
         self._signer: Signer | None = None
 
     async def run(self) -> None:
-        """Read the files whenever they change. What can't be used is not signed with: `fault` says why."""
+        """Read the files whenever they change. Unusable files are not used to sign: `fault` has the reason."""
         async for _ in file_changes(path for path in self._files if path is not None):
             with contextlib.suppress(IssueError):
                 await self._load()
@@ -60,7 +59,7 @@ class PemIssuer(SigningIssuer):
             self.fault.set(str(error))
             raise
         self._signer = signer
-        self._put_in_force(signer, to_pem(roots))
+        self._activate(signer, to_pem(roots))
         return signer
 
 
@@ -68,24 +67,24 @@ def _read(files: Files) -> tuple[Signer, Sequence[x509.Certificate]]:
     _check_private(files.key)
     authority = Authority(certificate=_text(files.certificate), key=PrivateText(_text(files.key)))
     signer = make_signer(authority, f"{files.certificate} and {files.key}")
-    place = str(files.certificate)
+    source = str(files.certificate)
     chain = _up_to_root(signer.chain)
     for certificate in chain[1:]:
-        check_is_authority(certificate, place)
+        check_is_authority(certificate, source)
     if files.roots:
         roots = read_certificates(_text(files.roots), str(files.roots))
     else:
         roots = tuple(certificate for certificate in signer.chain if is_root(certificate))
     if not roots:
         raise IssueError(
-            f"the chain in {place} ends with {describe(chain[-1])}, which is no root; add the root to the file, or give it apart"
+            f"the chain in {source} ends with {describe(chain[-1])}, which is no root; append the root to the file, or give a file of roots"
         )
-    check_chain(chain, roots, place)
+    check_chain(chain, roots, source)
     return signer._replace(chain=chain), roots
 
 
 def _up_to_root(chain: tuple[x509.Certificate, ...]) -> tuple[x509.Certificate, ...]:
-    """Return the certificates up to the first root; what follows are other roots to believe."""
+    """Return the certificates up to the first root; the certificates after it are further trusted roots."""
     ends = [number for number, certificate in enumerate(chain, 1) if is_root(certificate)]
     return chain[: ends[0]] if ends else chain
 
@@ -114,4 +113,4 @@ def _text(path: Path) -> str:
 
 
 def _unreadable(path: Path, error: OSError) -> IssueError:
-    return IssueError(f"{path} can't be read: {error.strerror}; correct the path, or who may read it")
+    return IssueError(f"{path} can't be read: {error.strerror}; correct the path, or the permissions of the file")

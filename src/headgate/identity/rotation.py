@@ -1,12 +1,12 @@
-"""Replacing the embedded root without a lost call, in three steps (docs/certificates.md).
+"""Rotation of the embedded root in three steps, without a lost call (docs/certificates.md).
 
-1. trust-new: the next root is made and believed by everybody; the old one still signs.
-2. sign-new: the next root signs, and every certificate is renewed; both are believed.
-3. drop-old: the old root is believed no longer.
+1. trust-new: headgate creates the next root, and every proxy trusts both; the old root still signs.
+2. sign-new: the next root signs, and every certificate is renewed; proxies trust both roots.
+3. drop-old: proxies no longer trust the old root.
 
-A step begins when every proxy that serves holds what the step before has given it; the last one a moment later, when the
-handshakes are over that began with a certificate of before. Where a rotation is, is read off the kept keys alone, so one
-that was interrupted goes on. It begins on request, and by itself at 80 % of the root's life.
+A step begins when every configured proxy has acknowledged the secrets of the step before. The last step also waits for
+handshakes that began with an old certificate. The phase follows from the stored keys alone, so an interrupted rotation
+continues. A rotation begins on request, and at 80 % of the root's lifetime.
 """
 
 import enum
@@ -23,13 +23,13 @@ from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
-LIFE_SHARE = 0.8
+ROTATION_SHARE = 0.8  # of the root's lifetime, after which a rotation begins
 HANDSHAKE_GRACE_S = float(CONNECT_SECONDS)
-"""A connection shows the certificate that its proxy had when it was opened; a busy peer may look at it as late as this."""
+"""A new connection uses the certificate that its proxy had when it was opened; a busy peer may verify it this much later."""
 
 
 class Phase(enum.StrEnum):
-    """Which step of a rotation is being done."""
+    """The current step of a rotation."""
 
     STABLE = "stable"
     TRUST_NEW = "trust-new"
@@ -38,7 +38,7 @@ class Phase(enum.StrEnum):
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """Where the rotation is, whom it waits for (node ids), and what stops it."""
+    """The phase of the rotation, the node IDs of the proxies that it waits for, and the error that stops it."""
 
     phase: Phase = Phase.STABLE
     waiting: tuple[str, ...] = ()
@@ -46,19 +46,19 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Proxies(Protocol):
-    """What the control plane knows of its proxies. `change_count` changes whenever `lagging` may say something else."""
+    """Which proxies have which certificates. `change_count` changes whenever the result of `lagging` may have changed."""
 
     change_count: Latest[int]
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the proxies that serve and do not hold their certificate and roots as they are given here, by node id."""
+        """Return the node IDs of configured proxies that have not acknowledged these certificates and roots."""
 
 
 class Rotation:
-    """Replaces the root. `asked` is the text of the last request; a text that was answered before asks for nothing."""
+    """Rotates the root. `request` is the text of the last request; a text that was handled before has no effect."""
 
     def __init__(self, issuer: EmbeddedIssuer, credentials: Credentials, proxies: Proxies, schedule: Schedule) -> None:
-        self.asked: Latest[str] = Latest("")
+        self.request: Latest[str] = Latest("")
         self.progress: Latest[Progress] = Latest(Progress())
         self._issuer = issuer
         self._credentials = credentials
@@ -66,80 +66,80 @@ class Rotation:
         self._schedule = schedule
 
     async def run(self) -> None:
-        """Go on with a rotation that has begun; else wait until one is due. For ever."""
+        """Continue a rotation that has begun, else wait until one is due; never returns."""
         while True:
             try:
                 await self._step()
-            except HeadgateError as error:  # the place of the keys can't be written
-                self._say(fault=str(error))
+            except HeadgateError as error:  # the keys can't be stored
+                self._publish(fault=str(error))
                 await self._schedule.sleep(LAST_RETRY_S)
 
     async def _step(self) -> None:
         await until(lambda: self._issuer.stored.get() is not None, self._issuer.stored)
-        kept = self._issuer.stored.get()
-        match phase_of(kept):
-            case Phase.TRUST_NEW if kept:
-                if self._left(kept.signing.certificate):  # else it signs nothing that proxies could be told to hold
+        stored = self._issuer.stored.get()
+        match phase_of(stored):
+            case Phase.TRUST_NEW if stored:
+                if self._left(stored.signing.certificate):  # proxies can't get a certificate of an expired root
                     await self._until_none(Phase.TRUST_NEW, self._lagging)
-                await self._issuer.promote()
-            case Phase.SIGN_NEW if kept:
-                await self._until_none(Phase.SIGN_NEW, self._unsigned)
-                await self._schedule.sleep(min(HANDSHAKE_GRACE_S, self._left(kept.previous)))
-                await self._issuer.retire()
+                await self._issuer.promote_next()
+            case Phase.SIGN_NEW if stored:
+                await self._until_none(Phase.SIGN_NEW, self._without_new_certificate)
+                await self._schedule.sleep(min(HANDSHAKE_GRACE_S, self._left(stored.previous)))
+                await self._issuer.remove_previous()
                 await self._until_none(Phase.DROP_OLD, self._lagging)
-                self._say()
+                self._publish()
             case _:
-                await self._begin()
+                await self._wait_and_begin()
 
     def _left(self, root: str) -> float:
-        """Return for how many seconds a root is still valid; of one that has ended, nobody takes a certificate."""
+        """Return for how many seconds a root is still valid; 0 if it has expired."""
         _, end = validity(read_certificates(root, "the authority")[0])
         return max(0.0, end - self._schedule.clock())
 
-    async def _begin(self) -> None:
-        """Wait until a rotation is asked for, or the root is old; make the next root then."""
-        self._say()
-        kept = self._issuer.stored.get()
-        if kept is None:
+    async def _wait_and_begin(self) -> None:
+        """Wait until a rotation is requested or the root is old enough, then create the next root."""
+        self._publish()
+        stored = self._issuer.stored.get()
+        if stored is None:
             return
-        asked, left = self.asked.get(), begins_at(kept) - self._schedule.clock()
-        if asked in ("", kept.answered) and left > 0:
-            await wait_for_any(self.asked.next_change().wait(), self._schedule.sleep(min(left, LONGEST_SLEEP_S)))
+        request, left = self.request.get(), due_at(stored) - self._schedule.clock()
+        if request in ("", stored.answered) and left > 0:
+            await wait_for_any(self.request.next_change().wait(), self._schedule.sleep(min(left, LONGEST_SLEEP_S)))
             return
-        await self._issuer.announce(asked)
+        await self._issuer.add_next(request)
 
     async def _until_none(self, phase: Phase, waiting: Callable[[], Sequence[str]]) -> None:
-        """Wait until there is nobody to wait for, and tell whom it is waited for meanwhile."""
+        """Wait until no proxy is left to wait for; publish the remaining ones meanwhile."""
 
-        def none_left() -> bool:
+        def is_done() -> bool:
             names = tuple(waiting())
-            self._say(phase, names)
+            self._publish(phase, names)
             return not names
 
-        await until(none_left, self._proxies.change_count, self._credentials.current)
+        await until(is_done, self._proxies.change_count, self._credentials.current)
 
     def _lagging(self) -> Sequence[str]:
         current = self._credentials.current.get()
         roots = self._issuer.roots.get()
-        untold = (node for node, credential in current.items() if credential.roots != roots)
-        return sorted({*untold, *self._proxies.lagging(current)})
+        outdated = (node for node, credential in current.items() if credential.roots != roots)
+        return sorted({*outdated, *self._proxies.lagging(current)})
 
-    def _unsigned(self) -> Sequence[str]:
+    def _without_new_certificate(self) -> Sequence[str]:
         return sorted({*self._credentials.outdated(), *self._lagging()})
 
-    def _say(self, phase: Phase | None = None, waiting: tuple[str, ...] = (), fault: str = "") -> None:
+    def _publish(self, phase: Phase | None = None, waiting: tuple[str, ...] = (), fault: str = "") -> None:
         here = phase or phase_of(self._issuer.stored.get())
         self.progress.set(Progress(phase=here, waiting=waiting, fault=fault))
 
 
-def phase_of(kept: StoredAuthority | None) -> Phase:
-    """Return the step that kept keys are at."""
-    if kept and kept.next:
+def phase_of(stored: StoredAuthority | None) -> Phase:
+    """Return the phase that follows from the stored keys."""
+    if stored and stored.next:
         return Phase.TRUST_NEW
-    return Phase.SIGN_NEW if kept and kept.previous else Phase.STABLE
+    return Phase.SIGN_NEW if stored and stored.previous else Phase.STABLE
 
 
-def begins_at(kept: StoredAuthority) -> float:
-    """Return when the root is so old that it is to be replaced, in seconds since the epoch."""
-    begin, end = validity(read_certificates(kept.signing.certificate, "the authority")[0])
-    return begin + LIFE_SHARE * (end - begin)
+def due_at(stored: StoredAuthority) -> float:
+    """Return when the rotation of the root is due, in seconds since the epoch."""
+    begin, end = validity(read_certificates(stored.signing.certificate, "the authority")[0])
+    return begin + ROTATION_SHARE * (end - begin)

@@ -20,7 +20,7 @@ from typing import Any
 from cryptography import x509
 
 from headgate.errors import Invalid, NotFound, StoreError
-from headgate.identity.authority import Leaf, check_domain, request, subject_alt_name
+from headgate.identity.authority import Leaf, check_domain, signing_request, subject_alt_name
 from headgate.identity.certificates import (
     check_chain,
     check_validity,
@@ -86,7 +86,7 @@ class CertManagerIssuer:
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key and its certificate, which cert-manager signed. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
-        asked = await asyncio.to_thread(request, wanted)
+        asked = await asyncio.to_thread(signing_request, wanted)
         try:
             if self._trusted is not None and not self.roots.get():
                 await self._read(self._trusted)

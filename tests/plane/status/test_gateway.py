@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from tests.watching import until
 from tests.xds.client import Client
 
@@ -212,7 +212,7 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
         mesh=Mesh(domain="cluster.local"),
         report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
     )
-    credentials = Credentials(Signs(Time()), Time().schedule())
+    credentials = Credentials(FakeIssuer(Time()), Time().schedule())
     loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)
     loop.compiled.set(compiled)
     work = asyncio.create_task(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.compiler.pods import obj, pod, service
-from tests.identity.world import Signs, Time
+from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client
 
 from headgate.envoy.config import ROUTES
@@ -64,7 +64,7 @@ class World:
     def __init__(self) -> None:
         self.disk = Disk()
         self.store, self.fleet = MemoryStore(journal=self.disk), Fleet()
-        self.credentials = Credentials(Signs(Time()), Time().schedule())
+        self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         self.feed = Feed(self.store)
         self.loop = Loop(self.feed.snapshot, self.fleet, HostProxies([GATEWAY]), Settings(), self.credentials)
         self.status = StatusWriter(

@@ -12,7 +12,7 @@ def versions(pods):
     return sorted(pod["spec"]["containers"][0]["command"][1] for pod in pods)
 
 
-async def test_a_deployment_makes_a_replicaset_and_pods(world, deployment):
+async def test_a_deployment_creates_a_replicaset_and_pods(world, deployment):
     await world.store.create(deployment(replicas=3))
     await world.settle()
     (replicaset,) = await world.all("apps", "ReplicaSet")
@@ -31,8 +31,8 @@ async def test_a_deployment_makes_a_replicaset_and_pods(world, deployment):
     assert condition(stored, "Progressing")["reason"] == "NewReplicaSetAvailable"
 
 
-async def test_a_replicaset_does_not_look_like_an_applied_object(world, deployment):
-    """Else it would be pruned: no manifest file names it."""
+async def test_a_replicaset_has_no_annotations_of_applied_objects(world, deployment):
+    """Otherwise it would be pruned, because no manifest file contains it."""
     annotations = {APPLIED_FROM: "web.yaml", "kubernetes.io/change-cause": "the first one"}
     await world.store.create({**deployment(), "metadata": {"name": "web", "annotations": annotations}})
     await world.settle()
@@ -41,7 +41,7 @@ async def test_a_replicaset_does_not_look_like_an_applied_object(world, deployme
     assert replicaset["metadata"]["annotations"]["kubernetes.io/change-cause"] == "the first one"
 
 
-async def test_nothing_changes_when_nothing_has_to(world, deployment):
+async def test_a_reconciled_deployment_causes_no_writes(world, deployment):
     await world.store.create(deployment())
     await world.settle()
     before = world.store.revision
@@ -50,7 +50,7 @@ async def test_nothing_changes_when_nothing_has_to(world, deployment):
     assert world.store.revision == before
 
 
-async def test_it_is_not_available_before_its_pods_are_ready(world, deployment):
+async def test_a_deployment_is_not_available_before_its_pods_are_ready(world, deployment):
     await world.store.create(deployment())
     await world.settle(ready=lambda _: False)
     stored = await world.store.get(KEY)
@@ -75,7 +75,7 @@ async def test_a_new_template_replaces_the_pods_and_keeps_the_history(world, dep
     assert stored["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
 
 
-async def test_a_broken_template_stops_the_rollout_with_the_old_pods_serving(world, deployment):
+async def test_a_rollout_to_a_broken_template_keeps_the_old_pods(world, deployment):
     await world.store.create(deployment(replicas=4))
     await world.settle()
     await world.store.update(deployment(replicas=4, version="broken"))
@@ -85,7 +85,7 @@ async def test_a_broken_template_stops_the_rollout_with_the_old_pods_serving(wor
     assert condition(stored, "Available")["status"] == "True"
 
 
-async def test_going_back_is_a_new_revision_of_the_old_replicaset(world, deployment):
+async def test_a_rollback_gives_the_old_replicaset_a_new_revision(world, deployment):
     for version in ("v1", "v2", "v1"):
         wanted = deployment(version=version)
         await (world.store.update(wanted) if await world.all("apps", "Deployment") else world.store.create(wanted))
@@ -96,7 +96,7 @@ async def test_going_back_is_a_new_revision_of_the_old_replicaset(world, deploym
     assert stored["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
 
 
-async def test_the_history_has_a_limit(world, deployment):
+async def test_old_replicasets_beyond_the_history_limit_are_deleted(world, deployment):
     await world.store.create(deployment(revisionHistoryLimit=1))
     await world.settle()
     for version in ("v2", "v3", "v4"):
@@ -113,7 +113,7 @@ async def test_recreate_ends_the_old_pods_first(world, deployment):
     recreate = {"strategy": {"type": "Recreate"}}
     await world.store.create(deployment(**recreate))
     await world.settle()
-    for pod in await world.pods():  # as while a process is still ending
+    for pod in await world.pods():  # their processes have not ended yet
         await world.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": ["headgate.dev/process"]}})
     await world.store.update(deployment(version="v2", **recreate))
     await world.settle()
@@ -124,7 +124,7 @@ async def test_recreate_ends_the_old_pods_first(world, deployment):
     assert versions(await world.pods()) == ["v2", "v2"]
 
 
-async def test_a_paused_deployment_scales_and_does_not_roll(world, deployment):
+async def test_a_paused_deployment_scales_without_a_rollout(world, deployment):
     await world.store.create(deployment())
     await world.settle()
     await world.store.update(deployment(version="v2", replicas=3, paused=True))
@@ -136,7 +136,7 @@ async def test_a_paused_deployment_scales_and_does_not_roll(world, deployment):
     assert versions(await world.pods()) == ["v2", "v2", "v2"]
 
 
-async def test_a_deployment_adopts_the_replicasets_that_another_left(world, deployment):
+async def test_a_deployment_adopts_replicasets_without_an_owner(world, deployment):
     await world.store.create(deployment())
     await world.settle()
     before = {pod["metadata"]["uid"] for pod in await world.pods()}
@@ -155,7 +155,7 @@ async def test_min_ready_seconds_delay_availability(world, deployment):
     assert (await world.store.get(KEY))["status"]["availableReplicas"] == 2
 
 
-async def test_deleting_a_deployment_deletes_all_below(world, deployment):
+async def test_deleting_a_deployment_deletes_its_replicasets_and_pods(world, deployment):
     await world.store.create(deployment())
     await world.settle()
     await world.store.delete(KEY)
@@ -163,7 +163,7 @@ async def test_deleting_a_deployment_deletes_all_below(world, deployment):
     assert await world.all("apps", "ReplicaSet") == []
 
 
-async def test_a_selector_that_misses_its_own_template_is_told_and_makes_nothing(world, deployment):
+async def test_a_selector_that_does_not_match_its_template_is_reported_and_creates_no_pods(world, deployment):
     await world.store.create(deployment(selector={"matchLabels": {"app": "other"}}))
     await world.settle()
     await world.settle()
@@ -173,7 +173,7 @@ async def test_a_selector_that_misses_its_own_template_is_told_and_makes_nothing
     assert event["count"] == 1
 
 
-async def test_one_bad_deployment_does_not_stop_the_others(world, deployment):
+async def test_an_invalid_deployment_does_not_affect_other_deployments(world, deployment):
     await world.store.create(deployment("bad", replicas="two"))
     await world.store.create(deployment())
     await world.settle()

@@ -43,7 +43,7 @@ def names(found, *conditions):
     )
 
 
-async def test_a_slice_holds_the_selected_pods_as_kubernetes_writes_it(world):
+async def test_a_slice_lists_the_selected_pods_as_in_kubernetes(world):
     await world.store.create(service())
     await world.store.create(pod("a"))
     await world.settle()
@@ -59,7 +59,7 @@ async def test_a_slice_holds_the_selected_pods_as_kubernetes_writes_it(world):
 
 
 async def test_pods_that_resolve_a_port_name_differently_are_in_different_slices(world):
-    """R38"""
+    """R38."""
     await world.store.create(service("http"))
     await world.store.create(pod("a", http=8080))
     await world.store.create(pod("b", http=9090))
@@ -70,7 +70,7 @@ async def test_pods_that_resolve_a_port_name_differently_are_in_different_slices
     assert found == {8080: ["a", "c"], 9090: ["b"], 0: ["d"]}
 
 
-async def test_a_pod_that_is_not_ready_or_ends_is_listed_and_not_used(world):
+async def test_a_pod_that_is_unready_or_terminating_is_listed_as_not_ready(world):
     await world.store.create(service())
     await world.store.create(pod("a"))
     await world.store.create(pod("b"))
@@ -84,7 +84,7 @@ async def test_a_pod_that_is_not_ready_or_ends_is_listed_and_not_used(world):
     assert names(found, "terminating", "serving") == ["c"]
 
 
-async def test_publish_not_ready_addresses(world):
+async def test_publish_not_ready_addresses_makes_unready_pods_ready_endpoints(world):
     await world.store.create(service(publishNotReadyAddresses=True, clusterIP="None"))
     await world.store.create(pod("a"))
     await world.settle(ready=lambda _: False)
@@ -108,14 +108,14 @@ async def test_a_large_service_has_several_slices_and_keeps_them_stable(world):
 
 
 @pytest.mark.parametrize("spec", [{"selector": None}, {"type": "ExternalName"}])
-async def test_services_without_selector_are_the_users(world, spec):
+async def test_a_service_without_a_selector_gets_no_slices(world, spec):
     await world.store.create(service(**spec))
     await world.store.create(pod("a"))
     await world.settle()
     assert await slices(world) == []
 
 
-async def test_a_slice_written_by_hand_is_left_alone(world):
+async def test_a_slice_of_the_user_is_not_changed(world):
     by_hand = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -132,7 +132,7 @@ async def test_a_slice_written_by_hand_is_left_alone(world):
     assert len(await slices(world)) == 2
 
 
-async def test_a_slice_goes_with_its_last_pod_and_with_its_service(world):
+async def test_a_slice_is_deleted_with_its_last_pod_or_its_service(world):
     await world.store.create(service())
     await world.store.create(pod("a"))
     await world.settle()

@@ -1,4 +1,4 @@
-"""On one machine a class is there from the start, and every Gateway of it gets an address of its own."""
+"""Tests of the GatewayClass of one machine, and of the addresses of Gateways."""
 
 import asyncio
 from typing import Any
@@ -43,7 +43,7 @@ async def address_of(store: MemoryStore, name: str = "edge") -> str:
     return found.address
 
 
-async def test_the_class_exists_from_the_start_and_a_users_own_one_stays(store):
+async def test_the_class_is_created_at_the_start_unless_it_exists(store):
     key = Key(GROUP, "GatewayClass", "", "headgate")
     found = await store.get(key)
     assert found["spec"]["controllerName"] == "headgate.dev/gateway-controller"
@@ -60,18 +60,18 @@ async def test_each_gateway_gets_an_address_and_keeps_it(store, addresses):
     assert first != second
     assert addresses.covers(first, "services")
     revision = store.revision
-    await GatewayAddresses(store, AddressPool(77)).reconcile()  # headgate was started again
+    await GatewayAddresses(store, AddressPool(77)).reconcile()  # after a restart of headgate
     assert store.revision == revision
 
 
-async def test_a_gateway_of_another_range_moves_into_this_one(store, addresses):
+async def test_a_gateway_with_an_address_of_another_range_gets_a_new_one(store, addresses):
     await store.create(gateway())
     await GatewayAddresses(store, AddressPool(80)).reconcile()
     await GatewayAddresses(store, addresses).reconcile()
     assert addresses.covers(await address_of(store), "services")
 
 
-async def test_an_address_that_is_asked_for_is_given_when_it_is_free(store, addresses):
+async def test_a_requested_address_is_assigned_if_it_is_free(store, addresses):
     await store.create(gateway("one", addresses=[{"type": "IPAddress", "value": "127.77.3.4"}]))
     await store.create(gateway("two", addresses=[{"value": "127.77.3.4"}]))
     await store.create(gateway("far", addresses=[{"value": "10.0.0.1"}]))
@@ -89,13 +89,13 @@ async def test_a_gateway_keeps_its_address_when_the_class_is_deleted(store, addr
     assert addresses.owner(given) == "Gateway default/edge"
 
 
-async def test_the_gateway_of_another_controller_gets_nothing(store, addresses):
+async def test_a_gateway_of_another_controller_gets_no_address(store, addresses):
     await store.create(gateway(class_name="other"))
     await GatewayAddresses(store, addresses).reconcile()
     assert "status" not in await store.get(Key(GROUP, "Gateway", "default", "edge"))
 
 
-async def test_the_address_of_a_gateway_that_is_gone_is_free_again(store, addresses):
+async def test_the_address_of_a_deleted_gateway_is_released(store, addresses):
     gateways = GatewayAddresses(store, addresses)
     await store.create(gateway())
     await gateways.reconcile()

@@ -18,7 +18,7 @@ def replicaset(replicas: int = 3) -> dict[str, Any]:
     }
 
 
-async def test_pods_that_end_are_replaced(world):
+async def test_ended_pods_are_replaced(world):
     await world.store.create(replicaset())
     await world.settle()
     first = (await world.pods())[0]
@@ -58,7 +58,7 @@ async def test_a_pod_whose_label_changes_is_released_and_replaced(world):
 
 
 @pytest.mark.parametrize("left", [2, 1])
-async def test_pods_that_are_not_ready_go_first_then_the_cheap_then_the_young(world, left):
+async def test_unready_pods_are_deleted_first_then_those_with_low_cost_then_the_newest(world, left):
     await world.store.create(replicaset(4))
     await world.settle()
     broken, cheap, *kept = [pod["metadata"]["name"] for pod in await world.pods()]
@@ -73,7 +73,7 @@ async def test_pods_that_are_not_ready_go_first_then_the_cheap_then_the_young(wo
     assert names <= set(kept)
 
 
-async def test_the_status_counts(world):
+async def test_the_status_counts_ready_and_available_pods(world):
     await world.store.create(replicaset())
     await world.settle()
     stored = await world.store.get(Key("apps", "ReplicaSet", "default", "web"))

@@ -15,7 +15,7 @@ def limits(surge: int | str, unavailable: int | str) -> Strategy:
     [
         (Strategy(), 4, (5, 3)),
         (Strategy(), 1, (2, 1)),  # 25% of 1: surge rounds up, unavailable rounds down
-        (limits(0, 0), 3, (3, 2)),  # one must be able to go
+        (limits(0, 0), 3, (3, 2)),  # otherwise the rollout could never progress
         (limits("100%", 0), 3, (6, 3)),
         (limits(1, "50%"), 4, (5, 2)),
     ],
@@ -24,7 +24,7 @@ def test_bounds_round_as_in_kubernetes(strategy, wanted, expected):
     assert bounds(strategy, wanted) == expected
 
 
-def test_a_rollout_takes_the_textbook_steps():
+def test_a_rollout_replaces_pods_within_max_surge_and_max_unavailable():
     assert roll(Sizes(wanted=2, new=0, new_available=0, old=(2,), old_available=(2,)), Strategy()) == (1, (2,))
     assert roll(Sizes(wanted=2, new=1, new_available=0, old=(2,), old_available=(2,)), Strategy()) == (1, (2,))
     assert roll(Sizes(wanted=2, new=1, new_available=1, old=(2,), old_available=(2,)), Strategy()) == (1, (1,))
@@ -32,7 +32,7 @@ def test_a_rollout_takes_the_textbook_steps():
     assert roll(Sizes(wanted=2, new=2, new_available=2, old=(1,), old_available=(1,)), Strategy()) == (2, (0,))
 
 
-def test_broken_old_pods_go_first():
+def test_unavailable_old_pods_are_removed_first():
     _, old = roll(Sizes(wanted=2, new=1, new_available=0, old=(2,), old_available=(1,)), limits(1, 1))
     assert old == (1,)
 
@@ -43,7 +43,7 @@ def test_broken_old_pods_go_first():
     surge=st.integers(0, 5),
     unavailable=st.integers(0, 5),
 )
-def test_every_rollout_ends_and_never_breaks_its_bounds(wanted, old, surge, unavailable):
+def test_every_rollout_completes_within_its_bounds(wanted, old, surge, unavailable):
     strategy = limits(surge, unavailable)
     most, least = bounds(strategy, wanted)
     new, rest = 0, tuple(old)
@@ -57,7 +57,7 @@ def test_every_rollout_ends_and_never_breaks_its_bounds(wanted, old, surge, unav
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 20))
-def test_resizing_gives_exactly_what_is_wanted(sizes, wanted):
+def test_resizing_reaches_the_wanted_total(sizes, wanted):
     result = resize(sizes, wanted)
     assert sum(result) == wanted
     assert all(after <= before for after, before in zip(result[:-1], sizes[:-1], strict=True))

@@ -30,7 +30,7 @@ def service(name: str = "web", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
-async def test_a_service_gets_what_kubernetes_fills_in(store, addresses):
+async def test_a_service_gets_the_defaults_of_kubernetes(store, addresses):
     stored = await store.create(service(ports=[{"port": 8080}], selector={"app": "web"}))
     spec = stored["spec"]
     assert addresses.covers(spec["clusterIP"], "services")
@@ -62,13 +62,13 @@ async def test_an_external_name_has_no_address(store):
 
 async def test_a_chosen_address_must_be_free_and_in_range(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
-    with pytest.raises(Invalid, match="used by Service default/a; leave the field out"):
+    with pytest.raises(Invalid, match="used by Service default/a; omit the field"):
         await store.create(service("b", clusterIP="127.77.0.9"))
-    with pytest.raises(Invalid, match=r"10.0.0.1 is not in 127.77.0.1 to 127.77.127.254; leave the field out"):
+    with pytest.raises(Invalid, match=r"10.0.0.1 is not in 127.77.0.1 to 127.77.127.254; omit the field"):
         await store.create(service("b", clusterIP="10.0.0.1"))
 
 
-async def test_only_a_stored_service_holds_its_address(store, addresses):
+async def test_an_address_is_reserved_only_for_a_stored_service(store, addresses):
     tried = await store.create(service("a", clusterIP="127.77.0.9"), dry_run=True)
     picked = await store.create(service("b"), dry_run=True)
     assert tried["spec"]["clusterIP"] == "127.77.0.9"
@@ -80,12 +80,12 @@ async def test_only_a_stored_service_holds_its_address(store, addresses):
 
 
 @pytest.mark.parametrize("spec", [{"type": "Foo"}, {"ports": {"port": 1}}, {"ports": ["http"]}, {"clusterIP": 5}])
-async def test_nonsense_is_refused_with_its_field(store, spec):
+async def test_an_invalid_field_is_rejected_by_its_path(store, spec):
     with pytest.raises(Invalid, match=r"spec\.(type|ports|ports\[0\]|clusterIP):"):
         await store.create(service(**spec))
 
 
-async def test_a_restart_finds_the_addresses_again(store):
+async def test_a_restart_reserves_the_stored_addresses_again(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
     services = (await store.list("", "Service")).items
     assert stored_range(services) == 77
@@ -94,17 +94,17 @@ async def test_a_restart_finds_the_addresses_again(store):
     assert after.owner("127.77.0.9") == service_user(services[0])
 
 
-async def test_services_move_when_their_range_has_another_owner(store):
+async def test_services_get_new_addresses_if_another_headgate_owns_their_range(store):
     old = await store.create(service("a"))
     addresses = AddressPool(78)
-    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)  # as the next start has it
+    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)  # as after a restart
     await reserve_cluster_ips(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")
     assert old["spec"]["clusterIP"].startswith("127.77.")
 
 
-def test_pods_without_a_service_keep_their_range_too():
-    """Their processes are adopt only where they are."""
+def test_stored_pods_without_a_service_keep_their_range():
+    """Their processes can only be adopted at their old addresses."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}, "status": {"podIP": "127.83.9.1"}}
     assert stored_range([{**pod, "status": {}}, pod]) == 83

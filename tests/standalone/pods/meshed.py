@@ -1,6 +1,6 @@
-"""A runtime whose pods have sidecars: real Envoys, fed by a small stand-in for the control plane over the real xDS server.
+"""A runtime whose pods have sidecars: real Envoys, with a minimal control plane and the real xDS server.
 
-Each sidecar is a plaintext proxy before its process: who may call it, and how, is not what these tests are about.
+Each sidecar is a plaintext proxy in front of its process. Authorization and mTLS are tested elsewhere.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from headgate.xds.server import XdsServer
 
 
 class MeshedMachine(Machine):
-    """Runtimes with sidecars, and their control plane, which outlives them. Use it as a context."""
+    """Runtimes with sidecars, one after the other, and one control plane for all of them. Use it as a context."""
 
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
@@ -46,7 +46,7 @@ class MeshedMachine(Machine):
             kept=track_cluster_ips(self.addresses),
         )
         self.fleet = Fleet()
-        self.held_back: set[str] = set()  # proxies that get no configuration yet
+        self.held_back: set[str] = set()  # node IDs without a configuration yet
         self.tokens = LocalTokens(b"0" * 32)
         self._known: Latest[int] = Latest(0)
         self._sockets = sockets
@@ -93,13 +93,13 @@ class MeshedMachine(Machine):
         return [found.message for found in self.fleet.proxies[node].rejections()]
 
     async def _follow(self) -> None:
-        """Expect a proxy for each pod that has an address and a sidecar."""
+        """Register a proxy for each pod that has an address and a sidecar."""
         async for change in self.store.watch("", "Pod", since="0"):
             if change.type != "DELETED":
                 self.give(read(change.object, Pod))
 
     def give(self, pod: Pod) -> None:
-        """Give a pod's sidecar its configuration."""
+        """Set the configuration of a pod's sidecar."""
         node = f"sidecar/{pod.metadata.namespace}/{pod.metadata.name}"
         if not pod.status.pod_ip or pod.metadata.annotations.get("headgate.dev/sidecar") != "explicit":
             return
@@ -115,11 +115,11 @@ class MeshedMachine(Machine):
         self._known.set(self._known.get() + 1)
 
     def directory(self, found: Object) -> Path:
-        """Return where a pod's sidecar keeps its files."""
+        """Return the directory of a pod's sidecar."""
         return next(self.state.glob(f"pods/*_{found['metadata']['uid']}")) / "_sidecar"
 
     def sidecar(self, found: Object) -> int:
-        """Return the pid of a pod's sidecar, which must run."""
+        """Return the pid of a pod's running sidecar."""
         pid = ProcessIdentity(**_record(self.directory(found) / "envoy.json")["identity"]).pid
         assert runs(pid)
         return pid
@@ -136,7 +136,7 @@ class MeshedMachine(Machine):
 
 
 def workload(pod: Pod) -> Workload:
-    """Return a pod as its own sidecar sees it."""
+    """Return the workload of a pod for its own sidecar."""
     spoken = (PortProtocol(protocol=Protocol.HTTP),)
     numbers = application_ports.from_annotation(pod.metadata)
     return Workload(
@@ -151,7 +151,7 @@ def workload(pod: Pod) -> Workload:
 
 
 async def ask(found: Object, port: int = 18080) -> str:
-    """Send a pod a request; return the body of the answer."""
+    """Send a request to a pod; return the body of the response."""
     reader, writer = await asyncio.open_connection(found["status"]["podIP"], port)
     writer.write(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
     text = (await reader.read()).decode()

@@ -1,4 +1,4 @@
-"""Where processes listen behind explicit sidecars."""
+"""Tests of process ports behind explicit sidecars."""
 
 import socket
 from typing import Any
@@ -41,42 +41,42 @@ HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
 NUMBERS = {8080: 20417, 9090: 20418}
 
 
-def test_a_user_keeps_its_numbers_and_nobody_shares_one():
+def test_a_user_keeps_its_ports_and_no_two_users_share_one():
     ports = ApplicationPorts(range(100, 104), free=lambda _: True)
     one, two = ports.assign("one", [8080, 9090]), ports.assign("two", [8080, 9090])
     assert len({*one.values(), *two.values()}) == 4
     assert ports.assign("one", [8080, 9090]) == one
-    with pytest.raises(NoAddress, match="all 4 port numbers"):
+    with pytest.raises(NoAddress, match="all 4 ports"):
         ports.assign("three", [8080])
     ports.release("two")
     assert set(ports.assign("three", [8080]).values()) < set(two.values())
 
 
-def test_what_is_held_since_earlier_is_kept_even_while_its_process_listens():
+def test_restored_ports_stay_although_their_process_listens_on_them():
     ports = ApplicationPorts(range(100, 200), free=lambda _: False)
     ports.restore("one", {8080: 150})
     assert ports.assign("one", [8080]) == {8080: 150}
 
 
-def test_a_number_is_neither_one_of_the_pods_own_ports_nor_taken_on_the_machine():
+def test_a_process_port_is_not_a_port_of_the_pod_and_not_in_use():
     ports = ApplicationPorts(range(100, 103), free=lambda number: number != 101)
     assert ports.assign("one", [100]) == {100: 102}
 
 
-def test_no_number_is_the_kernels_to_give_away():
+def test_process_ports_are_outside_the_ephemeral_range():
     assert not set(candidates(ephemeral_range())) & set(ephemeral_range())
     assert set(candidates(range(20_000, 40_000))) & set(range(10_000, 20_000))
     assert candidates(range(1024, 65_536))
 
 
-def test_a_number_that_anybody_listens_on_is_not_free():
+def test_a_port_with_a_listener_is_not_free():
     number = free_port("127.0.0.9")
     with socket.create_server(("127.0.0.9", number)):
         assert not is_free(number)
     assert is_free(number)
 
 
-def test_the_sidecar_takes_the_declared_tcp_ports_that_are_not_excluded():
+def test_the_sidecar_listens_on_declared_tcp_ports_that_are_not_excluded():
     dns = {"containerPort": 53, "protocol": "UDP"}
     assert sidecar_ports(pod(HTTP, ADMIN, dns)) == [8080, 9090]
     assert sidecar_ports(pod(HTTP, ADMIN, annotations={EXCLUDED_PORTS: "9090, 9102"})) == [8080]
@@ -84,15 +84,15 @@ def test_the_sidecar_takes_the_declared_tcp_ports_that_are_not_excluded():
         sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
 
 
-def test_the_annotation_says_what_it_is_read_as():
+def test_the_annotation_decodes_to_the_port_map_that_it_encodes():
     assert to_annotation({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
     assert from_annotation(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
     assert from_annotation(pod().metadata) == {}
-    with pytest.raises(DecodeError, match="must be as in 8080=20417"):
+    with pytest.raises(DecodeError, match="must be pairs of ports, for example 8080=20417"):
         from_annotation(pod(annotations={APPLICATION_PORTS: "8080:20417"}).metadata)
 
 
-def test_probes_ask_the_process_itself():
+def test_probes_use_the_process_port():
     found = with_process_ports(
         app(
             HTTP,
@@ -110,7 +110,7 @@ def test_probes_ask_the_process_itself():
     assert found.startup_probe.tcp_socket.port == 20417
 
 
-def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
+def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():
     found = with_process_ports(
         app(
             HTTP,
@@ -125,13 +125,13 @@ def test_a_probe_of_another_host_and_an_excluded_port_stay_as_they_are():
     assert with_process_ports(app(HTTP), {}) == app(HTTP)
 
 
-def test_the_advice_names_the_variable_and_the_way_out():
-    told = listen_advice(
+def test_the_advice_names_the_variable_and_how_to_run_without_a_sidecar():
+    advice = listen_advice(
         pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
     )
-    assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), since its sidecar has 8080" in told
-    assert "$PORT_WEB_UI (20418), since its sidecar has 9090" in told
-    assert 'headgate.dev/inject: "false"' in told
+    assert "must listen on $HOST or 0.0.0.0 and $PORT (20417), because its sidecar listens on 8080" in advice
+    assert "$PORT_WEB_UI (20418), because its sidecar listens on 9090" in advice
+    assert 'headgate.dev/inject: "false"' in advice
     assert "$PORT_9090 (20418)" in listen_advice(
         pod(HTTP, ADMIN), with_process_ports(app(HTTP, ADMIN), NUMBERS), NUMBERS
     )
@@ -148,7 +148,7 @@ def labelled(*containers: dict[str, Any]) -> Pod:
 
 
 def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
-    """D26: by number, of TCP, of the Services that select the pod; never the sidecar's own port."""
+    """D26. Only numeric TCP targetPorts of Services that select the pod count, except the sidecar's own port."""
     found = services(
         {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 3001}, {"port": 8080}]},
         {"selector": {"app": "web"}, "ports": [{"port": 53, "protocol": "UDP"}, {"port": 81, "targetPort": "http"}]},
@@ -173,11 +173,13 @@ def test_the_only_container_without_ports_gets_the_first_undeclared_one_as_its_p
         "PORT_8080": "20417",
         "PORT_9090": "20418",
     }
-    assert "$PORT (20417), since Services lead to port 8080" in listen_advice(alone, alone.spec.containers[0], numbers)
+    assert "$PORT (20417), because Services send to port 8080" in listen_advice(
+        alone, alone.spec.containers[0], numbers
+    )
     both = labelled(talking, silent)
     assert undeclared(both, numbers) == {9090: 20418}
     assert port_variables(both, both.spec.containers[1], numbers)["PORT"] == "20418"
     assert "PORT" not in port_variables(both, both.spec.containers[0], numbers)
     two = labelled(silent, {"name": "other"})
     assert "PORT" not in port_variables(two, two.spec.containers[0], numbers)
-    assert "$PORT_8080 (20417), since Services lead" in listen_advice(two, two.spec.containers[0], numbers)
+    assert "$PORT_8080 (20417), because Services send" in listen_advice(two, two.spec.containers[0], numbers)

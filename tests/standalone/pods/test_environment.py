@@ -44,7 +44,7 @@ def test_variables_expand_as_in_kubernetes(text, expected):
     assert expand(text, {"A": "x"}) == expected
 
 
-def test_a_variable_may_name_those_before_it_and_the_runtimes_own():
+def test_a_variable_may_reference_earlier_variables_and_those_of_the_runtime():
     variables = [{"name": "A", "value": "$(B) $(PORT)"}, {"name": "B", "value": "b"}, {"name": "C", "value": "$(B)"}]
     assert env(variables) == {"A": "$(B) 8080", "B": "b", "C": "b"}
 
@@ -62,31 +62,31 @@ def test_a_variable_may_name_those_before_it_and_the_runtimes_own():
         ("spec.serviceAccountName", "web"),
     ],
 )
-def test_fields_of_the_pod(path, expected):
+def test_a_field_ref_resolves_to_a_field_of_the_pod(path, expected):
     assert env([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]) == {"A": expected}
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, r"env\[0\] \(A\): fieldPath 'spec.nonsense' is not known"),
+        ({"fieldRef": {"fieldPath": "spec.nonsense"}}, r"env\[0\] \(A\): unsupported fieldPath 'spec.nonsense'"),
         ({"configMapKeyRef": {"name": "m", "key": "x"}}, "ConfigMap 'm' has no key 'x'; add it or set optional: true"),
         ({"secretKeyRef": {"name": "s", "key": "x"}}, "there is no Secret 's'"),
         ({"resourceFieldRef": {"resource": "limits.cpu"}}, "use one of them"),
     ],
 )
-def test_what_is_missing_is_named(source, message):
+def test_the_error_names_the_missing_object_or_key(source, message):
     with pytest.raises(ConfigError, match=message):
         env([{"name": "A", "valueFrom": source}], {("ConfigMap", "m"): {}})
 
 
-def test_what_is_optional_may_be_missing():
+def test_an_optional_object_or_key_may_be_missing():
     source = {"configMapKeyRef": {"name": "m", "key": "x", "optional": True}}
     whole = [{"secretRef": {"name": "s", "optional": True}}]
     assert env([{"name": "A", "valueFrom": source}], envFrom=whole) == {}
 
 
-def test_ports_by_name_and_the_first_one():
+def test_variables_give_each_named_port_and_the_first_port():
     made = pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
     variables = runtime_variables(made, made.spec.containers[0], "127.77.128.1")
     assert {name: variables[name] for name in ("PORT", "PORT_WEB_UI", "PORT_ADMIN")} == {
@@ -108,20 +108,20 @@ def test_ports_by_name_and_the_first_one():
         ("app", "app"),
     ],
 )
-def test_paths_of_mounts_are_replaced(text, expected):
+def test_mount_paths_are_replaced_by_the_paths_of_their_content(text, expected):
     assert relocate(text, [Mount("/app/", "/real"), Mount("/app/deep", "/deep")]) == expected
 
 
-def test_secrets_are_decoded_and_config_maps_are_text():
+def test_secrets_are_decoded_and_config_maps_are_plain_text():
     secret = {"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "aGk="}, "stringData": {"b": "plain"}}
     assert content(secret) == {"a": b"hi", "b": b"plain"}
     config = {"kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "hi"}, "binaryData": {"b": "AAE="}}
     assert content(config) == {"a": b"hi", "b": b"\0\1"}
-    with pytest.raises(ConfigError, match="Secret 's' holds a value that is not base64"):
+    with pytest.raises(ConfigError, match="Secret 's' has a value that is not base64"):
         content({"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "!"}})
 
 
-def test_everything_that_a_pod_mentions_is_looked_up():
+def test_all_config_maps_and_secrets_of_a_pod_are_found():
     made = pod(
         env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
         envFrom=[{"configMapRef": {"name": "m1"}}, {"secretRef": {"name": "s2"}}],

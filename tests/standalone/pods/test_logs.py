@@ -23,7 +23,7 @@ async def text(state: Path, **options) -> str:
     return b"".join([piece async for piece in Logs(state).read(KEY, LogOptions("app", **options))]).decode()
 
 
-async def test_all_the_last_lines_and_the_run_before(tmp_path, directory):
+async def test_a_log_is_read_whole_by_last_lines_or_from_the_previous_run(tmp_path, directory):
     begin_log(directory).write_text("first\n")
     begin_log(directory).write_text("a\nb\nc")
     assert await text(tmp_path) == "a\nb\nc"
@@ -32,7 +32,7 @@ async def test_all_the_last_lines_and_the_run_before(tmp_path, directory):
     assert await text(tmp_path, previous=True) == "first\n"
 
 
-async def test_a_log_is_bounded_while_it_is_written(tmp_path, directory):
+async def test_a_log_is_rotated_while_the_process_writes_to_it(tmp_path, directory):
     with begin_log(directory).open("ab", buffering=0) as log:
         log.write(b"old\n" * 100)
         rotate_logs(tmp_path, largest=100)
@@ -55,7 +55,7 @@ def test_pods_may_be_removed_while_logs_are_rotated(tmp_path):
 
 
 @pytest.mark.parametrize("tail", ["gateway", "pods/default_web_1234/_sidecar"])
-def test_logs_of_proxies_are_bounded(tmp_path, tail):
+def test_logs_of_proxies_are_rotated(tmp_path, tail):
     log = tmp_path / tail / "envoy.log"
     log.parent.mkdir(parents=True)
     log.write_text("old\n" * 100)
@@ -64,7 +64,7 @@ def test_logs_of_proxies_are_bounded(tmp_path, tail):
     assert log.with_name("envoy.log.1").read_text() == "old\n" * 100
 
 
-async def test_following_shows_what_comes_until_the_process_ends(tmp_path, directory):
+async def test_a_followed_log_yields_new_lines_until_the_process_ends(tmp_path, directory):
     log = begin_log(directory)
     log.write_text("a\n")
     (directory / "run.json").touch()
@@ -86,13 +86,13 @@ async def test_following_shows_what_comes_until_the_process_ends(tmp_path, direc
         (KEY, "../app"),
     ],
 )
-async def test_what_is_not_there_is_not_found(tmp_path, directory, key, container):
+async def test_the_log_of_an_unknown_pod_or_container_is_not_found(tmp_path, directory, key, container):
     begin_log(directory).write_text("a\n")
     with pytest.raises(NotFound):
         [piece async for piece in Logs(tmp_path).read(key, LogOptions(container))]
 
 
-async def test_there_is_no_run_before_the_first(tmp_path, directory):
+async def test_the_first_run_has_no_previous_log(tmp_path, directory):
     begin_log(directory).write_text("a\n")
     with pytest.raises(NotFound, match="has not run before"):
         await text(tmp_path, previous=True)

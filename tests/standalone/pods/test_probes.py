@@ -10,12 +10,12 @@ from tests.ports import free_port
 from headgate.resources.decode import read
 from headgate.resources.workloads import Container, ContainerPort, Probe
 from headgate.standalone.pods.containers import delay, restarts
-from headgate.standalone.pods.probes import Tally, Target, ask, listens
+from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe
 from headgate.standalone.processes import Launch
 
 
 def probe(*, patience: int = 60, **fields: Any) -> Probe:
-    """Return a probe; a busy machine gets a minute for it, but for what never answers."""
+    """Return a probe with a timeout of one minute for busy machines, unless the target never answers."""
     return read({**fields, "timeoutSeconds": patience}, Probe)
 
 
@@ -26,7 +26,7 @@ def target(port: int = 1) -> Target:
 
 @pytest.fixture
 async def server():
-    """Answer with the status in the path, and with the Location after it (`/302/200`). Give port and requests.
+    """Serve responses with the status in the path, and the Location after it (`/302/200`). Yield the port and the requests.
 
     `/slow` never answers, `/odd` answers nonsense, `/hangs` stops in the body, `/large` never ends it.
     """
@@ -36,7 +36,7 @@ async def server():
         with (
             contextlib.closing(writer),
             contextlib.suppress(asyncio.IncompleteReadError),
-        ):  # a bare connect is a probe too
+        ):  # a TCP probe only connects
             await answer(reader, writer)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,9 +64,9 @@ async def server():
         ("399", ""),
         ("/404", "HTTP status 404"),
         ("/503", "HTTP status 503"),
-        ("/odd", "the answer is not HTTP"),
-        ("/slow", "no answer within 1 s"),
-        ("/hangs", "no answer within 1 s"),
+        ("/odd", "the response is not HTTP"),
+        ("/slow", "timed out after 1 s"),
+        ("/hangs", "timed out after 1 s"),
         ("/large", ""),
         ("/302", ""),
         ("/302//404", "HTTP status 404"),
@@ -76,75 +76,77 @@ async def server():
         ("/302//302", ""),
     ],
 )
-async def test_http(server, path, fault):
+async def test_an_http_probe_fails_by_status_redirect_or_protocol(server, path, fault):
     port, _ = server
     patience = 1 if path in {"/slow", "/hangs"} else 60
-    assert await ask(probe(httpGet={"path": path, "port": "http"}, patience=patience), target(port)) == fault
+    assert await run_probe(probe(httpGet={"path": path, "port": "http"}, patience=patience), target(port)) == fault
 
 
-async def test_http_headers_of_the_user_win(server):
+async def test_http_headers_of_the_user_override_the_defaults(server):
     port, requests = server
     headers = [{"name": "Host", "value": "website"}, {"name": "X-A", "value": "b"}]
-    assert await ask(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target()) == ""
+    assert await run_probe(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target()) == ""
     assert requests[0].count(b"Host:") == 1
     assert b"\r\nHost: website\r\nX-A: b\r\n" in requests[0]
 
 
-async def test_a_redirect_keeps_the_host_header_of_the_user_on_the_same_server_only(server):
+async def test_a_redirect_keeps_the_users_host_header_only_on_the_same_server(server):
     port, requests = server
     headers = [{"name": "Host", "value": "website"}]
     for place in ("/200", f"http://127.0.0.1:{port}/200"):
         get = {"path": f"/302/{place}", "port": port, "httpHeaders": headers}
-        assert await ask(probe(httpGet=get), target()) == ""
+        assert await run_probe(probe(httpGet=get), target()) == ""
     hosts = [re.findall(rb"Host: (.*)\r", request) for request in requests]
     assert hosts == [[b"website"], [b"website"], [b"website"], [f"127.0.0.1:{port}".encode()]]
 
 
-async def test_ten_redirects_are_too_many(server):
+async def test_an_http_probe_stops_after_ten_redirects(server):
     port, requests = server
-    fault = await ask(probe(httpGet={"path": "/302" + "//302" * 20, "port": port}), target())
+    fault = await run_probe(probe(httpGet={"path": "/302" + "//302" * 20, "port": port}), target())
     assert (fault, len(requests)) == ("stopped after 10 redirects", 10)
 
 
-async def test_no_answer_is_in_the_systems_words():
-    fault = await ask(probe(httpGet={"port": free_port()}), target())
+async def test_a_connection_error_is_reported_in_the_systems_words():
+    fault = await run_probe(probe(httpGet={"port": free_port()}), target())
     assert fault == "Connection refused"
 
 
-async def test_a_header_can_not_smuggle_a_request(server):
+async def test_a_header_with_a_line_break_is_rejected(server):
     port, requests = server
     headers = [{"name": "X", "value": "a\r\n\r\nGET /x HTTP/1.1"}]
-    fault = await ask(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target())
+    fault = await run_probe(probe(httpGet={"path": "/200", "port": port, "httpHeaders": headers}), target())
     assert "must be single lines" in fault
     assert requests == []
 
 
-async def test_tcp(server):
+async def test_a_tcp_probe_fails_on_a_closed_port(server):
     port, _ = server
-    assert await ask(probe(tcpSocket={"port": port}), target()) == ""
-    assert await ask(probe(tcpSocket={"port": "http"}), target(1)) == "nothing accepts connections on 127.0.0.1:1"
+    assert await run_probe(probe(tcpSocket={"port": port}), target()) == ""
+    assert await run_probe(probe(tcpSocket={"port": "http"}), target(1)) == "nothing accepts connections on 127.0.0.1:1"
     assert (
-        await ask(probe(tcpSocket={"port": "none"}), target())
+        await run_probe(probe(tcpSocket={"port": "none"}), target())
         == "container app has no port named 'none'; add it to ports"
     )
     assert await listens("127.0.0.1", port)
 
 
-async def test_exec():
-    assert await ask(probe(exec={"command": ["sh", "-c", 'test "$A" = x']}), target()) == ""
-    assert await ask(probe(exec={"command": ["sh", "-c", "exit 4"]}), target()) == "sh ended with exit code 4"
-    assert "program 'no-such-program' not found" in await ask(probe(exec={"command": ["no-such-program"]}), target())
-    assert await ask(probe(exec={"command": ["sleep", "600"]}, patience=1), target()) == "no answer within 1 s"
+async def test_an_exec_probe_fails_by_exit_code():
+    assert await run_probe(probe(exec={"command": ["sh", "-c", 'test "$A" = x']}), target()) == ""
+    assert await run_probe(probe(exec={"command": ["sh", "-c", "exit 4"]}), target()) == "sh ended with exit code 4"
+    assert "program 'no-such-program' not found" in await run_probe(
+        probe(exec={"command": ["no-such-program"]}), target()
+    )
+    assert await run_probe(probe(exec={"command": ["sleep", "600"]}, patience=1), target()) == "timed out after 1 s"
 
 
-async def test_what_is_not_supported_says_so():
-    assert "httpGet, tcpSocket and exec" in await ask(probe(grpc={"port": 1}), target())
+async def test_an_unsupported_probe_is_reported():
+    assert "httpGet, tcpSocket and exec" in await run_probe(probe(grpc={"port": 1}), target())
 
 
-def test_a_verdict_needs_as_many_results_on_end_as_the_probe_asks():
-    tally = Tally(probe(successThreshold=2, failureThreshold=3), well=False)
+def test_health_changes_after_as_many_consecutive_results_as_the_threshold():
+    thresholds = Thresholds(probe(successThreshold=2, failureThreshold=3), healthy=False)
     results = [True, False, True, True, False, False, True, False, False, False]
-    assert [tally.add(well=well) for well in results] == [
+    assert [thresholds.add(healthy=well) for well in results] == [
         False,
         False,
         False,
@@ -158,7 +160,7 @@ def test_a_verdict_needs_as_many_results_on_end_as_the_probe_asks():
     ]
 
 
-def test_delays_double_up_to_their_limit():
+def test_restart_delays_double_up_to_their_limit():
     assert [delay(failures) for failures in (0, 1, 2, 3, 5, 6, 7, 5000)] == [1, 1, 2, 4, 16, 30, 30, 30]
 
 

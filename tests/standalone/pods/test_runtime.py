@@ -1,4 +1,4 @@
-"""Real processes: what a user of the local runtime sees."""
+"""Tests of the local runtime with real processes."""
 
 import asyncio
 import contextlib
@@ -55,17 +55,17 @@ def key(name: str = "web") -> Key:
 
 
 async def at_once(*_: object) -> None:
-    """Stand for a wait that is over."""
+    """Return at once, as a wait that is over."""
 
 
 def alone(**more: Any) -> ProxyServices:
-    """Return what pods are given where no proxy is."""
+    """Return proxy services for a machine without proxies."""
     given = {"variables": {}, "lowest_port": 0, "wait_unrouted": at_once, "wait_for_report": at_once}
     return ProxyServices(**dict.fromkeys(ProxyServices._fields) | given | more)
 
 
 class Machine:
-    """A store and runtimes on it, one after the other, as after a restart of headgate."""
+    """A store and runtimes on it, one after the other, as with restarts of headgate."""
 
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
@@ -81,7 +81,7 @@ class Machine:
         self._task = asyncio.create_task(self.runtime.run())
 
     async def abandon(self) -> None:
-        """End headgate and leave the processes, as a kill would."""
+        """End the runtime and leave the processes running, as if headgate were killed."""
         assert self._task
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -108,7 +108,7 @@ class Machine:
         await self.until(holds)
 
     async def state_of(self, reason: str, name: str = "web") -> Object:
-        """Wait until the container waits, or has ended, for a reason."""
+        """Wait until the container is waiting or terminated with this reason."""
 
         async def holds() -> Object | None:
             for status in ((await self.get(name)).get("status") or {}).get("containerStatuses", ()):
@@ -205,7 +205,7 @@ async def test_a_deployment_serves_behind_endpoint_slices(machine, deployment):
     await machine.until(none)
 
 
-async def test_a_pod_leaves_the_proxies_before_its_process_ends(machine, tmp_path):
+async def test_a_process_ends_after_all_proxies_stopped_routing_to_its_pod(machine, tmp_path):
     asked, free = asyncio.Event(), asyncio.Event()
 
     async def unrouted(_address: str) -> None:
@@ -219,14 +219,14 @@ async def test_a_pod_leaves_the_proxies_before_its_process_ends(machine, tmp_pat
     found = await machine.ready()
     await machine.store.delete(key())
     await asyncio.wait_for(asked.wait(), 10)
-    assert await answer(found) == "web"  # it still serves what is on its way
+    assert await answer(found) == "web"  # it still serves requests in flight
     free.set()
     await machine.gone()
     assert not runs(pid_of(found))
     assert list((machine.state / "pods").iterdir()) == []
 
 
-async def test_a_proxy_that_never_lets_go_delays_the_end_by_the_grace_period_only(machine):
+async def test_a_proxy_that_keeps_routing_to_a_pod_delays_its_end_only_by_the_grace_period(machine):
     async def never(_address: str) -> None:
         await asyncio.Event().wait()
 
@@ -255,10 +255,10 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
     assert not runs(pid_of(found))
     async with asyncio.timeout(20):
         while runs(child):
-            await asyncio.sleep(0)  # it is nobody's child any more, so its end is announced nowhere
+            await asyncio.sleep(0)  # the orphaned process has no parent here that could wait for it
 
 
-async def test_a_process_that_ends_is_restarted_with_a_delay_and_its_log_is_kept(machine):
+async def test_a_process_that_ends_is_restarted_after_a_delay_and_keeps_its_previous_log(machine):
     source = "import os, sys\nprint('run', flush=True)\nsys.exit(3)"
     await machine.store.create(pod(command=python(source)))
     status = await machine.state_of("CrashLoopBackOff")
@@ -276,7 +276,7 @@ async def test_a_process_that_ends_is_restarted_with_a_delay_and_its_log_is_kept
 
 
 @pytest.mark.parametrize(("code", "policy", "phase"), [(0, "OnFailure", "Succeeded"), (7, "Never", "Failed")])
-async def test_a_pod_that_may_end_does(machine, code, policy, phase):
+async def test_the_phase_of_an_ended_pod_follows_its_restart_policy(machine, code, policy, phase):
     await machine.store.create(pod(command=python(f"raise SystemExit({code})"), spec={"restartPolicy": policy}))
 
     async def ended() -> bool:
@@ -290,14 +290,14 @@ async def test_a_pod_that_may_end_does(machine, code, policy, phase):
 @pytest.mark.parametrize(
     ("container", "reason", "words"),
     [
-        ({"command": None, "image": "nginx"}, "NoCommand", "write in spec.containers[].command what to run"),
+        ({"command": None, "image": "nginx"}, "NoCommand", "set spec.containers[].command to the program"),
         ({"command": ["/no/such/program"]}, "RunContainerError", "program '/no/such/program' not found"),
         ({"workingDir": "/no/such"}, "RunContainerError", "workingDir: directory /no/such not found"),
         ({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]}, "CreateContainerConfigError", "env[0] (A): there is no ConfigMap 'm'"),
         ({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, "CreateContainerConfigError", "the pod has no volume 'v'"),
     ],
 )  # fmt: skip
-async def test_what_can_not_start_says_why(machine, container, reason, words):
+async def test_a_container_that_can_not_start_reports_the_reason(machine, container, reason, words):
     written = pod()
     written["spec"]["containers"][0].update(container)
     await machine.store.create(written)
@@ -308,7 +308,7 @@ async def test_what_can_not_start_says_why(machine, container, reason, words):
     assert words in event["message"]
 
 
-async def test_a_port_that_a_stranger_holds_on_every_address_is_told(machine):
+async def test_a_port_that_another_program_uses_on_every_address_is_reported(machine):
     stranger = await asyncio.start_server(lambda _, writer: writer.close(), "0.0.0.0", 0)
     port = stranger.sockets[0].getsockname()[1]
     try:
@@ -320,7 +320,7 @@ async def test_a_port_that_a_stranger_holds_on_every_address_is_told(machine):
         stranger.close()
 
 
-async def test_the_environment_is_what_the_manifest_says(machine):
+async def test_a_process_gets_the_environment_of_its_manifest(machine):
     await machine.store.create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"k": "from map", "f.txt": "file"}}
     )
@@ -362,9 +362,9 @@ async def test_init_containers_run_first_and_one_after_the_other(machine):
     assert await machine.output() == "one\ntwo\n"
 
 
-async def test_probes_decide_about_readiness_and_restarts(machine, tmp_path):
+async def test_probes_control_readiness_and_restarts(machine, tmp_path):
     flag = tmp_path / "flag"
-    patient = {"periodSeconds": 1, "timeoutSeconds": 60}  # a busy machine makes nobody sick
+    patient = {"periodSeconds": 1, "timeoutSeconds": 60}  # a busy machine must not fail the probe
     readiness = {"exec": {"command": ["test", "-e", str(flag)]}, **patient}
     liveness = {"exec": {"command": ["test", "!", "-e", f"{flag}.sick"]}, **patient, "failureThreshold": 1}
     await machine.store.create(
@@ -390,7 +390,7 @@ async def test_probes_decide_about_readiness_and_restarts(machine, tmp_path):
     assert not runs(pid_of(found))
 
 
-async def test_processes_survive_headgate_and_are_taken_over(machine):
+async def test_processes_survive_headgate_and_are_adopted(machine):
     await machine.store.create(pod("stays", ports=PORTS))
     await machine.store.create(pod("dies", ports=PORTS))
     await machine.store.create(pod("unwanted", ports=PORTS))
@@ -410,11 +410,11 @@ async def test_processes_survive_headgate_and_are_taken_over(machine):
     await machine.until(restarted)
     again = await machine.ready("stays")
     assert pid_of(again) == pid_of(stays)
-    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it was ready all the time
+    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it stayed ready
     assert again["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (await machine.get("dies"))["status"]["podIP"] == dies["status"]["podIP"]
     assert not runs(pid_of(unwanted))
-    os.kill(pid_of(stays), 9)  # the end of a process that was taken over is noticed
+    os.kill(pid_of(stays), 9)  # the end of an adopted process is detected
 
     async def noticed() -> bool:
         (status,) = (await machine.get("stays"))["status"]["containerStatuses"]
@@ -423,7 +423,7 @@ async def test_processes_survive_headgate_and_are_taken_over(machine):
     await machine.until(noticed)
 
 
-async def test_a_clean_stop_ends_everything_and_a_start_begins_anew(machine):
+async def test_after_a_clean_stop_a_start_creates_new_processes(machine):
     await machine.store.create(pod(ports=PORTS))
     first = await machine.ready()
     assert await machine.runtime.stop() == []
@@ -436,7 +436,7 @@ async def test_a_clean_stop_ends_everything_and_a_start_begins_anew(machine):
     assert second["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-async def test_a_stop_ends_also_what_a_cancelled_run_has_let_go(machine):
+async def test_a_stop_also_ends_processes_that_a_canceled_run_detached(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     await machine.abandon()
@@ -445,7 +445,7 @@ async def test_a_stop_ends_also_what_a_cancelled_run_has_let_go(machine):
     assert not runs(pid_of(found))
 
 
-async def test_one_bad_pod_does_not_stop_the_others(machine):
+async def test_an_invalid_pod_does_not_affect_other_pods(machine):
     await machine.store.create(pod("bad", spec={"containers": "none"}))
     await machine.store.create(pod(ports=PORTS))
     await machine.ready()

@@ -1,4 +1,4 @@
-"""Pods with a sidecar of their own, on one machine: real Envoys before real processes."""
+"""Tests of pods with explicit sidecars: real Envoys in front of real processes."""
 
 import asyncio
 import json
@@ -46,13 +46,13 @@ def number(found: Any) -> int:
     return int(found["metadata"]["annotations"][APPLICATION_PORTS].partition("=")[2])
 
 
-async def test_requests_to_the_pod_come_through_its_sidecar(machine):
+async def test_requests_to_a_pod_pass_its_sidecar(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     assert await ask(found) == "web"
     address = found["status"]["podIP"]
     assert number(found) != 18080
-    _, writer = await asyncio.open_connection(address, number(found))  # the process itself is there
+    _, writer = await asyncio.open_connection(address, number(found))  # the process listens there itself
     writer.close()
     await writer.wait_closed()
     with stopped(machine.sidecar(found)):
@@ -70,7 +70,7 @@ async def test_replicas_may_listen_on_every_address(machine):
     assert [await ask(await machine.ready(name)) for name in names] == list(names)
 
 
-async def test_a_program_is_told_where_to_listen_and_whom_to_ask(machine):
+async def test_a_program_gets_its_port_and_its_proxy_as_variables(machine):
     ports = [{"name": "web-ui", "containerPort": 18080}, {"containerPort": 18081}]
     await machine.store.create(pod(command=python(SHOWS), ports=ports, spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed")
@@ -83,7 +83,7 @@ async def test_a_program_is_told_where_to_listen_and_whom_to_ask(machine):
     assert env["http_proxy"] == f"http://{env['HOST']}:15001"
 
 
-async def test_a_pod_that_opts_out_is_as_without_sidecars(machine):
+async def test_a_pod_that_opts_out_has_no_sidecar(machine):
     plain = pod(ports=PORTS)
     plain["metadata"]["labels"][INJECT] = "false"
     await machine.store.create(plain)
@@ -93,7 +93,7 @@ async def test_a_pod_that_opts_out_is_as_without_sidecars(machine):
     assert not list(machine.state.glob("pods/*/_sidecar"))
 
 
-async def test_nothing_starts_before_the_sidecar_serves(machine):
+async def test_no_container_starts_before_the_sidecar_serves(machine):
     machine.held_back.add("sidecar/default/web")
     await machine.store.create(pod(ports=PORTS, spec={"initContainers": [{"name": "init", "command": ["true"]}]}))
     found = await machine.condition(SIDECAR_READY, "False")
@@ -108,8 +108,8 @@ async def test_nothing_starts_before_the_sidecar_serves(machine):
     assert fact(found, SIDECAR_READY)["status"] == "True"
 
 
-async def test_a_stranger_on_the_pods_port_is_told_and_the_pod_starts_when_it_is_gone(machine, monkeypatch):
-    monkeypatch.setattr(sidecars, "_AGAIN", 0.01)
+async def test_a_program_on_the_pods_port_is_reported_and_the_pod_starts_when_it_ends(machine, monkeypatch):
+    monkeypatch.setattr(sidecars, "_RETRY", 0.01)
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
     with socket.create_server(("0.0.0.0", 0)) as stranger:
         taken = stranger.getsockname()[1]
@@ -122,8 +122,8 @@ async def test_a_stranger_on_the_pods_port_is_told_and_the_pod_starts_when_it_is
     assert await ask(await machine.ready(), taken) == "web"
 
 
-async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_for_it(machine, monkeypatch):
-    """A proxy may take half a minute to come back: that is no reason to take its pod out."""
+async def test_an_adopted_sidecar_serves_while_it_has_no_new_configuration(machine, monkeypatch):
+    """A proxy may take half a minute to reconnect; its pod must stay ready meanwhile."""
     monkeypatch.setattr(sidecars, "_PATIENCE", 0.01)
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
@@ -138,7 +138,7 @@ async def test_a_sidecar_that_was_taken_over_serves_while_headgate_has_nothing_f
     assert await ask(found) == "web"
 
 
-async def test_a_sidecar_that_dies_takes_its_pod_out_until_it_is_back(machine):
+async def test_a_pod_is_not_ready_while_its_sidecar_restarts(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     first = machine.sidecar(found)
@@ -148,11 +148,11 @@ async def test_a_sidecar_that_dies_takes_its_pod_out_until_it_is_back(machine):
     assert fact(gone, "ContainersReady")["status"] == "True"
     again = await machine.ready()
     assert machine.sidecar(again) != first
-    assert pid_of(again) == pid_of(found)  # its process did not notice
+    assert pid_of(again) == pid_of(found)  # its process was not restarted
     assert await ask(again) == "web"
 
 
-async def test_sidecars_survive_headgate_and_are_taken_over(machine):
+async def test_sidecars_survive_headgate_and_are_adopted(machine):
     await machine.store.create(pod(ports=PORTS))
     await machine.store.create(pod("unwanted", ports=PORTS))
     found, unwanted = await machine.ready(), await machine.ready("unwanted")
@@ -164,18 +164,18 @@ async def test_sidecars_survive_headgate_and_are_taken_over(machine):
     machine.start()
 
     await machine.store.create(pod("new", ports=PORTS))
-    await machine.ready("new")  # a runtime begins new pods when it has those of before
+    await machine.ready("new")  # a runtime adopts existing pods before it starts new ones
     again = await machine.ready()
     assert machine.sidecar(again) == first
     assert (pid_of(again), number(again)) == (pid_of(found), number(found))
-    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]  # it was ready all the time
+    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]  # it stayed ready
     assert not runs(orphan)
-    os.kill(first, signal.SIGKILL)  # and the end of one that was taken over is noticed
+    os.kill(first, signal.SIGKILL)  # the end of an adopted sidecar is detected
     await machine.condition("Ready", "False")
     assert await ask(await machine.ready()) == "web"
 
 
-async def test_a_clean_stop_ends_the_sidecars_too(machine):
+async def test_a_clean_stop_also_ends_the_sidecars(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     sidecar = machine.sidecar(found)
@@ -189,12 +189,12 @@ async def test_a_clean_stop_ends_the_sidecars_too(machine):
 
 
 async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
-    """What a process still has to say when it ends goes through its sidecar."""
+    """The last requests of a process must pass its sidecar."""
     source = SERVER.replace(
         "listener = ",
         "import signal\n"
         "def end(*_):\n"
-        f"    socket.create_connection((os.environ['HOST'], 18080)).close(); open({str(tmp_path / 'said')!r}, 'w'); sys.exit()\n"
+        f"    socket.create_connection((os.environ['HOST'], 18080)).close(); open({str(tmp_path / 'received')!r}, 'w'); sys.exit()\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "listener = ",
     )
@@ -203,13 +203,13 @@ async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
     sidecar = machine.sidecar(found)
     await machine.store.delete(key())
     await machine.gone()
-    assert (tmp_path / "said").exists()
+    assert (tmp_path / "received").exists()
     assert not runs(sidecar)
     assert list((machine.state / "pods").iterdir()) == []
     assert [path.name for path in machine.proxy_services().runtime_dir.iterdir()] == ["xds.sock"]
 
 
-async def test_the_sidecar_of_a_pod_that_is_done_ends(machine):
+async def test_the_sidecar_of_a_completed_pod_ends(machine):
     await machine.store.create(pod(command=["sleep", "0.1"], ports=PORTS, spec={"restartPolicy": "Never"}))
     await machine.state_of("Completed")
     await machine.condition(SIDECAR_READY, "False")
@@ -219,28 +219,31 @@ async def test_the_sidecar_of_a_pod_that_is_done_ends(machine):
 
 @pytest.mark.parametrize("port", ["http", 18080])
 async def test_probes_reach_the_process_and_not_the_sidecar(machine, port):
-    """So they work when the sidecar takes mutual TLS only."""
+    """So probes work when the sidecar accepts only mutual TLS."""
     probe = {"httpGet": {"port": port}, "periodSeconds": 1}
     source = SERVER.replace("connection.recv(65536)", "print(connection.recv(65536), flush=True)")
     await machine.store.create(pod(command=python(source), ports=PORTS, readinessProbe=probe, livenessProbe=probe))
     found = await machine.ready()
-    said = await machine.output()
-    assert f"Host: {found['status']['podIP']}:{number(found)}" in said
-    assert "x-forwarded-proto" not in said  # nothing of Envoy's
+    received = await machine.output()
+    assert f"Host: {found['status']['podIP']}:{number(found)}" in received
+    assert "x-forwarded-proto" not in received  # a header that Envoy would add
 
 
-async def test_a_program_that_listens_on_its_containerport_is_told_of_port(machine):
+async def test_a_program_that_listens_on_its_container_port_is_advised_to_use_its_port_variable(machine):
     await machine.store.create(pod(ports=PORTS, command=python(IGNORANT)))
     event = await machine.event("BackOff")
     number_ = number(await machine.get())
-    assert f"must listen on $HOST or 0.0.0.0 and $PORT ({number_}), since its sidecar has 18080" in event["message"]
+    assert (
+        f"must listen on $HOST or 0.0.0.0 and $PORT ({number_}), because its sidecar listens on 18080"
+        in event["message"]
+    )
     assert 'headgate.dev/inject: "false"' in event["message"]
     (status,) = (await machine.get())["status"]["containerStatuses"]
     assert "$PORT" in status["lastState"]["terminated"]["message"]
 
 
 @pytest.mark.parametrize("probe", [None, {"httpGet": {"port": 18080}, "periodSeconds": 1}])
-async def test_a_program_that_listens_nowhere_is_told_of_port(machine, monkeypatch, probe):
+async def test_a_program_that_does_not_listen_is_advised_to_use_its_port_variable(machine, monkeypatch, probe):
     monkeypatch.setattr(health, "_PATIENCE", 0.0)
     more = {"readinessProbe": probe} if probe else {}
     await machine.store.create(pod(ports=PORTS, command=["sleep", "600"], **more))
@@ -282,7 +285,7 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
     assert (directory / "token").read_bytes() not in (directory / "bootstrap.json").read_bytes()
 
 
-async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_it_lives(machine):
+async def test_an_external_process_has_a_pod_with_a_sidecar_as_long_as_it_runs(machine):
     with subprocess.Popen(["sleep", "600"]) as elsewhere:
         external = pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
         external["metadata"]["annotations"] = {
@@ -308,7 +311,7 @@ async def test_a_process_from_elsewhere_has_an_address_and_a_sidecar_as_long_as_
             elsewhere.wait()
             await machine.gone()
             assert not runs(sidecar)
-            assert program.poll() is None  # nothing is done to what headgate did not start
+            assert program.poll() is None  # headgate does not end a process that it did not start
             program.kill()
 
 
@@ -321,8 +324,8 @@ def leading(port: int, name: str = "web") -> Any:
     }
 
 
-async def test_the_sidecar_takes_a_port_that_only_a_service_names(machine):
-    """D26: the targetPort counts as declared, so the process gets a number for it and its port is the sidecar's."""
+async def test_the_sidecar_listens_on_a_port_that_only_a_service_names(machine):
+    """D26. The targetPort counts as declared: the sidecar listens on it, and the process gets a process port."""
     await machine.store.create(leading(18080))
     await machine.store.create(pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
     found = await machine.ready()
@@ -330,8 +333,8 @@ async def test_the_sidecar_takes_a_port_that_only_a_service_names(machine):
     assert await ask(found) == "web"
 
 
-async def test_a_service_that_comes_while_the_sidecar_starts_counts_too(machine):
-    """As with `kubectl apply`, which writes a Deployment a moment before its Service."""
+async def test_a_service_that_is_created_while_the_sidecar_starts_counts_too(machine):
+    """`kubectl apply` may write a Deployment shortly before its Service."""
     machine.held_back.add("sidecar/default/web")
     await machine.store.create(pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))
     found = await machine.condition(SIDECAR_READY, "False")
@@ -343,7 +346,7 @@ async def test_a_service_that_comes_while_the_sidecar_starts_counts_too(machine)
     assert json.loads(await machine.output())["PORT"] == str(number(await machine.get()))
 
 
-async def test_a_service_that_comes_later_changes_no_port_of_a_pod_that_runs(machine):
+async def test_a_service_that_is_created_later_does_not_change_the_ports_of_a_running_pod(machine):
     await machine.store.create(pod(ports=PORTS))
     before = await machine.ready()
     await machine.store.create(leading(18081))
@@ -354,7 +357,7 @@ async def test_a_service_that_comes_later_changes_no_port_of_a_pod_that_runs(mac
     assert await ask(found) == "web"
 
 
-async def test_a_target_port_that_no_process_serves_is_an_event_and_the_pod_is_ready(machine, monkeypatch):
+async def test_a_target_port_without_a_listener_is_reported_and_the_pod_is_ready(machine, monkeypatch):
     monkeypatch.setattr(health, "_PATIENCE", 0.0)
     await machine.store.create(leading(18081))
     await machine.store.create(pod(ports=PORTS))
@@ -363,9 +366,9 @@ async def test_a_target_port_that_no_process_serves_is_an_event_and_the_pod_is_r
 
     async def told() -> str:
         messages = [event["message"] for event in (await machine.store.list("", "Event")).items]
-        return next((text for text in messages if "Services lead to port 18081 of this pod" in text), "")
+        return next((text for text in messages if "the sidecar forwards port 18081" in text), "")
 
     text = await machine.until(told)
     assert f"nothing listens on {found['status']['podIP']}:{led}" in text
-    assert "Correct the Services' targetPort" in text
+    assert "Correct the targetPort" in text
     assert f"$PORT_18081 ({led})" in text

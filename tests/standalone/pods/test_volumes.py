@@ -24,13 +24,13 @@ def test_config_maps_and_secrets_become_private_files(tmp_path):
     assert secret.stat().st_mode & 0o777 == 0o700
 
 
-def test_keys_may_be_chosen_and_named(tmp_path):
+def test_items_select_and_rename_keys(tmp_path):
     items = [{"key": "a.txt", "path": "deep/b.txt"}]
     made = materialize(pod({"configMap": {"name": "m", "items": items}}), tmp_path, SOURCES)["v"]
     assert [path.name for path in made.rglob("*") if path.is_file()] == ["b.txt"]
 
 
-def test_a_new_content_replaces_the_old_one_and_an_empty_dir_keeps_its_own(tmp_path):
+def test_a_config_map_is_written_again_and_an_empty_dir_keeps_its_content(tmp_path):
     config = pod({"configMap": {"name": "m", "defaultMode": 0o400}})
     materialize(config, tmp_path, SOURCES)
     made = materialize(config, tmp_path, {("ConfigMap", "m"): {"a.txt": b"two"}})["v"]
@@ -41,7 +41,7 @@ def test_a_new_content_replaces_the_old_one_and_an_empty_dir_keeps_its_own(tmp_p
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", ""])
-def test_no_file_leaves_its_volume(tmp_path, path):
+def test_a_path_outside_the_volume_is_rejected(tmp_path, path):
     volume = {"configMap": {"name": "m", "items": [{"key": "a.txt", "path": path}]}}
     with pytest.raises(ConfigError, match="leads out of the volume"):
         materialize(pod(volume), tmp_path, SOURCES)
@@ -57,7 +57,7 @@ def test_no_file_leaves_its_volume(tmp_path, path):
         ({"projected": {}}, "use one of them"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path, volume, message):
+def test_the_error_names_the_missing_object_or_key(tmp_path, volume, message):
     with pytest.raises(ConfigError, match=message):
         materialize(pod(volume), tmp_path, SOURCES)
 
@@ -67,7 +67,7 @@ def test_optional_volumes_may_be_empty(tmp_path):
     assert list(made.iterdir()) == []
 
 
-def test_mounts_say_where_things_are(tmp_path):
+def test_a_mount_maps_its_path_to_the_directory_of_its_volume(tmp_path):
     made = pod({"hostPath": {"path": "/srv"}}, subPath="x")
     volumes = materialize(made, tmp_path, {})
     assert mounts(made.spec.containers[0], volumes) == [Mount("/v", "/srv/x")]

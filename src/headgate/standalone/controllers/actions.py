@@ -1,4 +1,4 @@
-"""What a controller decides: a list of writes. Deciding is pure; `apply_actions` writes."""
+"""Actions of controllers: the writes that a pure decision returns, and `apply_actions`, which executes them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -11,27 +11,27 @@ T = TypeVar("T")
 
 
 class TypedObject(NamedTuple, Generic[T]):
-    """An object whole, to be written back, and the fields that decisions need."""
+    """An object as JSON, which is written back, and decoded, for decisions."""
 
     object: Object
     typed: T
 
 
 class Create(NamedTuple):
-    """Store a new object."""
+    """Create an object."""
 
     object: Object
 
 
 class Update(NamedTuple):
-    """Replace an object, or only its status, if it is still the version that the decision was made on."""
+    """Replace an object, or only its status, unless its resourceVersion has changed."""
 
     object: Object
     subresource: Literal["", "status"] = ""
 
 
 class Delete(NamedTuple):
-    """Delete an object, if it is still the same one."""
+    """Delete an object, unless it was replaced by another one with its name."""
 
     key: Key
     uid: str
@@ -41,9 +41,9 @@ Action: TypeAlias = Create | Update | Delete
 
 
 async def apply_actions(store: Store, actions: Iterable[Action]) -> None:
-    """Write. What changed meanwhile is left alone: that change wakes the controller, which decides anew.
+    """Execute actions. Skip objects that changed meanwhile: the change wakes the controller, which decides again.
 
-    Raises Invalid when the store refuses an object.
+    Raises Invalid when the store rejects an object.
     """
     for action in actions:
         try:
@@ -63,22 +63,22 @@ async def _write(store: Store, action: Action) -> None:
 
 
 def adopt(obj: Object, owner: Object) -> Update:
-    """Return the write that gives an object an owner."""
+    """Return the action that adds an owner to an object."""
     return with_owners(obj, [*(obj["metadata"].get("ownerReferences") or ()), reference(owner)])
 
 
 def with_owners(obj: Object, references: Sequence[object]) -> Update:
-    """Return the write that replaces the owners of an object."""
+    """Return the action that replaces the owners of an object."""
     return Update({**obj, "metadata": {**obj["metadata"], "ownerReferences": list(references)}})
 
 
 def with_status(obj: Object, status: Object) -> list[Action]:
-    """Return the write of a status, if it differs."""
+    """Return the action that writes a status, or none if it is unchanged."""
     return [] if obj.get("status") == status else [Update({**obj, "status": status}, "status")]
 
 
 def reference(owner: Object) -> dict[str, object]:
-    """Return an ownerReference to the controller of a new object."""
+    """Return an ownerReference to the controlling owner of an object."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

@@ -1,4 +1,4 @@
-"""Runs the decisions: when something changes in a namespace, decide anew for all of it and write what differs."""
+"""The loop of the controllers: reconciles a namespace whenever one of its objects changes."""
 
 import asyncio
 import logging
@@ -24,12 +24,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
 _KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
-_BREATH = 200  # Services between two chances for other tasks
-_TIMED = 2.0  # seconds between looks at what only time changes: minReadySeconds, progress deadlines
+_BATCH = 200  # Services after which other tasks may run
+_TIMER = 2.0  # seconds between checks of what depends on time: minReadySeconds, progress deadlines
 
 
 class Controllers:
-    """Deployments, ReplicaSets and EndpointSlices. One namespace is decided at a time; nothing crosses namespaces."""
+    """Reconciles Deployments, ReplicaSets and EndpointSlices, one namespace at a time."""
 
     def __init__(self, store: Store, recorder: EventRecorder, *, clock: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -38,20 +38,22 @@ class Controllers:
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
-        self._complaints: dict[str, str] = {}
-        self._refused: set[str] = set()  # namespaces of objects that the store refused to write
-        self._served: dict[str, tuple[str, ...]] = {}  # per Service, what its slices were last decided on
+        self._errors: dict[str, str] = {}
+        self._rejected: set[str] = set()  # namespaces with writes that the store rejected
+        self._computed_from: dict[
+            str, tuple[str, ...]
+        ] = {}  # by uid of a Service: the versions of objects that its slices were computed from
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._watch(kind))
-            tasks.create_task(self._remind())
+            tasks.create_task(self._check_timed())
             tasks.create_task(self._work())
 
     async def reconcile(self, namespace: str) -> None:
-        """Look at one namespace once and write what differs from what should be."""
+        """Reconcile one namespace: decide for each object, and write what differs."""
         now = self._clock()
         replicasets = await self._known("apps", "ReplicaSet", namespace, ReplicaSet)
         pods = await self._known("", "Pod", namespace, Pod)
@@ -69,39 +71,39 @@ class Controllers:
             mine = slices.get(service.typed.metadata.name, [])
             near = pods.get(next(iter(service.typed.spec.selected.items()), ("", "")), [])
             seen = _versions([service.object, *(pod.object for pod in near), *mine])
-            if self._served.get(seen[0]) != seen:
+            if self._computed_from.get(seen[0]) != seen:
                 plan = partial(plan_slices, service, [pod.typed for pod in near], mine)
                 if await self._decide(service.object, plan):
-                    self._served[seen[0]] = seen
-            if count % _BREATH == 0:
+                    self._computed_from[seen[0]] = seen
+            if count % _BATCH == 0:
                 await asyncio.sleep(0)
 
     async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> bool:
-        """Decide and write for one object; its faults stop no other object. Return False when the store refused a write."""
+        """Decide and write for one object; errors do not affect other objects. Return False if the store rejected a write."""
         metadata = about["metadata"]
         try:
             await apply_actions(self._store, plan())
-            self._complaints.pop(metadata["uid"], None)
+            self._errors.pop(metadata["uid"], None)
         except (DecodeError, Invalid) as error:
-            await self._complain(about, str(error))
-        except Exception as error:  # a bug in one object must not stop the others
+            await self._report(about, str(error))
+        except Exception as error:  # an error about one object must not stop other objects
             if reason := expected_failure(error):
-                self._refused.add(metadata["namespace"])
+                self._rejected.add(metadata["namespace"])
                 if self._is_new(about, str(reason)):
-                    log.warning("%s %s waits, and is tried again: %s", about["kind"], metadata["name"], reason)
+                    log.warning("can't reconcile %s %s, retrying: %s", about["kind"], metadata["name"], reason)
                 return False
-            log.exception("%s %s", about["kind"], metadata["name"])
+            log.exception("can't reconcile %s %s", about["kind"], metadata["name"])
         return True
 
-    async def _complain(self, about: Object, message: str) -> None:
+    async def _report(self, about: Object, message: str) -> None:
         if self._is_new(about, message):
             await self._recorder.record(about, type="Warning", reason="Invalid", message=message)
 
-    def _is_new(self, about: Object, complaint: str) -> bool:
-        """Say whether an object has another complaint than last time; the same one is told once until it works again."""
+    def _is_new(self, about: Object, error: str) -> bool:
+        """Return whether an object's error is new, so that each error is reported once until the object is valid."""
         uid = about["metadata"]["uid"]
-        known, self._complaints[uid] = self._complaints.get(uid), complaint
-        return known != complaint
+        known, self._errors[uid] = self._errors.get(uid), error
+        return known != error
 
     async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[TypedObject[T]]:
         found = []
@@ -109,7 +111,7 @@ class Controllers:
             try:
                 found.append(TypedObject(obj, self._typed(obj, shape)))
             except DecodeError as error:
-                await self._complain(obj, str(error))
+                await self._report(obj, str(error))
         return found
 
     def _typed(self, obj: Object, shape: type[T]) -> T:
@@ -140,14 +142,14 @@ class Controllers:
     def _forget(self, type: str, obj: Object) -> None:
         if type == "DELETED":
             self._memo.pop(obj["metadata"]["uid"], None)
-            self._complaints.pop(obj["metadata"]["uid"], None)
-            self._served.pop(obj["metadata"]["uid"], None)
+            self._errors.pop(obj["metadata"]["uid"], None)
+            self._computed_from.pop(obj["metadata"]["uid"], None)
 
-    async def _remind(self) -> None:
+    async def _check_timed(self) -> None:
         while True:
-            await asyncio.sleep(_TIMED)
-            refused, self._refused = self._refused, set()
-            self._mark(refused)
+            await asyncio.sleep(_TIMER)
+            rejected, self._rejected = self._rejected, set()
+            self._mark(rejected)
             for deployment in await self._known("apps", "Deployment", "", Deployment):
                 if not settled(deployment.typed):
                     self._mark([deployment.typed.metadata.namespace])
@@ -163,7 +165,7 @@ class Controllers:
 
 
 def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[TypedObject[Pod]]]:
-    """Return the pods by each of their labels: what a selector may take is found by its first one."""
+    """Return the pods by label, so that the first label of a selector finds the candidates."""
     found: dict[tuple[str, str], list[TypedObject[Pod]]] = {}
     for pod in pods:
         for label in pod.typed.metadata.labels.items():
@@ -172,6 +174,6 @@ def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[Ty
 
 
 def _versions(objects: Sequence[Object]) -> tuple[str, ...]:
-    """Return the uid of the first object, and which version of what a decision was made on."""
+    """Return the uid of the first object, then uid and resourceVersion of all objects."""
     versions = (f"{obj['metadata']['uid']} {obj['metadata']['resourceVersion']}" for obj in objects)
     return (str(objects[0]["metadata"]["uid"]), *versions)

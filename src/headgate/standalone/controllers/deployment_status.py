@@ -1,4 +1,4 @@
-"""A Deployment's status: the numbers and conditions that `kubectl rollout status` and `kubectl wait` read."""
+"""The status of a Deployment: the numbers and conditions that `kubectl rollout status` and `kubectl wait` read."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -8,13 +8,13 @@ from headgate.resources.workloads import Condition, Deployment, ReplicaSet
 from headgate.standalone.controllers.rollout import bounds
 
 _Fact: TypeAlias = tuple[str, str, str]
-"""What a condition says: its status, reason and message."""
+"""A condition's status, reason and message."""
 
 
 def deployment_status(
     deployment: Deployment, replicasets: Sequence[ReplicaSet], current: ReplicaSet | None, *, now: float
 ) -> dict[str, Any]:
-    """Return `status`. `replicasets` are all that the Deployment owns, `current` that of its template, if there is one."""
+    """Return `status`. `replicasets` are all that the Deployment owns; `current` is that of its template, if any."""
     available = sum(one.status.available_replicas for one in replicasets)
     wanted = deployment.spec.replicas
     numbers = {
@@ -28,16 +28,18 @@ def deployment_status(
         "Available": _available(deployment, available),
         "Progressing": _progressing(deployment, current, numbers, now),
     }
-    moved = _moved(deployment, numbers)
+    progressed = _has_progressed(deployment, numbers)
     return {
         "observedGeneration": deployment.metadata.generation,
         **{name: number for name, number in numbers.items() if number},
-        "conditions": [_written(deployment, type, fact, moved=moved, now=now) for type, fact in facts.items()],
+        "conditions": [
+            _condition_json(deployment, type, fact, progressed=progressed, now=now) for type, fact in facts.items()
+        ],
     }
 
 
 def settled(deployment: Deployment) -> bool:
-    """Whether the last rollout is complete, so that time alone changes nothing."""
+    """Return whether the last rollout has ended, so that its status no longer depends on time."""
     progressing = _condition(deployment, "Progressing")
     return progressing is not None and progressing.reason in {"NewReplicaSetAvailable", "ProgressDeadlineExceeded"}
 
@@ -57,7 +59,7 @@ def _progressing(deployment: Deployment, current: ReplicaSet | None, numbers: di
         return "Unknown", "DeploymentPaused", "Deployment is paused"
     if current and _complete(deployment, numbers):
         return "True", "NewReplicaSetAvailable", f"{name} has successfully progressed."
-    if _stuck(deployment, numbers, now=now):
+    if _has_timed_out(deployment, numbers, now=now):
         return "False", "ProgressDeadlineExceeded", f"{name} has timed out progressing."
     return "True", "ReplicaSetUpdated", f"{name} is progressing."
 
@@ -67,17 +69,17 @@ def _complete(deployment: Deployment, numbers: dict[str, int]) -> bool:
     return numbers["updatedReplicas"] == numbers["replicas"] == numbers["availableReplicas"] == wanted
 
 
-def _stuck(deployment: Deployment, numbers: dict[str, int], *, now: float) -> bool:
-    """Whether nothing has moved for longer than the deadline."""
+def _has_timed_out(deployment: Deployment, numbers: dict[str, int], *, now: float) -> bool:
+    """Return whether there was no progress within progressDeadlineSeconds."""
     before = _condition(deployment, "Progressing")
-    if before is None or before.reason == "NewReplicaSetAvailable" or _moved(deployment, numbers):
+    if before is None or before.reason == "NewReplicaSetAvailable" or _has_progressed(deployment, numbers):
         return False
     if before.reason == "ProgressDeadlineExceeded":
         return True
     return now - epoch_seconds(before.last_update_time) > deployment.spec.progress_deadline_seconds
 
 
-def _moved(deployment: Deployment, numbers: dict[str, int]) -> bool:
+def _has_progressed(deployment: Deployment, numbers: dict[str, int]) -> bool:
     status = deployment.status
     before = (status.updated_replicas, status.replicas, status.available_replicas)
     return before != (numbers["updatedReplicas"], numbers["replicas"], numbers["availableReplicas"])
@@ -87,15 +89,15 @@ def _condition(deployment: Deployment, type: str) -> Condition | None:
     return next((condition for condition in deployment.status.conditions if condition.type == type), None)
 
 
-def _written(deployment: Deployment, type: str, fact: _Fact, *, moved: bool, now: float) -> dict[str, str]:
-    """Return a condition as JSON; its times stay what they were when it says nothing new.
+def _condition_json(deployment: Deployment, type: str, fact: _Fact, *, progressed: bool, now: float) -> dict[str, str]:
+    """Return a condition as JSON. Its times stay the same if nothing has changed.
 
-    Progress is news: the deadline counts from the last time that a number moved.
+    Progress updates `lastUpdateTime` of Progressing, from which the deadline counts.
     """
     before, stamp = _condition(deployment, type), timestamp(now)
     status, reason, message = fact
     same = before is not None and (before.status, before.reason, before.message) == fact
-    same = same and not (moved and type == "Progressing")
+    same = same and not (progressed and type == "Progressing")
     return {
         "type": type,
         "status": status,

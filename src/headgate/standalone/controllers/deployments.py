@@ -1,4 +1,4 @@
-"""Deployment -> ReplicaSets, as Kubernetes' controller does it: one ReplicaSet a template, replaced step by step."""
+"""The Deployment controller, as in Kubernetes: one ReplicaSet for each template, and rolling updates."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _Owned: TypeAlias = TypedObject[ReplicaSet]
 def plan_deployment(
     known: TypedObject[Deployment], replicasets: Sequence[TypedObject[ReplicaSet]], pods: Sequence[Pod], *, now: float
 ) -> list[Action]:
-    """Decide which ReplicaSets to adopt, make, scale and delete, and the status.
+    """Decide which ReplicaSets to adopt, create, scale and delete, and the status.
 
     `replicasets` and `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
     """
@@ -50,14 +50,14 @@ def plan_deployment(
     owned = _owned(typed, replicasets)
     current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
     if current is None and not typed.spec.paused:
-        return [*_begin(deployment, typed, owned, pods=pods), *_status(known, owned, current, now=now)]
+        return [*_start_rollout(deployment, typed, owned, pods=pods), *_status(known, owned, current, now=now)]
     old = [one for one in owned if one is not current]
     actions = _steps(deployment, typed, current, old=old, pods=pods)
-    return [*actions, *_forget(typed, old), *_status(known, owned, current, now=now)]
+    return [*actions, *_prune_history(typed, old), *_status(known, owned, current, now=now)]
 
 
 def template_hash(template: dict[str, Any]) -> str:
-    """Return the label value that tells the pods of one template from those of another."""
+    """Return the value of the label `pod-template-hash`, which identifies the pods of a template."""
     digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).digest()
     return "".join(_NAME_LETTERS[byte % len(_NAME_LETTERS)] for byte in digest[:10])
 
@@ -83,15 +83,17 @@ def _revision(one: _Owned) -> int:
 
 
 def _template(owner: Deployment | ReplicaSet) -> dict[str, Any]:
-    """Return the pod template without the label that a ReplicaSet adds."""
+    """Return the pod template without the label `pod-template-hash`."""
     template = owner.spec.template
     metadata = template.get("metadata") or {}
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name != HASH_LABEL}
     return {**template, "metadata": {**metadata, "labels": labels}}
 
 
-def _begin(deployment: Object, typed: Deployment, owned: Sequence[_Owned], *, pods: Sequence[Pod]) -> list[Action]:
-    """Make the ReplicaSet of a new template; with `Recreate`, only when every old pod has gone."""
+def _start_rollout(
+    deployment: Object, typed: Deployment, owned: Sequence[_Owned], *, pods: Sequence[Pod]
+) -> list[Action]:
+    """Create the ReplicaSet of a new template; with `Recreate`, only when all old pods are gone."""
     if typed.spec.strategy.type == "Recreate" and owned:
         return _scaled(owned, [0] * len(owned)) or (
             [] if _any_pod(owned, pods) else [_new(deployment, typed, owned, 0)]
@@ -129,7 +131,7 @@ def _new(deployment: Object, typed: Deployment, owned: Sequence[_Owned], replica
 
 
 def _annotations(typed: Deployment, revision: int) -> dict[str, str]:
-    """Return what a ReplicaSet takes over from its Deployment: `kubectl rollout history` reads the change's cause."""
+    """Return the annotations that a ReplicaSet copies from its Deployment; `kubectl rollout history` reads them."""
     copied = {name: text for name, text in typed.metadata.annotations.items() if name not in _NOT_COPIED}
     return {**copied, REVISION: str(revision), _DESIRED: str(typed.spec.replicas)}
 
@@ -137,12 +139,12 @@ def _annotations(typed: Deployment, revision: int) -> dict[str, str]:
 def _steps(
     deployment: Object, typed: Deployment, current: _Owned | None, *, old: Sequence[_Owned], pods: Sequence[Pod]
 ) -> list[Action]:
-    if current is None:  # paused, with a template that has no ReplicaSet yet: only the number may change
+    if current is None:  # paused, and the template has no ReplicaSet yet: only scale
         return _scaled(old, resize([one.typed.spec.replicas for one in old], typed.spec.replicas))
     actions = _revise(deployment, typed, current, old)
     if typed.spec.paused and old:
-        everyone = [*old, current]
-        return actions + _scaled(everyone, resize([one.typed.spec.replicas for one in everyone], typed.spec.replicas))
+        all_sets = [*old, current]
+        return actions + _scaled(all_sets, resize([one.typed.spec.replicas for one in all_sets], typed.spec.replicas))
     sizes = Sizes(
         wanted=typed.spec.replicas,
         new=current.typed.spec.replicas,
@@ -158,7 +160,7 @@ def _steps(
 
 
 def _revise(deployment: Object, typed: Deployment, current: _Owned, old: Sequence[_Owned]) -> list[Action]:
-    """Give the current ReplicaSet the highest revision, also after `kubectl rollout undo`, and note it above."""
+    """Give the current ReplicaSet the highest revision, also after `kubectl rollout undo`; copy it to the Deployment."""
     highest = max((_revision(one) for one in old), default=0)
     revision = _revision(current) if _revision(current) > highest else highest + 1
     actions: list[Action] = []
@@ -184,8 +186,8 @@ def _any_pod(replicasets: Sequence[_Owned], pods: Sequence[Pod]) -> bool:
     return any(owner_uid(pod.metadata) in uids for pod in pods)
 
 
-def _forget(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
-    """Delete the oldest empty ReplicaSets beyond the history that is kept."""
+def _prune_history(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
+    """Delete the oldest empty ReplicaSets beyond revisionHistoryLimit."""
     empty = [one for one in old if not one.typed.spec.replicas and not one.typed.status.replicas]
     surplus = len(empty) - typed.spec.revision_history_limit
     return [Delete(key_of(one.object), one.typed.metadata.uid) for one in empty[: max(surplus, 0)]]

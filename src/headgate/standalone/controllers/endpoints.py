@@ -1,6 +1,6 @@
-"""Service selectors and pod readiness -> EndpointSlices, as Kubernetes' controller makes them (R5, R37, R38).
+"""The EndpointSlice controller, as in Kubernetes: slices from Service selectors and pod readiness (R5, R37, R38).
 
-Only slices labelled as headgate's are touched: those written by hand, and Services without selector, are the user's.
+It changes only slices with headgate's label. Users manage other slices, and Services without a selector.
 """
 
 import hashlib
@@ -18,13 +18,13 @@ SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _HEADLESS = "service.kubernetes.io/headless"
 _MANAGER = "headgate"
-_LARGEST = 100  # endpoints of a slice, as in Kubernetes
+_MAX_ENDPOINTS = 100  # in a slice, as in Kubernetes
 
-_Ports = tuple[tuple[str, int, str, str], ...]  # name, number, protocol, application protocol
+_Ports = tuple[tuple[str, int, str, str], ...]  # (name, number, protocol, appProtocol)
 
 
 def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
-    """Return the slices that this module wrote, by the name of their Service."""
+    """Return the slices with headgate's label, by the name of their Service."""
     found: dict[str, list[Object]] = {}
     for one in slices:
         if _label(one, MANAGED_BY) == _MANAGER:
@@ -51,7 +51,7 @@ def plan_slices(known: TypedObject[Service], pods: Sequence[Pod], slices: Sequen
 
 
 def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]:
-    """Return the pods of a Service by the numbers of its ports on them."""
+    """Return the pods of a Service, grouped by their resolved port numbers."""
     selector = service.spec.selected.items()
     groups: dict[_Ports, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
@@ -66,7 +66,7 @@ def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]
 
 
 def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the ports that exist on this pod: a targetPort name is looked up among its containers' ports."""
+    """Yield the Service's ports on a pod; a named targetPort is resolved by its containers' ports, or left out."""
     for port in ports:
         number = port.target_port or port.port
         if isinstance(number, str):
@@ -86,20 +86,22 @@ def _named_port(name: str, protocol: str, pod: Pod) -> int:
 def _spread(
     service: str, ports: _Ports, pods: Sequence[Pod], existing: Mapping[str, Object]
 ) -> Iterator[tuple[str, list[Pod]]]:
-    """Yield the slices of a group; a pod stays in the slice that it is in, a new one goes where there is room."""
+    """Yield (name, pods) of each slice of a group; a pod stays in its slice, a new pod joins the first with room."""
     prefix = f"{service}-{hashlib.sha256(json.dumps(ports).encode()).hexdigest()[:5]}"
     members_by_slice: dict[int, list[Pod]] = {}
-    homes = {
+    slice_of_pod = {
         uid: index
         for index in range(len(pods) + len(existing))
         for uid in _uids(existing.get(_numbered(prefix, index)))
     }
     for pod in pods:
-        if pod.metadata.uid in homes:
-            members_by_slice.setdefault(homes[pod.metadata.uid], []).append(pod)
+        if pod.metadata.uid in slice_of_pod:
+            members_by_slice.setdefault(slice_of_pod[pod.metadata.uid], []).append(pod)
     for pod in pods:
-        if pod.metadata.uid not in homes:
-            room = next(index for index in range(len(pods) + 1) if len(members_by_slice.get(index, ())) < _LARGEST)
+        if pod.metadata.uid not in slice_of_pod:
+            room = next(
+                index for index in range(len(pods) + 1) if len(members_by_slice.get(index, ())) < _MAX_ENDPOINTS
+            )
             members_by_slice.setdefault(room, []).append(pod)
     for index, members in sorted(members_by_slice.items()):
         yield _numbered(prefix, index), sorted(members, key=lambda pod: pod.metadata.name)

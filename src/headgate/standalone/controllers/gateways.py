@@ -1,6 +1,6 @@
-"""What a cluster does for Gateways, on one machine: a class that is there from the start, and an address for each.
+"""The controller of Gateway addresses: creates the GatewayClass `headgate`, and gives each Gateway a loopback address.
 
-The address is one of this machine's loopback addresses, told in `status.addresses`: the compiler reads it there.
+It writes the address to `status.addresses`, where the compiler reads it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"))
 
 
 async def ensure_class(store: Store) -> None:
-    """Create the GatewayClass `headgate` unless one of the name exists."""
+    """Create the GatewayClass `headgate` unless it exists."""
     try:
         await store.get(Key(GROUP, "GatewayClass", "", CLASS_NAME))
     except NotFound:
@@ -38,7 +38,7 @@ async def ensure_class(store: Store) -> None:
 
 
 class GatewayAddresses:
-    """Gives each Gateway of headgate's classes a loopback address of its own, and takes it back when it is gone."""
+    """Gives each Gateway of headgate's classes a loopback address, and releases it when the Gateway is gone."""
 
     def __init__(self, store: Store, addresses: AddressPool) -> None:
         self._store = store
@@ -46,12 +46,12 @@ class GatewayAddresses:
         self._users: set[str] = set()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until canceled."""
         async for _ in follow_all(self._store, _KINDS):
             await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Look at all Gateways once; write the addresses that differ from what should be."""
+        """Reconcile all Gateways: write the addresses that differ."""
         classes = await self._classes()
         present: set[str] = set()
         for obj in (await self._store.list(GROUP, "Gateway")).items:
@@ -59,13 +59,13 @@ class GatewayAddresses:
             if gateway is not None and _is_ours(gateway.spec.gateway_class_name, classes):
                 user = str(key_of(obj))
                 present.add(user)
-                await self._tell(obj, self._address(user, gateway))
+                await self._write_address(obj, self._address(user, gateway))
         for user in self._users - present:
             self._addresses.release(user)
         self._users = present
 
     async def _classes(self) -> Mapping[str, str]:
-        """Return the controllers of the classes, by name; empty for one that can't be read."""
+        """Return the controllerName of each class by name; empty for an invalid class."""
         found: dict[str, str] = {}
         for obj in (await self._store.list(GROUP, "GatewayClass")).items:
             typed = _typed(obj, GatewayClass)
@@ -73,20 +73,20 @@ class GatewayAddresses:
         return found
 
     def _address(self, user: str, gateway: Gateway) -> str:
-        """Return the address that a Gateway has, asks for, or gets; empty when there is none for it."""
-        asked = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
-        usable = [item for item in asked or [gateway.address] if self._addresses.covers(item, "services")]
+        """Return the address that a Gateway requests or has, or a new one; empty if none is available."""
+        requested = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
+        usable = [item for item in requested or [gateway.address] if self._addresses.covers(item, "services")]
         free = [item for item in usable if self._addresses.owner(item) in ("", user)]
         try:
             if free:
                 self._addresses.release(user)
                 return self._addresses.reserve(user, free[0])
-            return "" if asked else self._addresses.allocate(user, "services")
+            return "" if requested else self._addresses.allocate(user, "services")
         except NoAddress:
             return ""
 
-    async def _tell(self, obj: Object, address: str) -> None:
-        """Write `status.addresses` where it differs; the rest of the status is the control plane's."""
+    async def _write_address(self, obj: Object, address: str) -> None:
+        """Write `status.addresses` if it differs; the control plane writes the other fields of the status."""
         status: Mapping[str, Any] = obj.get("status") or {}
         given = [{"type": IP_ADDRESS, "value": address}] if address else []
         if status.get("addresses", []) == given:
@@ -98,12 +98,12 @@ class GatewayAddresses:
 
 
 def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
-    """Whether a class is headgate's: the first one is also when somebody deleted it."""
+    """Return whether headgate controls a class. The class `headgate` counts even if it was deleted."""
     return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
 
 
 def _typed(obj: Object, shape: type[T]) -> T | None:
-    """Return an object; None for one that can't be read, which the compiler tells its user."""
+    """Decode an object; return None if it is invalid, which the compiler reports."""
     try:
         return read(obj, shape)
     except DecodeError:

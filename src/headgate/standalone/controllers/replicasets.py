@@ -1,4 +1,4 @@
-"""ReplicaSet -> pods, as Kubernetes' controller does it."""
+"""The ReplicaSet controller, as in Kubernetes: creates, adopts, releases and deletes pods."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def plan_replicaset(known: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
-    """Decide which pods to make, delete, adopt and release, and the status.
+    """Decide which pods to create, delete, adopt and release, and the status.
 
     `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
     """
@@ -36,20 +36,20 @@ def plan_replicaset(known: TypedObject[ReplicaSet], pods: Sequence[TypedObject[P
     return [
         *_claims(replicaset, typed, pods),
         *(Create(new_pod(replicaset)) for _ in range(-excess)),
-        *(Delete(key_of(pod), pod["metadata"]["uid"]) for pod, _ in _first_to_go(active, now)[: max(excess, 0)]),
+        *(Delete(key_of(pod), pod["metadata"]["uid"]) for pod, _ in _by_deletion_order(active, now)[: max(excess, 0)]),
         *(Delete(key_of(pod), status.metadata.uid) for pod, status in mine if _finished(status)),
         *_status(replicaset, typed, [pod.typed for pod in active], now=now),
     ]
 
 
 def available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
-    """Whether a pod has been ready for long enough to count."""
+    """Return whether a pod has been ready for at least `min_ready_seconds`."""
     since = pod.ready_since
     return pod.active and since is not None and now - since >= min_ready_seconds
 
 
 def new_pod(replicaset: Object) -> Object:
-    """Return the next pod of a ReplicaSet, to be named by the store."""
+    """Return a new pod of a ReplicaSet. The store generates its name."""
     template = replicaset["spec"].get("template") or {}
     metadata = template.get("metadata") or {}
     kept: dict[str, Any] = {
@@ -69,7 +69,7 @@ def new_pod(replicaset: Object) -> Object:
 
 
 def _owns(replicaset: ReplicaSet, pod: Pod) -> bool:
-    """Whether a pod is the ReplicaSet's, or is about to be because nobody else's it is."""
+    """Return whether a ReplicaSet owns a pod, or adopts it because it has no owner."""
     owner = owner_uid(pod.metadata)
     mine = owner == replicaset.metadata.uid or (not owner and pod.active)
     return mine and selects(replicaset.spec.selector, pod.metadata.labels)
@@ -80,20 +80,23 @@ def _finished(pod: Pod) -> bool:
 
 
 def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Pod]]) -> list[Action]:
-    """Adopt what the selector takes and nobody owns; release what it no longer takes."""
+    """Adopt pods that the selector matches and that have no owner; release pods that it no longer matches."""
     actions: list[Action] = []
     for obj, pod in pods:
-        owner, taken = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
-        if not owner and taken and pod.active:
+        owner, matches = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
+        if not owner and matches and pod.active:
             actions.append(adopt(obj, replicaset))
-        elif owner == typed.metadata.uid and not taken:
+        elif owner == typed.metadata.uid and not matches:
             references = obj["metadata"]["ownerReferences"]
             actions.append(with_owners(obj, [item for item in references if item["uid"] != owner]))
     return actions
 
 
-def _first_to_go(pods: Sequence[TypedObject[Pod]], now: float) -> list[TypedObject[Pod]]:
-    """Order as Kubernetes does: not placed, not running, not ready, cheap, ready for a short time, restarted, new."""
+def _by_deletion_order(pods: Sequence[TypedObject[Pod]], now: float) -> list[TypedObject[Pod]]:
+    """Sort pods in the order of their deletion, as Kubernetes does.
+
+    First unscheduled, not running and unready pods; then by deletion cost, time of readiness, restarts and age.
+    """
 
     def order(known: TypedObject[Pod]) -> tuple[Any, ...]:
         pod = known.typed

@@ -1,4 +1,4 @@
-"""The arithmetic of a rollout: how many pods of the new and of the old templates to want next."""
+"""The arithmetic of a rollout: the next sizes of the new and the old ReplicaSets. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from headgate.resources.workloads import RollingUpdate, Strategy
 
 
 class Sizes(Value, frozen=True, kw_only=True):
-    """Numbers of pods: wanted in all, and per ReplicaSet asked for and available; `old` from oldest to newest."""
+    """Numbers of pods: `wanted` in total, and requested and available in each ReplicaSet; `old` from oldest to newest."""
 
     wanted: int
     new: int
@@ -18,17 +18,17 @@ class Sizes(Value, frozen=True, kw_only=True):
 
 
 def bounds(strategy: Strategy, wanted: int) -> tuple[int, int]:
-    """Return how many pods there may be in all, and how many must stay available."""
+    """Return the largest total number of pods, and the smallest number of available pods."""
     limits = strategy.rolling_update or RollingUpdate()
     surge = _share(limits.max_surge, wanted, up=True)
     unavailable = _share(limits.max_unavailable, wanted, up=False)
     if not surge and not unavailable:
-        unavailable = 1  # otherwise nothing could ever change
+        unavailable = 1  # otherwise the rollout could never progress
     return wanted + surge, max(wanted - unavailable, 0)
 
 
 def roll(sizes: Sizes, strategy: Strategy) -> tuple[int, tuple[int, ...]]:
-    """Return the next sizes, new and old: as many new pods as the surge allows, as few old ones as are still needed."""
+    """Return the next sizes (new, old): as many new pods as maxSurge allows, as few old pods as availability requires."""
     most, least = bounds(strategy, sizes.wanted)
     room = most - sizes.new - sum(sizes.old)
     new = min(sizes.new + max(room, 0), sizes.wanted)
@@ -42,12 +42,12 @@ def roll(sizes: Sizes, strategy: Strategy) -> tuple[int, tuple[int, ...]]:
 
 
 def recreate(sizes: Sizes, *, old_left: bool) -> tuple[int, tuple[int, ...]]:
-    """Return the next sizes when all old pods must have gone before the first new one starts."""
+    """Return the next sizes (new, old) if all old pods must be gone before the first new pod starts."""
     return sizes.new if old_left else sizes.wanted, (0,) * len(sizes.old)
 
 
 def resize(sizes: Sequence[int], wanted: int) -> list[int]:
-    """Scale without rolling, as for a paused Deployment: the newest (last) grows, the oldest shrink first."""
+    """Return new sizes of a paused Deployment: the newest (last) ReplicaSet grows, the oldest ones shrink first."""
     result = list(sizes)
     if not result:
         return result
@@ -58,7 +58,7 @@ def resize(sizes: Sequence[int], wanted: int) -> list[int]:
 
 
 def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tuple[int, ...], int]:
-    """Take up to `budget` away in all, up to `most` from each; return what stays and the rest of the budget."""
+    """Reduce sizes by up to `budget` in total and up to `most` each; return the new sizes and the remaining budget."""
     result = []
     for size, limit in zip(sizes, most, strict=True):
         taken = max(min(size, limit, budget), 0)
@@ -68,7 +68,7 @@ def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tup
 
 
 def _share(limit: int | str, wanted: int, *, up: bool) -> int:
-    """Resolve `2` or `25%`; a text that is neither counts as Kubernetes' default, 25%."""
+    """Resolve `2` or `25%` of `wanted`; other texts count as 25%, the default of Kubernetes."""
     if isinstance(limit, int):
         return max(limit, 0)
     number = limit.removesuffix("%")

@@ -1,4 +1,4 @@
-"""What Kubernetes fills in when a Service is created, on loopback addresses (R5)."""
+"""Defaulting of Services as in Kubernetes, with clusterIPs from loopback addresses (R5)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -14,15 +14,15 @@ HEADLESS = "None"
 
 
 def complete_service(new: Object, old: Object | None, *, choose: Callable[[str], str]) -> Object:
-    """Return a structurally sound Service with its clusterIP, families and defaults filled in, as an API server does.
+    """Return a structurally valid Service with its clusterIP, families and defaults, as an API server sets them.
 
-    `choose` gives the clusterIP for the one that the user wrote ("" for any). An absent clusterIP is kept from `old`;
-    another one than before is refused. Raises Invalid.
+    `choose` returns the clusterIP for the one in the object ("" for any). An absent clusterIP is copied from `old`. Raises
+    Invalid, also when the clusterIP changes.
     """
     spec = dict(new.get("spec") or {})
     spec["type"] = kind = spec.get("type") or "ClusterIP"
     if kind not in _TYPES:
-        raise Invalid(Cause("spec.type", f"{kind!r} is not a type of Service; write one of {', '.join(_TYPES)}"))
+        raise Invalid(Cause("spec.type", f"{kind!r} is not a type of Service; use one of {', '.join(_TYPES)}"))
     spec["sessionAffinity"] = spec.get("sessionAffinity") or "None"
     if spec.get("ports") is not None:
         spec["ports"] = [_complete_port(port) for port in spec["ports"]]
@@ -38,9 +38,9 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
 
 
 def service_admission(addresses: AddressPool) -> AdmissionStep:
-    """Return a hook for the store that completes Services from `addresses` and leaves other kinds alone.
+    """Return the admission step that sets clusterIPs and defaults of Services; other kinds pass unchanged.
 
-    It only picks addresses: `track_cluster_ips` holds them once the write is stored.
+    It only chooses addresses; `track_cluster_ips` reserves them once the write is stored.
     """
 
     def admit(new: Object, old: Object | None, _view: object = None) -> Object:
@@ -53,7 +53,7 @@ def service_admission(addresses: AddressPool) -> AdmissionStep:
 
 
 def track_cluster_ips(addresses: AddressPool) -> Mapping[tuple[str, str], ChangeListener]:
-    """Return a hook for the store that holds the clusterIPs of stored Services and releases those of deleted ones."""
+    """Return a listener that reserves the clusterIPs of stored Services, and releases those of deleted Services."""
 
     def follow(change: Change) -> None:
         user, held = service_user(change.object), _address(change.object)
@@ -67,12 +67,12 @@ def track_cluster_ips(addresses: AddressPool) -> Mapping[tuple[str, str], Change
 
 
 def service_user(service: Object) -> str:
-    """Name a Service as a user of an address."""
+    """Return the name under which a Service reserves an address."""
     return str(key_of(service))
 
 
 def stored_range(objects: Iterable[Object]) -> int | None:
-    """Return the range that stored Services and pods live in, for the next start to claim again; None without any."""
+    """Return the loopback range (the second byte of 127.x) of stored Services and pods, None if there are none."""
     for obj in objects:
         address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
         if is_loopback(address):
@@ -81,13 +81,13 @@ def stored_range(objects: Iterable[Object]) -> int | None:
 
 
 async def reserve_cluster_ips(store: Store, addresses: AddressPool) -> None:
-    """Note the clusterIPs that the store holds; a Service of another range moves into this one.
+    """Reserve the clusterIPs of stored Services. A Service outside the current range gets a new address.
 
-    Call it before anything else writes Services.
+    Call it before any other code writes Services.
     """
     services = (await store.list("", "Service")).items
-    strangers = [service for service in services if not _held(service, addresses)]
-    for service in strangers:
+    misplaced = [service for service in services if not _held(service, addresses)]
+    for service in misplaced:
         spec = {name: value for name, value in service["spec"].items() if name not in ("clusterIP", "clusterIPs")}
         try:
             await store.update({**service, "spec": spec})
@@ -96,7 +96,7 @@ async def reserve_cluster_ips(store: Store, addresses: AddressPool) -> None:
 
 
 def _is_out_of_range(service: Object, addresses: AddressPool) -> bool:
-    """Whether the clusterIP belongs to a range that this headgate no longer owns."""
+    """Return whether the clusterIP is outside the range that this headgate owns."""
     address = _address(service)
     return is_loopback(address) and not addresses.covers(address, "services")
 
@@ -121,13 +121,11 @@ def _choose(addresses: AddressPool, user: str, *, wanted: str) -> str:
     if not addresses.covers(wanted, "services"):
         part = f"127.{addresses.range}.0.1 to 127.{addresses.range}.127.254"
         raise Invalid(
-            Cause(
-                "spec.clusterIP", f"{wanted} is not in {part}; leave the field out to get a free address, or write None"
-            )
+            Cause("spec.clusterIP", f"{wanted} is not in {part}; omit the field to get a free address, or set None")
         )
     holder = addresses.owner(wanted)
     if holder not in ("", user):
-        message = f"address {wanted} is used by {holder}; leave the field out to get a free one"
+        message = f"address {wanted} is used by {holder}; omit the field to get a free one"
         raise Invalid(Cause("spec.clusterIP", message))
     return wanted
 
@@ -135,7 +133,7 @@ def _choose(addresses: AddressPool, user: str, *, wanted: str) -> str:
 def _wanted(spec: dict[str, Any]) -> str:
     single, several = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if several and single and several[0] != single:
-        raise Invalid(Cause("spec.clusterIPs[0]", f"must equal spec.clusterIP ({single}); leave one of the two out"))
+        raise Invalid(Cause("spec.clusterIPs[0]", f"must equal spec.clusterIP ({single}); omit one of the two fields"))
     return single or (str(several[0]) if several else "")
 
 

@@ -1,8 +1,8 @@
-"""Where processes listen behind explicit sidecars: each TCP port that a sidecar takes gets a number of this machine.
+"""Process ports behind explicit sidecars: for each TCP port of the sidecar, a port on which the process listens.
 
-These are the ports that containers declare, and the numeric targetPorts of the Services that select the pod when it is
-placed (D26). The sidecar has the pod's address and the port as declared; the process gets another number in `$PORT`. A number is used
-once on the whole machine, so that replicas that listen on 0.0.0.0 don't meet.
+The sidecar listens on the ports that containers declare, and on the numeric targetPorts of the Services that select the pod
+when it starts (D26). The process gets its own port in `$PORT`. A process port is used once on the machine, so that replicas
+that listen on 0.0.0.0 don't conflict.
 """
 
 import contextlib
@@ -30,43 +30,43 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LARGEST = 65_535
 
 PortMap = Mapping[int, int]
-"""Port of the pod -> where the process listens."""
+"""Maps a port of the pod to the port of its process."""
 _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
 
 def candidates(ephemeral: range) -> list[int]:
-    """Return the numbers that processes may get: none that the kernel gives to outgoing connections, if it leaves any."""
+    """Return the ports for processes: if possible none that the kernel uses for outgoing connections."""
     found = [number for number in _PREFERRED if number not in ephemeral]
     return found or [number for number in _POSSIBLE if number not in ephemeral] or list(_PREFERRED)
 
 
 def ephemeral_range() -> range:
-    """Return the ports that the kernel gives to outgoing connections."""
+    """Return the ports that the kernel uses for outgoing connections."""
     first, last = map(int, _EPHEMERAL.read_text().split())
     return range(first, last + 1)
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody on this machine listens on a port, on whatever address."""
+    """Return whether no process listens on a port, on any address of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections are no listeners
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections in TIME_WAIT don't count
         try:
-            probe.bind(("0.0.0.0", port))  # noqa: S104  # that is what a program may do which ignores $HOST
+            probe.bind(("0.0.0.0", port))  # noqa: S104  # programs that ignore $HOST listen on all addresses
         except OSError:
             return False
         return True
 
 
 class ApplicationPorts:
-    """Who has which numbers. A user is any text, and keeps its numbers until released."""
+    """Assigns process ports. A user, for example the uid of a pod, keeps its ports until `release`."""
 
-    def __init__(self, numbers: Iterable[int] | None = None, *, free: Callable[[int], bool] = is_free) -> None:
-        self._port_map = list(candidates(ephemeral_range()) if numbers is None else numbers)
+    def __init__(self, ports: Iterable[int] | None = None, *, free: Callable[[int], bool] = is_free) -> None:
+        self._candidates = list(candidates(ephemeral_range()) if ports is None else ports)
         self._free = free
         self._users: dict[str, PortMap] = {}
 
     def assign(self, user: str, ports: Sequence[int]) -> PortMap:
-        """Return the user's numbers for its ports, the same ones on every call. Raises NoAddress when none is left."""
+        """Return a process port for each port, the same ones on every call. Raises NoAddress when none is left."""
         known = self._users.get(user, {})
         found: dict[int, int] = {}
         for port in ports:
@@ -75,33 +75,33 @@ class ApplicationPorts:
         return found
 
     def restore(self, user: str, numbers: PortMap) -> None:
-        """Note that a user has numbers since earlier."""
+        """Record ports that a user already has, for example after a restart."""
         self._users[user] = dict(numbers)
 
     def release(self, user: str) -> None:
-        """Note that a user is gone."""
+        """Free the ports of a user."""
         self._users.pop(user, None)
 
     def _choose(self, seed: str, own: set[int]) -> int:
         taken = {number for numbers in self._users.values() for number in numbers.values()} | own
-        # From another place for each: a second headgate, whose processes don't listen yet, would choose the same ones.
-        start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(self._port_map)
-        for number in (*self._port_map[start:], *self._port_map[:start]):
+        # Start at a different port for each seed: a second headgate, whose processes don't listen yet, would choose the same.
+        start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(self._candidates)
+        for number in (*self._candidates[start:], *self._candidates[:start]):
             if number not in taken and self._free(number):
                 return number
-        raise NoAddress(f"all {len(self._port_map)} port numbers for processes behind sidecars are used; end some")
+        raise NoAddress(f"all {len(self._candidates)} ports for processes behind sidecars are in use; delete some pods")
 
 
 def sidecar_ports(pod: Pod, led: Iterable[int] = ()) -> list[int]:
-    """Return the TCP ports that a pod's sidecar takes: those declared and `led`, without the excluded. Raises DecodeError."""
+    """Return the TCP ports of a pod's sidecar: declared ports and `led`, without excluded ones. Raises DecodeError."""
     left_out = excluded_ports(pod.metadata)
     return [port for port in dict.fromkeys((*_declared(pod), *led)) if port not in left_out]
 
 
 def service_ports(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[int]:
-    """Return the ports that the Services of a pod's namespace lead to by number, in order.
+    """Return the numeric targetPorts of the Services that select a pod, sorted.
 
-    Without those below `lowest`, which neither the sidecar nor the process may listen on.
+    Ports below `lowest` are left out: neither the sidecar nor the process may listen on them.
     """
     labels = pod.metadata.labels.items()
     return sorted(
@@ -118,86 +118,94 @@ def service_ports(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> 
 
 
 def decode_services(services: Iterable[Object]) -> Iterator[Service]:
-    """Yield the Services that can be read; the compiler names the mistakes of the others."""
+    """Decode Services; skip invalid ones, which the compiler reports."""
     for service in services:
         with contextlib.suppress(DecodeError):
             yield decode.read(service, Service)
 
 
-def undeclared(pod: Pod, numbers: PortMap) -> PortMap:
-    """Return the part of a pod's numbers that stands for ports which Services lead to and no container declares."""
+def undeclared(pod: Pod, port_map: PortMap) -> PortMap:
+    """Return the entries of a pod's port map that no container declares (targetPorts of Services)."""
     declared = set(_declared(pod))
-    return {port: number for port, number in sorted(numbers.items()) if port not in declared}
+    return {port: number for port, number in sorted(port_map.items()) if port not in declared}
 
 
 def excluded_ports(metadata: Metadata) -> frozenset[int]:
-    """Return the ports that the sidecar leaves to the process. Raises DecodeError."""
+    """Return the ports that bypass the sidecar. Raises DecodeError."""
     words = [word.strip() for word in metadata.annotations.get(EXCLUDED_PORTS, "").split(",") if word.strip()]
     if not all(_is_port(word) for word in words):
-        raise DecodeError(Cause(f"metadata.annotations.{EXCLUDED_PORTS}", "must be port numbers, as in 9090,9102"))
+        raise DecodeError(
+            Cause(f"metadata.annotations.{EXCLUDED_PORTS}", "must be port numbers, for example 9090,9102")
+        )
     return frozenset(map(int, words))
 
 
-def to_annotation(numbers: PortMap) -> str:
-    """Return the annotation's text: `8080=20417,9090=20418`."""
-    return ",".join(f"{port}={number}" for port, number in sorted(numbers.items()))
+def to_annotation(port_map: PortMap) -> str:
+    """Return the text of the annotation: `8080=20417,9090=20418`."""
+    return ",".join(f"{port}={number}" for port, number in sorted(port_map.items()))
 
 
 def from_annotation(metadata: Metadata) -> PortMap:
-    """Return the numbers that a pod has by its annotation. Raises DecodeError."""
+    """Return the port map in a pod's annotation. Raises DecodeError."""
     pairs = [pair.partition("=") for pair in metadata.annotations.get(APPLICATION_PORTS, "").split(",") if pair]
     if not all(_is_port(port) and _is_port(number) for port, _, number in pairs):
-        raise DecodeError(Cause(f"metadata.annotations.{APPLICATION_PORTS}", "must be as in 8080=20417,9090=20418"))
+        raise DecodeError(
+            Cause(
+                f"metadata.annotations.{APPLICATION_PORTS}", "must be pairs of ports, for example 8080=20417,9090=20418"
+            )
+        )
     return {int(port): int(number) for port, _, number in pairs}
 
 
-def with_process_ports(container: Container, numbers: PortMap) -> Container:
-    """Return a container as it runs: its ports are where its process listens, and its probes ask there."""
-    if not numbers:
+def with_process_ports(container: Container, port_map: PortMap) -> Container:
+    """Return a container with process ports in place of its declared ports, also in its probes."""
+    if not port_map:
         return container
     return replace(
         container,
-        ports=tuple(_moved(port, numbers) for port in container.ports) if container.ports else container.ports,
-        readiness_probe=_probe(container.readiness_probe, numbers),
-        liveness_probe=_probe(container.liveness_probe, numbers),
-        startup_probe=_probe(container.startup_probe, numbers),
+        ports=tuple(_with_process_port(port, port_map) for port in container.ports)
+        if container.ports
+        else container.ports,
+        readiness_probe=_probe(container.readiness_probe, port_map),
+        liveness_probe=_probe(container.liveness_probe, port_map),
+        startup_probe=_probe(container.startup_probe, port_map),
     )
 
 
-def listen_advice(pod: Pod, container: Container, numbers: PortMap) -> str:
-    """Say what a process must do for its sidecar; `container` is as it runs. Empty when it need not do anything."""
-    declared = {number: port for port, number in numbers.items()}
+def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
+    """Return where a process must listen, for messages; empty if its ports are unchanged. `container` has process ports."""
+    declared = {number: port for port, number in port_map.items()}
     wanted = []
     for index, port in enumerate(container.ports or ()):
         if before := declared.get(port.container_port):
             variable = "PORT" if index == 0 else port_variable(port.name or str(before))
-            wanted.append(f"${variable} ({port.container_port}), since its sidecar has {before}")
-    for variable, led, number in _undeclared_variables(pod, container, numbers):
-        wanted.append(f"${variable} ({number}), since Services lead to port {led} and its sidecar has that")
+            wanted.append(f"${variable} ({port.container_port}), because its sidecar listens on {before}")
+    for variable, led, number in _undeclared_variables(pod, container, port_map):
+        wanted.append(f"${variable} ({number}), because Services send to port {led}, on which its sidecar listens")
     if not wanted:
         return ""
     return (
         f"the process must listen on $HOST or 0.0.0.0 and {'; '.join(wanted)}; "
-        'or let the pod do without a sidecar: label it headgate.dev/inject: "false"'
+        'or run the pod without a sidecar: label it headgate.dev/inject: "false"'
     )
 
 
-def port_variables(pod: Pod, container: Container, numbers: PortMap) -> dict[str, str]:
-    """Return what tells a process where to listen for ports without a name: PORT_9090 is the number behind 9090.
+def port_variables(pod: Pod, container: Container, port_map: PortMap) -> dict[str, str]:
+    """Return the variables of process ports: PORT_9090 is the process port for 9090.
 
-    PORT is among them where no port is declared that it could stand for.
+    PORT is included if no port is declared that would set it.
     """
-    found = {port_variable(str(port)): str(number) for port, number in numbers.items()}
-    return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, numbers)}
+    found = {port_variable(str(port)): str(number) for port, number in port_map.items()}
+    return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, port_map)}
 
 
-def _undeclared_variables(pod: Pod, container: Container, numbers: PortMap) -> Iterator[tuple[str, int, int]]:
-    """Yield variable, port and number of the undeclared ports.
+def _undeclared_variables(pod: Pod, container: Container, port_map: PortMap) -> Iterator[tuple[str, int, int]]:
+    """Yield (variable, port, process port) of the undeclared ports.
 
-    The first is PORT for the only container that declares no port at all: no other container can be meant.
+    The first variable is PORT if this is the only container that declares no port, so that the port must be its own.
     """
     silent = [one.name for one in pod.spec.containers if not one.ports]
-    for index, (port, number) in enumerate(undeclared(pod, numbers).items()):
+    for index, (port, number) in enumerate(undeclared(pod, port_map).items()):
         yield "PORT" if index == 0 and silent == [container.name] else port_variable(str(port)), port, number
 
 
@@ -206,26 +214,26 @@ def _declared(pod: Pod) -> Iterator[int]:
         yield from (port.container_port for port in container.ports or () if port.protocol == "TCP")
 
 
-def _moved(port: ContainerPort, numbers: PortMap) -> ContainerPort:
+def _with_process_port(port: ContainerPort, port_map: PortMap) -> ContainerPort:
     if port.protocol != "TCP":
         return port
-    return replace(port, container_port=numbers.get(port.container_port, port.container_port))
+    return replace(port, container_port=port_map.get(port.container_port, port.container_port))
 
 
-def _probe(probe: Probe | None, numbers: PortMap) -> Probe | None:
+def _probe(probe: Probe | None, port_map: PortMap) -> Probe | None:
     if probe is None:
         return None
     return replace(
         probe,
-        http_get=_asked(probe.http_get, numbers) if probe.http_get else None,
-        tcp_socket=_asked(probe.tcp_socket, numbers) if probe.tcp_socket else None,
+        http_get=_check(probe.http_get, port_map) if probe.http_get else None,
+        tcp_socket=_check(probe.tcp_socket, port_map) if probe.tcp_socket else None,
     )
 
 
-def _asked(check: _Checked, numbers: PortMap) -> _Checked:
-    """Ask the process itself; a check of another host stays what it is, and names are those of ports that moved."""
+def _check(check: _Checked, port_map: PortMap) -> _Checked:
+    """Return a check of the process port. A check of another host, or of a named port, stays unchanged."""
     number = int(check.port) if isinstance(check.port, int) or check.port.isdigit() else 0
-    return check if check.host or number not in numbers else replace(check, port=numbers[number])
+    return check if check.host or number not in port_map else replace(check, port=port_map[number])
 
 
 def _is_port(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""One container of a pod: started, probed, restarted with growing delays, and taken over after a crash of headgate."""
+"""One container of a pod: starts, probes and restarts its process, and adopts it after a restart of headgate."""
 
 import asyncio
 import contextlib
@@ -22,14 +22,14 @@ from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, Run
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
-WELL_AFTER = 60.0  # seconds after which a run counts as well, and delays begin anew
-_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # as all languages' libraries have it
+STABLE_SECONDS = 60.0  # a run of this length resets the delay
+_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # as libraries of all languages word it
 _ANOTHER = "use another containerPort"
-_LOST = 255  # exit code of a process that ended while headgate was away
+_UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """What the next headgate must know of a running container; one private file each."""
+    """The record of a running container for the next start of headgate, in a private file."""
 
     identity: ProcessIdentity
     address: str
@@ -38,22 +38,22 @@ class Record(Value, frozen=True, kw_only=True):
 
 
 def delay(failures: int) -> float:
-    """Return seconds to wait before the next start, after so many short runs on end."""
+    """Return the delay before the next start, in seconds, after this many short runs in a row."""
     return min(FIRST_DELAY * 2.0 ** min(max(failures - 1, 0), 10), LONGEST_DELAY)
 
 
 def restarts(policy: str, exit_code: int) -> bool:
-    """Whether a container that ended with this code is started again."""
+    """Return whether the restart policy restarts a container with this exit code."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
 def recorded(directory: Path) -> Record | None:
-    """Return what is known of a container's process; None when nothing is."""
+    """Return the record of a container's process, None if there is none."""
     return read_json(directory / "run.json", Record)
 
 
 class ContainerRun(Run):
-    """Keeps one container as its pod wants it, from `run` to `end`. `state` tells how it goes."""
+    """Runs the process of one container. `state` is its current state."""
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         super().__init__(settings, owner)
@@ -62,13 +62,13 @@ class ContainerRun(Run):
 
     @property
     def live(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self.process is not None
 
     async def recover(self, *, started: bool, ready: bool) -> None:
-        """Take over the process that an earlier headgate started, if it still runs at the same address.
+        """Adopt the process that an earlier headgate started, if it still runs at the same address.
 
-        What its probes said last holds until they say otherwise: a restart of headgate takes nobody out of service.
+        The last results of its probes hold until new ones differ: a restart of headgate makes no container unready.
         """
         record = recorded(self.settings.directory)
         if record is None:
@@ -82,15 +82,15 @@ class ContainerRun(Run):
             self._running(record, started=started, ready=ready)
             return
         ended = Ended(
-            exit_code=_LOST,
+            exit_code=_UNKNOWN_EXIT,
             started_at=record.started_at,
             finished_at=time.time(),
-            message="it ended while headgate was away",
+            message="it ended while headgate did not run",
         )
         self._set(ContainerState(reason="Restarting", restarts=record.restarts + 1, ended=ended))
 
     async def run(self) -> int:
-        """Start the process again and again, until the container needs no restart; return the last exit code."""
+        """Start the process, and restart it as the policy says; return the last exit code."""
         if self.state.ended and not restarts(self.settings.restart, self.state.ended.exit_code):
             self._set(msgspec.structs.replace(self.state, phase="terminated", reason=self.state.ended.reason))
             return self.state.ended.exit_code
@@ -103,7 +103,7 @@ class ContainerRun(Run):
             await self._wait()
 
     async def end(self, grace: float) -> bool:
-        """End the process if there is one, also one that was let go; whether it is gone."""
+        """End the process, also a detached one; return whether it is gone."""
         record = recorded(self.settings.directory)
         process = self.process or (adopt(record.identity) if record else None)
         gone = not process or await process.end(grace)
@@ -114,7 +114,7 @@ class ContainerRun(Run):
         return gone
 
     def kill(self) -> None:
-        """End the process at once, also while `end` waits for it."""
+        """Kill the process, also while `end` waits for it."""
         if self.process:
             self.process.signal(signal.SIGKILL)
 
@@ -139,14 +139,14 @@ class ContainerRun(Run):
             process = spawn(launch, begin_log(directory))
             record = self._recorded(process)
         except ConfigError as error:
-            await self._refused("CreateContainerConfigError", str(error))
+            await self._fail_to_start("CreateContainerConfigError", str(error))
             return None
         except StartError as error:
-            await self._refused("RunContainerError", str(error))
+            await self._fail_to_start("RunContainerError", str(error))
             return None
         except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            await self._refused("FailedBind" if taken else "CreateContainerError", str(error))
+            in_use = error.errno == errno.EADDRINUSE
+            await self._fail_to_start("FailedBind" if in_use else "CreateContainerError", str(error))
             return None
         self.process, self.adopted = process, False
         self._running(record)
@@ -155,14 +155,14 @@ class ContainerRun(Run):
 
     async def _no_command(self) -> None:
         message = (
-            f"container {self.settings.container.name} has no command: local pods ignore the image, "
-            "write in spec.containers[].command what to run"
+            f"container {self.settings.container.name} has no command: local pods ignore the image; "
+            "set spec.containers[].command to the program"
         )
         self._set(msgspec.structs.replace(self.state, reason="NoCommand", message=message))
         await self.owner.record_event("Warning", "NoCommand", message)
-        await asyncio.Event().wait()  # a pod's command never changes: nothing to try again
+        await asyncio.Event().wait()  # the command of a pod is immutable: a retry is pointless
 
-    async def _refused(self, reason: str, message: str) -> None:
+    async def _fail_to_start(self, reason: str, message: str) -> None:
         self._failures += 1
         self._set(msgspec.structs.replace(self.state, phase="waiting", reason=reason, message=message, pid=0))
         await self.owner.record_event("Warning", reason if reason == "FailedBind" else "Failed", message)
@@ -186,7 +186,7 @@ class ContainerRun(Run):
         code = await self._probed(self._health(), process.exited())
         self.process = None
         self._record_path.unlink(missing_ok=True)
-        code = _LOST if code is None else code
+        code = _UNKNOWN_EXIT if code is None else code
         now = time.time()
         ended = Ended(
             exit_code=code,
@@ -195,8 +195,8 @@ class ContainerRun(Run):
             reason="Error" if code else "Completed",
             message=self._explained(code),
         )
-        well = now - self.state.started_at >= WELL_AFTER
-        self._failures = 1 if well else self._failures + 1
+        stable = now - self.state.started_at >= STABLE_SECONDS
+        self._failures = 1 if stable else self._failures + 1
         count = self.state.restarts
         self._set(ContainerState(phase="terminated", reason=ended.reason, restarts=count, ended=ended))
         return code
@@ -209,36 +209,36 @@ class ContainerRun(Run):
             ended, count = before.ended, before.restarts + 1
             self._set(ContainerState(reason="CrashLoopBackOff", message=message, restarts=count, ended=ended))
             code, why = (ended.exit_code, ended.message) if ended else (0, "")
-            said = f"Back-off restarting container {name}: it ended with exit code {code}"
-            await self.owner.record_event("Warning", "BackOff", f"{said}: {why}" if why else said)
+            text = f"Back-off restarting container {name}: it ended with exit code {code}"
+            await self.owner.record_event("Warning", "BackOff", f"{text}: {why}" if why else text)
         await asyncio.sleep(seconds)
 
     def _explained(self, code: int) -> str:
-        """Say why a process ended that took its sidecar's port for its own; empty for all else."""
+        """Return advice if the process ended because it listened on its sidecar's port; empty otherwise."""
         if not (code and self.settings.advice and last_output_matches(self.settings.directory, _IN_USE)):
             return ""
-        return f"it says that an address is in use: {self.settings.advice}"
+        return f"its log says that an address is in use: {self.settings.advice}"
 
     async def _check_ports(self) -> None:
-        """Refuse to start beside a stranger that listens on every address: it would get the pod's requests."""
+        """Raise OSError if another program listens on a port of the container: it would get the pod's requests."""
         for port in tcp_ports(self.settings.container):
             try:
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind((self.settings.address, port))
             except PermissionError:
-                message = f"port {port} needs privilege to listen on: use a containerPort from 1024 on"
+                message = f"port {port} is privileged: use a containerPort of 1024 or more"
                 await self.owner.record_event("Warning", "FailedBind", message)
             except OSError as error:
-                remedy = "delete the pod, whose next one gets another port" if self.settings.advice else _ANOTHER
+                remedy = "delete the pod: its replacement gets another port" if self.settings.advice else _ANOTHER
                 message = (
-                    f"port {port} of {self.settings.address} is taken, perhaps by a program that listens on 0.0.0.0:{port}: "
+                    f"port {port} of {self.settings.address} is in use, perhaps by a program that listens on 0.0.0.0:{port}: "
                     f"stop it, or {remedy}"
                 )
                 raise OSError(error.errno, message) from error
 
     async def restart(self) -> None:
-        """Ask the process to end, and kill it after the grace period."""
+        """Send SIGTERM to the process, and SIGKILL after the grace period."""
         if self.process:
             await self.process.end(self.settings.grace)
 
@@ -246,12 +246,12 @@ class ContainerRun(Run):
         container = self.settings.container
         try:
             launch = await self.owner.prepare(container)
-        except ConfigError:  # a ConfigMap went while the container runs: only exec probes would need it
+        except ConfigError:  # a ConfigMap was deleted while the container runs: only exec probes need it
             launch = Launch(command=(), env={})
         await watch_health(self, launch)
 
     def _recorded(self, process: Process) -> Record:
-        """Write down which process runs; one that can't be written down is killed. Raises OSError."""
+        """Record the process; kill it if the record can't be written. Raises OSError."""
         record = Record(
             identity=process.identity,
             address=self.settings.address,
@@ -267,9 +267,9 @@ class ContainerRun(Run):
 
 
 class ExternalRun(Run):
-    """A container whose process runs elsewhere on this machine, started by `headgate run`; nothing is done to it.
+    """A container whose process was started by `headgate run`. headgate does not signal this process.
 
-    Its pod has an address and a sidecar here, and lives as long as that process, which an annotation identifies.
+    An annotation identifies the process. Its pod exists as long as the process runs.
     """
 
     def __init__(self, settings: RunSettings, owner: Owner, identity: ProcessIdentity) -> None:
@@ -277,7 +277,7 @@ class ExternalRun(Run):
         self._identity = identity
 
     async def recover(self, *, started: bool, ready: bool) -> None:
-        """Take what was said last for true until the process says otherwise."""
+        """Keep the last known health until the process is checked again."""
         if started:
             self.set_health(started=True, ready=ready)
 
@@ -289,14 +289,14 @@ class ExternalRun(Run):
         return 0
 
     async def end(self, grace: float) -> bool:
-        """Give the process time to end by itself: whoever runs it sees that the pod is to go."""
+        """Wait for the process to end: `headgate run` ends it when its pod is deleted."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await until_gone(self._identity)
         return True
 
     def set_health(self, *, started: bool, ready: bool) -> None:
-        """Take note of what its ports say."""
+        """Record whether the ports of the process accept connections."""
         since = self.state.started_at or time.time()
         pid = self._identity.pid
         self._set(ContainerState(phase="running", reason="", pid=pid, started_at=since, started=started, ready=ready))

@@ -1,4 +1,4 @@
-"""The environment, command line and paths of a container, from its pod. Pure."""
+"""The environment variables, command line and paths of a container, computed from its pod. Pure."""
 
 import base64
 import binascii
@@ -12,27 +12,27 @@ from headgate.resources.workloads import Container, EnvVar, KeyRef, Pod
 from headgate.standalone.machine_node import NODE_NAME
 
 NO_PROXY = "localhost,127.0.0.1"
-"""What programs are told to ask for themselves, not through a proxy."""
+"""Hosts that programs reach directly, without the proxy."""
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 Sources = Mapping[tuple[str, str], Mapping[str, bytes]]
-"""Content of ConfigMaps and Secrets, by kind and name; one that does not exist is absent."""
+"""The content of ConfigMaps and Secrets by (kind, name); those that do not exist are absent."""
 
 
 class ConfigError(HeadgateError):
-    """A container can't be configured: something that it names is missing. Told as CreateContainerConfigError."""
+    """A container can't be configured, because an object or key that it names is missing (CreateContainerConfigError)."""
 
 
 class Mount(NamedTuple):
-    """A path in the container, and where its content is on this machine."""
+    """A path in the container, and the path of its content on this machine."""
 
     path: str
     real: str
 
 
 def content(obj: Object) -> dict[str, bytes]:
-    """Return the keys of a ConfigMap or Secret as bytes. Raises ConfigError for what is not base64."""
+    """Return the values of a ConfigMap or Secret as bytes, by key. Raises ConfigError for invalid base64."""
     plain = {**(obj.get("data") or {}), **(obj.get("stringData") or {})}
     if obj["kind"] == "ConfigMap":
         return {key: str(text).encode() for key, text in plain.items()} | _decoded(obj, obj.get("binaryData") or {})
@@ -41,7 +41,7 @@ def content(obj: Object) -> dict[str, bytes]:
 
 
 def named_sources(pod: Pod) -> set[tuple[str, str]]:
-    """Return kind and name of every ConfigMap and Secret that a pod mentions."""
+    """Return (kind, name) of every ConfigMap and Secret that a pod references."""
     configs: list[str] = [volume.config_map.name for volume in pod.spec.volumes if volume.config_map]
     secrets: list[str] = [volume.secret.secret_name for volume in pod.spec.volumes if volume.secret]
     for container in (*pod.spec.init_containers, *pod.spec.containers):
@@ -54,7 +54,7 @@ def named_sources(pod: Pod) -> set[tuple[str, str]]:
 
 
 def runtime_variables(pod: Pod, container: Container, address: str) -> dict[str, str]:
-    """Return what the local runtime tells every container: its ports, its pod's name and address."""
+    """Return the variables that the local runtime sets in every container: its ports, its pod's name and address."""
     ports = container.ports or ()
     variables = {port_variable(port.name): str(port.container_port) for port in ports if port.name}
     if ports:
@@ -70,14 +70,14 @@ def runtime_variables(pod: Pod, container: Container, address: str) -> dict[str,
 
 
 def port_variable(name: str) -> str:
-    """Return the variable that tells a process where to listen for its port of that name."""
+    """Return the name of the variable with the process port of a named port."""
     return "PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
 def resolve_env(
     pod: Pod, container: Container, *, address: str, sources: Sources, known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return `envFrom` and `env` of a container, resolved; `$(NAME)` may name what is `known` or stands before it.
+    """Return the resolved `envFrom` and `env` of a container. `$(NAME)` expands `known` and earlier variables.
 
     Raises ConfigError naming the missing object or key.
     """
@@ -91,7 +91,7 @@ def resolve_env(
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value as Kubernetes does: an unknown name stays, `$$` is a literal `$`."""
+    """Replace `$(NAME)` by its value as Kubernetes does: unknown names stay, `$$` is a literal `$`."""
 
     def replace(found: re.Match[str]) -> str:
         name = found.group(1)
@@ -101,7 +101,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def relocate(text: str, mounts: Sequence[Mount]) -> str:
-    """Replace a mount's path by where its content is, at the beginning of `text` or after its first `=`."""
+    """Replace a mount path by the path of its content, at the beginning of `text` or after its first `=`."""
     head, equals, tail = text.partition("=")
     if equals and not text.startswith("/"):
         return head + equals + _relocated(tail, mounts)
@@ -115,7 +115,7 @@ def command_line(container: Container, variables: Mapping[str, str], mounts: Seq
 
 
 def _relocated(path: str, mounts: Sequence[Mount]) -> str:
-    for mount in sorted(mounts, key=lambda mount: -len(mount.path)):  # a mount inside another one wins
+    for mount in sorted(mounts, key=lambda mount: -len(mount.path)):  # the innermost mount wins
         prefix = mount.path.rstrip("/")
         if path == prefix or path.startswith(f"{prefix}/"):
             return mount.real + path[len(prefix) :]
@@ -145,9 +145,7 @@ def _value(pod: Pod, variable: EnvVar, *, address: str, sources: Sources, where:
         return _key("ConfigMap", source.config_map_key_ref, sources, where)
     if source.secret_key_ref:
         return _key("Secret", source.secret_key_ref, sources, where)
-    raise ConfigError(
-        f"{where}: local pods know the sources fieldRef, configMapKeyRef and secretKeyRef; use one of them"
-    )
+    raise ConfigError(f"{where}: local pods support only fieldRef, configMapKeyRef and secretKeyRef; use one of them")
 
 
 def _key(kind: str, reference: KeyRef, sources: Sources, where: str) -> str | None:
@@ -181,7 +179,7 @@ def _field(pod: Pod, path: str, address: str, where: str) -> str:
         keyed = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
         return keyed.get(found[2], "")
     raise ConfigError(
-        f"{where}: fieldPath {path!r} is not known; known are {', '.join(fields)}, metadata.labels['NAME']"
+        f"{where}: unsupported fieldPath {path!r}; use one of {', '.join(fields)}, metadata.labels['NAME']"
     )
 
 
@@ -190,4 +188,4 @@ def _decoded(obj: Object, data: Mapping[str, str]) -> dict[str, bytes]:
         return {key: base64.b64decode(text, validate=True) for key, text in data.items()}
     except (binascii.Error, TypeError, ValueError) as error:
         name = obj["metadata"]["name"]
-        raise ConfigError(f"{obj['kind']} {name!r} holds a value that is not base64: {error}; encode it") from error
+        raise ConfigError(f"{obj['kind']} {name!r} has a value that is not base64: {error}; encode it") from error

@@ -1,16 +1,15 @@
-"""Watches the health of one running container with its probes, or by its ports when it has no readiness probe."""
+"""Watches the health of a running container with its probes, or by its ports if it has no readiness probe."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from headgate.resources.workloads import Probe
-from headgate.standalone.pods.probes import Tally, Target, ask, listens, tcp_ports
+from headgate.standalone.pods.probes import Target, Thresholds, listens, run_probe, tcp_ports
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
-_FIRST_LOOK, _SLOWER = 0.05, 1.5  # seconds before the second look at readiness, and how that grows until the first
-_SLOWEST = 1.0  # success: nobody likes to wait for a laptop
-_PATIENCE = 10.0  # seconds without a listening port before the user is told
+_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 0.05, 1.5, 1.0  # seconds between checks until the first success: start fast
+_PATIENCE = 10.0  # seconds without a listening port before an Event
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "
     "or spec.containers[].ports must name the port that it listens on"
@@ -18,7 +17,7 @@ _ADVICE = (
 
 
 async def watch_health(run: Run, launch: Launch) -> None:
-    """Probe until cancelled: first startup, then liveness and readiness side by side."""
+    """Probe until canceled: first startup, then liveness and readiness concurrently."""
     container, settings = run.settings.container, run.settings
     target = Target(container, settings.address, launch)
     if container.startup_probe and not run.state.started and not await _startup(container.startup_probe, target, run):
@@ -30,9 +29,9 @@ async def watch_health(run: Run, launch: Launch) -> None:
         if container.readiness_probe:
             tasks.create_task(_readiness(container.readiness_probe, target, run))
         if not run.state.ready and (settings.advice or not container.readiness_probe):
-            tasks.create_task(_listening(run))
+            tasks.create_task(_check_declared_ports(run))
         for port, number in settings.undeclared.items() if not run.state.ready else ():
-            tasks.create_task(_led(port, number, run))
+            tasks.create_task(_check_undeclared_port(port, number, run))
 
 
 async def _startup(probe: Probe, target: Target, run: Run) -> bool:
@@ -48,17 +47,17 @@ async def _startup(probe: Probe, target: Target, run: Run) -> bool:
 
 
 async def _liveness(probe: Probe, target: Target, run: Run) -> None:
-    tally = Tally(probe, well=True)
+    thresholds = Thresholds(probe, healthy=True)
     async for fault in _faults("Liveness", probe, target=target, run=run):
-        if not tally.add(well=not fault):
+        if not thresholds.add(healthy=not fault):
             await _restart("liveness", run)
             return
 
 
 async def _readiness(probe: Probe, target: Target, run: Run) -> None:
-    tally = Tally(probe, well=run.state.ready)
+    thresholds = Thresholds(probe, healthy=run.state.ready)
     async for fault in _faults("Readiness", probe, target=target, run=run):
-        run.set_health(started=True, ready=tally.add(well=not fault))
+        run.set_health(started=True, ready=thresholds.add(healthy=not fault))
 
 
 async def _restart(which: str, run: Run) -> None:
@@ -68,55 +67,55 @@ async def _restart(which: str, run: Run) -> None:
 
 
 async def _faults(which: str, probe: Probe, *, target: Target, run: Run) -> AsyncIterator[str]:
-    """Ask for ever; yield what is wrong each time, empty when nothing is."""
+    """Probe forever; yield the fault after each probe, empty if it succeeded."""
     await asyncio.sleep(probe.initial_delay_seconds)
     clock = asyncio.get_running_loop().time
-    hurry = which == "Readiness"
+    is_starting = which == "Readiness"
     period: float = max(probe.period_seconds, 1)
-    pause, told_from = _FIRST_LOOK, clock() + period if hurry else 0.0  # that a program still starts is no news
+    pause, report_after = _FIRST_PAUSE, clock() + period if is_starting else 0.0  # no Event while a program starts
     while True:
-        fault = await ask(probe, target)
-        hurry = hurry and bool(fault)
-        if fault and clock() >= told_from:
+        fault = await run_probe(probe, target)
+        is_starting = is_starting and bool(fault)
+        if fault and clock() >= report_after:
             await run.owner.record_event("Warning", "Unhealthy", f"{which} probe failed: {fault}")
         yield fault
-        await asyncio.sleep(min(pause, period) if hurry else period)
-        pause = min(pause * _SLOWER, _SLOWEST)
+        await asyncio.sleep(min(pause, period) if is_starting else period)
+        pause = min(pause * _GROWTH, _LONGEST_PAUSE)
 
 
-async def _listening(run: Run) -> None:
-    """Wait until every declared port accepts connections: then a container without readiness probe is ready.
+async def _check_declared_ports(run: Run) -> None:
+    """Wait until every declared port accepts connections; then a container without a readiness probe is ready.
 
-    Without ports that is at once. With a readiness probe it is only to say why the probe can't succeed.
+    A container without ports is ready at once. With a readiness probe the check only explains why the probe fails.
     """
-    told = False
-    async for port, seconds in _silences(run.settings.address, tcp_ports(run.settings.container)):
-        if not told and seconds > _PATIENCE:
-            told = True
+    is_reported = False
+    async for port, seconds in _closed_ports(run.settings.address, tcp_ports(run.settings.container)):
+        if not is_reported and seconds > _PATIENCE:
+            is_reported = True
             message = f"nothing listens on {run.settings.address}:{port}: {run.settings.advice or _ADVICE}"
             await run.owner.record_event("Warning", "Unhealthy", message)
     if not run.settings.container.readiness_probe:
         run.set_health(started=True, ready=True)
 
 
-async def _led(port: int, number: int, run: Run) -> None:
-    """Report once when nothing listens for an undeclared port that Services lead to. The container is ready all the same."""
-    async for _, seconds in _silences(run.settings.address, [number]):
+async def _check_undeclared_port(port: int, number: int, run: Run) -> None:
+    """Write an Event if nothing listens on the process port of an undeclared port. The container is ready nevertheless."""
+    async for _, seconds in _closed_ports(run.settings.address, [number]):
         if seconds > _PATIENCE:
             message = (
-                f"nothing listens on {run.settings.address}:{number}, where the sidecar sends what Services lead to port {port} "
-                f"of this pod: callers get 503. Correct the Services' targetPort, or {run.settings.advice}"
+                f"nothing listens on {run.settings.address}:{number}, to which the sidecar forwards port {port}, the targetPort of "
+                f"Services: callers get 503. Correct the targetPort, or {run.settings.advice}"
             )
             await run.owner.record_event("Warning", "Unhealthy", message)
             return
 
 
-async def _silences(address: str, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
-    """Yield a port while nothing listens on it, with the seconds since the first look, until something does on all."""
+async def _closed_ports(address: str, ports: Iterable[int]) -> AsyncIterator[tuple[int, float]]:
+    """Yield (port, seconds since the start) while a port is closed; end when all ports accept connections."""
     clock = asyncio.get_running_loop().time
-    began, pause = clock(), _FIRST_LOOK
+    began, pause = clock(), _FIRST_PAUSE
     for port in ports:
         while not await listens(address, port):
             yield port, clock() - began
             await asyncio.sleep(pause)
-            pause = min(pause * _SLOWER, _SLOWEST)
+            pause = min(pause * _GROWTH, _LONGEST_PAUSE)

@@ -1,6 +1,6 @@
-"""What a killed headgate left running: the processes on record in its state directory, found and ended.
+"""Processes that a killed headgate left running: finds them by the records in its state directory, and ends them.
 
-`headgate up` with the same state directory takes them over; this is for users who do not start it again.
+`headgate up` with the same state directory adopts them. This module is for `headgate down`, and for deleted pods.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process, adopt
 from headgate.standalone.proxies.envoy_process import RECORD, surviving_envoy
 
-GRACE_S = 5.0  # between SIGTERM and SIGKILL, as for pods that nothing wants any more
+GRACE_S = 5.0  # between SIGTERM and SIGKILL
 
 
 class Leftover(NamedTuple):
-    """A live process of an earlier headgate: what it is in words, and the file that it is on record in."""
+    """A live process of an earlier headgate: a description, the process, and the file with its record."""
 
     name: str
     process: Process
@@ -25,18 +25,18 @@ class Leftover(NamedTuple):
 
 
 def containers(state: Path) -> list[Leftover]:
-    """Return the processes of containers that run."""
+    """Return the running processes of all containers."""
     return [found for pod in _pods(state) for found in containers_of(pod)]
 
 
 def proxies(state: Path, gateway: str) -> list[Leftover]:
-    """Return the Envoys that run: sidecars, and the gateway, which has a directory of that name."""
+    """Return the running Envoys: sidecars, and the gateway, whose directory is named `gateway`."""
     sidecars = [found for pod in _pods(state) for found in sidecar_of(pod)]
     return [*sidecars, *_proxy(state / gateway, "the gateway")]
 
 
 def containers_of(pod: Path) -> Iterator[Leftover]:
-    """Yield the processes of a pod's containers that run; `pod` is its directory."""
+    """Yield the running processes of a pod's containers; `pod` is its directory."""
     for path in sorted(pod.glob("*/run.json")):
         record = recorded(path.parent)
         if record and (process := adopt(record.identity)):
@@ -44,7 +44,7 @@ def containers_of(pod: Path) -> Iterator[Leftover]:
 
 
 def sidecar_of(pod: Path) -> Iterator[Leftover]:
-    """Yield the Envoy of a pod, if it runs; `pod` is its directory."""
+    """Yield the sidecar of a pod if it runs; `pod` is its directory."""
     return _proxy(pod / DIRECTORY, f"the sidecar of pod {_name(pod)}")
 
 
@@ -54,7 +54,7 @@ def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
 
 
 async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
-    """End processes, all at once; return each with whether it is gone."""
+    """End processes concurrently; return each with whether it is gone."""
     every = list(found)
     gone = await asyncio.gather(*(_end(item) for item in every))
     return list(zip(every, gone, strict=True))
@@ -63,7 +63,7 @@ async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
 async def _end(item: Leftover) -> bool:
     gone = await item.process.end(GRACE_S)
     if gone:
-        item.record.unlink(missing_ok=True)  # or the next start would count a crash
+        item.record.unlink(missing_ok=True)  # otherwise the next start counts a crash
     return gone
 
 

@@ -1,7 +1,7 @@
 """Logs of local pods: files that the processes write themselves, so that they survive headgate.
 
 `STATE/pods/NAMESPACE_NAME_UID/CONTAINER/` holds `current.log`, its older part `current.log.1`, and `previous.log` of
-the run before. A log that has grown too long is copied aside and emptied; lines written in that moment may be lost.
+the previous run. A log that is too long is copied and truncated; lines written at this moment may be lost.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from headgate.standalone.proxies.envoy_process import LOG
 
 MAX_LOG_BYTES = 10 << 20  # bytes
 _CHUNK = 1 << 16
-_LAST_WORDS = 1 << 14  # bytes: a long stack trace
-_POLL = 0.2  # seconds between looks at a log that is followed
+_SEARCHED_BYTES = 1 << 14  # at the end of a log: enough for a long stack trace
+_POLL = 0.2  # seconds between reads of a followed log
 _CURRENT, _PREVIOUS = "current.log", "previous.log"
-_OLDER = ".1"  # behind the name of the log
+_OLDER = ".1"  # suffix of the older part of a log
 
 
 def pod_directory(state: Path, key: Key, uid: str) -> Path:
-    """Return where everything of a pod is; neither namespaces nor names hold a `_`."""
+    """Return the directory of a pod. Names and namespaces can't contain `_`, so the path is unique."""
     return state / "pods" / f"{key.namespace}_{key.name}_{uid}"
 
 
 def begin_log(directory: Path) -> Path:
-    """Put the log of the run before aside and return the path of the new one."""
+    """Rename the log of the previous run, and return the path of the new log."""
     current = directory / _CURRENT
     (directory / f"{_CURRENT}{_OLDER}").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -42,19 +42,19 @@ def begin_log(directory: Path) -> Path:
 
 
 def last_output_matches(directory: Path, pattern: re.Pattern[bytes]) -> bool:
-    """Whether the last words of a container's run match a pattern."""
+    """Return whether the end of a container's log matches a pattern."""
     try:
         with (directory / _CURRENT).open("rb") as log:
-            log.seek(-min(_LAST_WORDS, log.seek(0, os.SEEK_END)), os.SEEK_END)
+            log.seek(-min(_SEARCHED_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
             return pattern.search(log.read()) is not None
     except OSError:
         return False
 
 
 def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
-    """Move the content of each log beyond `largest` bytes to a file beside it: of containers, sidecars and the gateway.
+    """Move the content of each log that exceeds `largest` bytes to its older part: containers, sidecars and the gateway.
 
-    The process continues to write to the same file: it appends, so the file has no hole.
+    The process keeps the same file open in append mode, so the truncated file has no hole.
     """
     patterns = (f"pods/*/*/{_CURRENT}", f"pods/*/*/{LOG}", f"*/{LOG}")
     for log in (log for pattern in patterns for log in _matching(state, pattern)):
@@ -67,14 +67,14 @@ def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
 
 
 def _matching(root: Path, pattern: str) -> list[Path]:
-    """Return the paths below a directory; unlike `Path.glob`, this ignores directories that are removed meanwhile."""
+    """Return the paths below a directory; unlike `Path.glob`, it ignores directories that are removed meanwhile."""
     return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 
 class LogOptions(NamedTuple):
-    """Which part of a pod's output is wanted; `tail_lines` is None for all lines.
+    """The part of a pod's log to read. `tail_lines` is None for all lines.
 
-    With `follow` it goes on until the container's process has ended; `previous` is the run before.
+    With `follow`, reading continues until the process has ended. `previous` selects the previous run.
     """
 
     container: str
@@ -84,36 +84,36 @@ class LogOptions(NamedTuple):
 
 
 class Logs:
-    """Reads what local pods have written; needs only the state directory."""
+    """Reads the logs of local pods from the state directory."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
 
-    def read(self, key: Key, asked: LogOptions) -> AsyncGenerator[bytes]:
-        """Return the log of a container in pieces. Raises NotFound."""
-        pod, name = self._pod(key), asked.container
+    def read(self, key: Key, options: LogOptions) -> AsyncGenerator[bytes]:
+        """Return the log of a container in chunks. Raises NotFound."""
+        pod, name = self._pod(key), options.container
         if pod / name not in [log.parent for log in _matching(pod, f"*/{_CURRENT}")]:
-            raise NotFound(f"container {name!r} of pod {key.name} has not run yet, or does not exist")
-        if asked.previous and not (pod / name / _PREVIOUS).exists():
-            raise NotFound(f"container {name!r} of pod {key.name} has not run before")
-        return _read(pod / name, asked)
+            raise NotFound(f"container {name!r} of pod {key.name} has no log: it has not run yet, or does not exist")
+        if options.previous and not (pod / name / _PREVIOUS).exists():
+            raise NotFound(f"container {name!r} of pod {key.name} has no previous log: it has not run before")
+        return _read(pod / name, options)
 
     def _pod(self, key: Key) -> Path:
         valid = is_dns_label(key.namespace) and is_dns_subdomain(key.name)
         paths = self._state.glob(f"pods/{key.namespace}_{key.name}_*") if valid else ()
         found = sorted(paths, key=lambda path: path.stat().st_mtime)
         if not found:
-            raise NotFound(f'pods "{key.name}" has no logs here: it does not exist, or has not run yet')
+            raise NotFound(f'pods "{key.name}" has no logs on this machine: it has not run yet, or does not exist')
         return found[-1]
 
 
-async def _read(directory: Path, asked: LogOptions) -> AsyncGenerator[bytes]:
-    if asked.previous:
-        for piece in _last(_pieces(directory / _PREVIOUS), asked.tail_lines):
+async def _read(directory: Path, options: LogOptions) -> AsyncGenerator[bytes]:
+    if options.previous:
+        for piece in _last(_pieces(directory / _PREVIOUS), options.tail_lines):
             yield piece
         return
-    tail, follow = _Tail(directory / _CURRENT), asked.follow
-    for piece in _last(_both(directory, tail), asked.tail_lines):
+    tail, follow = _Tail(directory / _CURRENT), options.follow
+    for piece in _last(_both(directory, tail), options.tail_lines):
         yield piece
     while follow:
         follow = (directory / "run.json").exists()
@@ -123,7 +123,7 @@ async def _read(directory: Path, asked: LogOptions) -> AsyncGenerator[bytes]:
 
 
 class _Tail:
-    """How far a growing file has been read; a file that was replaced or emptied is read from its beginning."""
+    """Reads a growing file incrementally. A file that was replaced or truncated is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -131,7 +131,7 @@ class _Tail:
         self._offset = 0
 
     def read_new(self) -> Iterator[bytes]:
-        """Yield what was written since the last call."""
+        """Yield the bytes that were written since the last call."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -158,7 +158,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _last(pieces: Iterator[bytes], lines: int | None) -> Iterator[bytes]:
-    """Yield the last `lines` lines, or all."""
+    """Yield the last `lines` lines; all if `lines` is None."""
     if lines is None:
         yield from pieces
         return

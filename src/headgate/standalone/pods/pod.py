@@ -1,4 +1,4 @@
-"""One pod: what a kubelet does for it, from the moment that it is placed here until its object is gone."""
+"""Runs one pod as a kubelet does, from its binding to this machine until its object is gone."""
 
 import asyncio
 import contextlib
@@ -41,11 +41,11 @@ from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
 _VOLUMES = "_volumes"  # no container can have this name
-DRAIN = 0.5  # seconds between the last proxy's leaving and the end: requests under way still arrive
+DRAIN = 0.5  # seconds before the process ends, after no proxy routes to it: requests in flight still arrive
 
 
 class PodServices(NamedTuple):
-    """What all pods of a machine share."""
+    """What all pods of a machine share: the store, Events, the state directory, ports and proxies."""
 
     store: Store
     recorder: EventRecorder
@@ -55,7 +55,7 @@ class PodServices(NamedTuple):
 
 
 class PodRun:
-    """Runs one pod. `see` gives it each newer object; `run` ends when the object is gone."""
+    """Runs one pod. `update` passes it each newer object; `run` ends when the object is gone."""
 
     def __init__(self, services: PodServices, pod: Object, address: str) -> None:
         self.key = key_of(pod)
@@ -84,38 +84,40 @@ class PodRun:
 
     @property
     def adopted(self) -> bool:
-        """Whether a process of an earlier headgate goes on in it."""
+        """Whether it runs a process that an earlier headgate started."""
         return any(one.adopted for one in self._all_runs())
 
     def update(self, pod: Object) -> None:
-        """Take note of a newer version of the object."""
+        """Use a newer version of the object."""
         if pod["metadata"].get("deletionTimestamp"):
             self._terminating.set()
         self._pod = pod
-        with contextlib.suppress(DecodeError):  # an edit that makes no sense changes nothing that runs
+        with contextlib.suppress(DecodeError):  # an invalid edit does not affect running containers
             self._typed = read(pod, Pod)
 
     def mark_deleted(self) -> None:
-        """Take note that the object is gone, without having asked first: what runs ends at once."""
+        """Note that the object is gone, for example after a forced deletion: the processes end at once."""
         self._gone.set()
         self._terminating.set()
 
-    async def begin(self) -> None:
-        """Place the pod here, take over what still runs of it, and say so in its status."""
-        if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):  # else its processes know their ports
+    async def bind(self) -> None:
+        """Bind the pod to this machine, adopt its running processes, and write its status."""
+        if FINALIZER not in (
+            self._pod["metadata"].get("finalizers") or ()
+        ):  # otherwise its processes have their ports already
             await self._assign_service_ports()
         await self._edit(self._bound)
         before = {status.name: status for status in self._typed.status.container_statuses}
         if self.sidecar:
-            said_of_it = {condition.type: condition.status for condition in self._typed.status.conditions}
-            await self.sidecar.recover(serves=said_of_it.get(SIDECAR_READY) == "True")
+            conditions = {condition.type: condition.status for condition in self._typed.status.conditions}
+            await self.sidecar.recover(serves=conditions.get(SIDECAR_READY) == "True")
         for one in self._all_runs():
-            said = before.get(one.settings.container.name)
-            await one.recover(started=said is not None and said.started, ready=said is not None and said.ready)
+            last = before.get(one.settings.container.name)
+            await one.recover(started=last is not None and last.started, ready=last is not None and last.ready)
         await self._write_status()
 
     async def run(self) -> None:
-        """Run until the pod's object is gone. Cancelling leaves the processes running for the next headgate."""
+        """Run until the pod's object is gone. Cancellation leaves the processes running for the next headgate."""
         async with asyncio.TaskGroup() as tasks:
             if self._typed.status.phase in {"Succeeded", "Failed"}:
                 await self._end_sidecar()
@@ -127,15 +129,15 @@ class PodRun:
             await self._terminate()
 
     def detach(self) -> None:
-        """Stop watching the processes; they live on."""
+        """Stop watching the processes, which keep running."""
         for one in self._all_runs():
             one.detach()
         if self.sidecar:
             self.sidecar.detach()
 
     async def end(self) -> list[str]:
-        """End all processes and keep the object; return what would not die, in words."""
-        grace = 0.0 if self._external else self._grace()  # that process is not ours to wait for
+        """End all processes and keep the object; return a message for each process that does not end."""
+        grace = 0.0 if self._external else self._grace()  # headgate does not end that process
         runs = self._all_runs()
         results = await asyncio.gather(*(one.end(grace) for one in runs))
         await self._end_sidecar()
@@ -148,7 +150,7 @@ class PodRun:
         ]
 
     def running(self) -> list[str]:
-        """Name the processes of this pod that `end` still waits for."""
+        """Return a description of each process that `end` still waits for."""
         return [
             f"pod {self.key.namespace}/{self.key.name} (container {one.settings.container.name}, process {one.state.pid})"
             for one in self._all_runs()
@@ -156,29 +158,29 @@ class PodRun:
         ]
 
     def kill(self) -> None:
-        """End all processes at once, also while `end` waits for them."""
+        """Kill all processes, also while `end` waits for them."""
         for one in self._all_runs():
             one.kill()
 
     async def prepare(self, container: Container) -> Launch:
-        """Return what a container runs now, its volumes written. Raises ConfigError."""
+        """Write the volumes of a container; return its command and environment. Raises ConfigError."""
         sources = await self._sources()
         volumes = materialize(self._typed, self._directory / _VOLUMES, sources)
         found: list[Mount] = mounts(container, volumes)
-        base = {**inherited(os.environ), **self._services.proxying.variables, **self._told(container)}
+        base = {**inherited(os.environ), **self._services.proxying.variables, **self._variables(container)}
         own = resolve_env(self._typed, container, address=self.address, sources=sources, known=base)
         env = {**base, **{name: relocate(value, found) for name, value in own.items()}}
         cwd = relocate(container.working_dir, found)
         return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
 
-    def _told(self, container: Container) -> dict[str, str]:
-        """Return what the runtime tells a container; what its sidecar changes comes in between."""
+    def _variables(self, container: Container) -> dict[str, str]:
+        """Return the variables that the runtime sets. Those of the sidecar override port variables, and standard ones override both."""
         own = port_variables(self._typed, container, self._port_map)
         beside = own | proxy_variables(self.address) if self.sidecar else {}
         return {**beside, **runtime_variables(self._typed, container, self.address)}
 
     def changed(self) -> None:
-        """Take note that a container's state is another one."""
+        """Note that the state of a container has changed, so that the status is written."""
         self._status_changed.set()
 
     async def record_event(self, type: Severity, reason: str, message: str) -> None:
@@ -205,7 +207,7 @@ class PodRun:
         return RunSettings(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
 
     def _listener(self) -> Container | None:
-        """Return the container that is to listen for undeclared ports: the first that declares none, else the first."""
+        """Return the container that should listen on undeclared ports: the first without ports, else the first."""
         containers = self._typed.spec.containers
         return next((one for one in containers if not one.ports), containers[0] if containers else None)
 
@@ -219,7 +221,7 @@ class PodRun:
         return float(max(self._typed.spec.termination_grace_period_seconds, 0))
 
     async def _work(self) -> None:
-        """Run the containers and write the status until the pod is to leave."""
+        """Run the containers and write the status until the pod terminates."""
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(self._report())
             containers = tasks.create_task(self._run_containers())
@@ -238,8 +240,8 @@ class PodRun:
     async def _run_to_the_end(self) -> None:
         if not any(one.live for one in self._containers):
             if self.sidecar:
-                await self.sidecar.up()
-                if not self._external and await self._assign_service_ports():  # of Services that came meanwhile
+                await self.sidecar.wait_ready()
+                if not self._external and await self._assign_service_ports():  # of Services that were created meanwhile
                     await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
@@ -249,7 +251,7 @@ class PodRun:
                 tasks.create_task(one.run())
 
     async def _end_sidecar(self, *, patience: float = 0.0) -> None:
-        """End the sidecar, after its last report if it comes within `patience` seconds."""
+        """End the sidecar; wait up to `patience` seconds for its last metrics report."""
         if self.sidecar:
             if patience > 0:
                 await self.sidecar.report(patience)
@@ -262,14 +264,14 @@ class PodRun:
             await self._write_status()
 
     async def _terminate(self) -> None:
-        """End in the order that loses no request: out of the endpoints, out of the proxies, then the process."""
+        """Terminate without losing a request: first leave the endpoints, then the proxies' configuration, then end the process."""
         began = time.monotonic()
         if not self._gone.is_set() and any(one.live for one in self._all_runs()):
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
         await asyncio.gather(*(one.end(left) for one in self._all_runs()))
-        # What the processes still had to say went through it, and is counted.
+        # After the processes: their last requests pass the sidecar and are counted.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._edit(_without_finalizer)
@@ -297,7 +299,7 @@ class PodRun:
         return found
 
     async def _edit(self, edit: Callable[[Object], Object]) -> None:
-        """Write an edit of the object, on top of what others write meanwhile; an edit that changes nothing is not written."""
+        """Write an edit of the current object, retrying after conflicts; skip the write if nothing changes."""
         for _ in range(5):
             pod = await self._read()
             if pod is None or (edited := edit(pod)) == pod:
@@ -306,9 +308,9 @@ class PodRun:
                 self.update(await self._services.store.update(edited))
 
     async def _assign_service_ports(self) -> bool:
-        """Let the sidecar take the ports that Services lead to now (D26); say whether there are more than before.
+        """Add the targetPorts of current Services to the sidecar's ports (D26); return whether there are new ones.
 
-        Call it while nothing of the pod runs: processes learn their ports when they start.
+        Call it only while no process of the pod runs: processes get their ports when they start.
         """
         if not self.sidecar:
             return False
@@ -324,7 +326,7 @@ class PodRun:
         return True
 
     def _bound(self, pod: Object) -> Object:
-        """Return the object with where the pod runs, and with what keeps it until its processes are gone."""
+        """Return the object with its node, ports, and the finalizer that keeps it until its processes are gone."""
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             return pod
@@ -351,7 +353,7 @@ class PodRun:
             return
 
     async def _read(self) -> Object | None:
-        """Read the object; None when it is gone, or another one has its name."""
+        """Read the object; return None if it is gone or was replaced by another one with its name."""
         try:
             pod = await self._services.store.get(self.key)
         except NotFound:
@@ -360,7 +362,7 @@ class PodRun:
 
 
 def _without_finalizer(pod: Object) -> Object:
-    """Return the object without what keeps it."""
+    """Return the object without the finalizer."""
     finalizers = pod["metadata"].get("finalizers") or []
     kept = [name for name in finalizers if name != FINALIZER]
     return pod if kept == finalizers else {**pod, "metadata": {**pod["metadata"], "finalizers": kept}}

@@ -1,4 +1,4 @@
-"""Probes: asking a container whether it is well, as Kubernetes does (httpGet, tcpSocket, exec)."""
+"""Probes of containers as in Kubernetes: httpGet, tcpSocket and exec."""
 
 import asyncio
 import contextlib
@@ -17,43 +17,43 @@ from headgate.http_failures import describe
 from headgate.resources.workloads import Container, HttpGet, Probe
 from headgate.standalone.processes import Launch, start_fault
 
-_READ_BYTES = 10 << 10  # of a body; the kubelet waits for these, too
-_LONGEST_HEADER = 1 << 20
-_MOST_REQUESTS = 10  # of one probe that is redirected
+_READ_BYTES = 10 << 10  # of a response body, as the kubelet reads
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_REQUESTS = 10  # of one probe, with redirects
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class Target(NamedTuple):
-    """Whom to ask: the container, the address that it listens on, and how a command runs beside it."""
+    """The target of a probe: a container, its address, and the environment for exec commands."""
 
     container: Container
     address: str
     launch: Launch
 
 
-class Tally:
-    """Turns single results into a verdict that changes only after as many equal results on end as the probe asks."""
+class Thresholds:
+    """Tracks health: it changes only after successThreshold or failureThreshold consecutive results."""
 
-    def __init__(self, probe: Probe, *, well: bool) -> None:
-        self.well = well
+    def __init__(self, probe: Probe, *, healthy: bool) -> None:
+        self.healthy = healthy
         self._thresholds = {True: probe.success_threshold, False: probe.failure_threshold}
         self._run = 0
 
-    def add(self, *, well: bool) -> bool:
-        """Count one result and return the verdict."""
-        self._run = 0 if well == self.well else self._run + 1
-        if self._run >= self._thresholds[well]:
-            self.well, self._run = well, 0
-        return self.well
+    def add(self, *, healthy: bool) -> bool:
+        """Add one result; return the current health."""
+        self._run = 0 if healthy == self.healthy else self._run + 1
+        if self._run >= self._thresholds[healthy]:
+            self.healthy, self._run = healthy, 0
+        return self.healthy
 
 
-async def ask(probe: Probe, target: Target) -> str:
-    """Ask once. Return what is wrong, in words; empty when the container is well."""
+async def run_probe(probe: Probe, target: Target) -> str:
+    """Run a probe once; return the fault, empty on success."""
     try:
         async with asyncio.timeout(max(probe.timeout_seconds, 1)):
-            return await _ask(probe, target)
+            return await _run_probe(probe, target)
     except TimeoutError:
-        return f"no answer within {max(probe.timeout_seconds, 1)} s"
+        return f"timed out after {max(probe.timeout_seconds, 1)} s"
     except OSError as error:
         return describe(error)
     except ValueError as error:
@@ -61,7 +61,7 @@ async def ask(probe: Probe, target: Target) -> str:
 
 
 async def listens(address: str, port: int) -> bool:
-    """Whether something accepts TCP connections there."""
+    """Return whether a TCP port accepts connections."""
     try:
         async with asyncio.timeout(1):
             _, writer = await asyncio.open_connection(address, port)
@@ -78,7 +78,7 @@ def tcp_ports(container: Container) -> list[int]:
     return [port.container_port for port in container.ports or () if port.protocol == "TCP"]
 
 
-async def _ask(probe: Probe, target: Target) -> str:
+async def _run_probe(probe: Probe, target: Target) -> str:
     if probe.http_get:
         return await _http(probe.http_get, target)
     if probe.tcp_socket:
@@ -87,19 +87,19 @@ async def _ask(probe: Probe, target: Target) -> str:
         return "" if await listens(host, port) else f"nothing accepts connections on {host}:{port}"
     if probe.exec:
         return await _run(probe.exec.command, target.launch)
-    raise ValueError("local pods know the probes httpGet, tcpSocket and exec; use one of them")
+    raise ValueError("local pods support only the probes httpGet, tcpSocket and exec; use one of them")
 
 
 async def _http(get: HttpGet, target: Target) -> str:
-    """Request as the kubelet does: no proxy, no check of certificates, redirects only on the same host."""
+    """Send a GET request as the kubelet does: no proxy, no certificate verification, redirects only on the same host."""
     host = get.host or target.address
     url, headers = _request(get, f"[{host}]" if ":" in host else host, _port(get.port, target.container))
     session = ClientSession(
         connector=TCPConnector(ssl=False, force_close=True),
         skip_auto_headers=("Accept-Encoding",),
         auto_decompress=False,
-        max_line_size=_LONGEST_HEADER,
-        max_field_size=_LONGEST_HEADER,
+        max_line_size=_MAX_HEADER_BYTES,
+        max_field_size=_MAX_HEADER_BYTES,
     )
     async with session:
         try:
@@ -107,27 +107,27 @@ async def _http(get: HttpGet, target: Target) -> str:
         except OSError:
             raise
         except ClientError:
-            return "the answer is not HTTP"
+            return "the response is not HTTP"
 
 
 async def _follow(session: ClientSession, url: URL, headers: CIMultiDict[str]) -> str:
     host = url.host
-    for _ in range(_MOST_REQUESTS):
-        async with session.get(url, headers=headers, allow_redirects=False) as answer:
-            await _skim(answer)
-            status, place = answer.status, URL(answer.headers.get("location", ""))
-        if status not in _REDIRECTS or not str(place) or url.join(place).host != host:
+    for _ in range(_MAX_REQUESTS):
+        async with session.get(url, headers=headers, allow_redirects=False) as response:
+            await _skim(response)
+            status, location = response.status, URL(response.headers.get("location", ""))
+        if status not in _REDIRECTS or not str(location) or url.join(location).host != host:
             return "" if 200 <= status < 400 else f"HTTP status {status}"
-        url = url.join(place)
-        if place.absolute:
+        url = url.join(location)
+        if location.absolute:
             headers.pop("Host", None)
-    return f"stopped after {_MOST_REQUESTS} redirects"
+    return f"stopped after {_MAX_REQUESTS} redirects"
 
 
-async def _skim(answer: ClientResponse) -> None:
-    """Wait for the beginning of the body: a container that hangs in it is not well."""
+async def _skim(response: ClientResponse) -> None:
+    """Read the beginning of the body: a probe fails if the container hangs there."""
     length = 0
-    async for part in answer.content.iter_any():
+    async for part in response.content.iter_any():
         length += len(part)
         if length >= _READ_BYTES:
             return
@@ -173,7 +173,7 @@ async def _run(command: tuple[str, ...], launch: Launch) -> str:
         raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
     try:
         code = await process.wait()
-    except asyncio.CancelledError:  # too slow, or no longer wanted
+    except asyncio.CancelledError:  # timed out, or the container ends
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

@@ -1,4 +1,4 @@
-"""What the containers of a pod have in common, whether headgate starts their processes or a user does."""
+"""The common base of containers, whether headgate or the user starts their processes."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Ended(Value, frozen=True, kw_only=True):
-    """How a run ended; times in seconds since the epoch."""
+    """How a process ended. Times are in seconds since the epoch."""
 
     exit_code: int
     started_at: float = 0.0
@@ -28,7 +28,7 @@ class Ended(Value, frozen=True, kw_only=True):
 
 
 class ContainerState(Value, frozen=True, kw_only=True):
-    """What a container does now. It waits (for `reason`), runs (since `started_at`), or has `ended`."""
+    """The state of a container: waiting for `reason`, running since `started_at`, or terminated (`ended`)."""
 
     phase: Literal["waiting", "running", "terminated"] = "waiting"
     reason: str = "ContainerCreating"
@@ -36,15 +36,15 @@ class ContainerState(Value, frozen=True, kw_only=True):
     pid: int = 0
     started_at: float = 0.0
     restarts: int = 0
-    ended: Ended | None = None  # the run that ended last
+    ended: Ended | None = None  # the last run that ended
     started: bool = False
     ready: bool = False
 
 
 class RunSettings(NamedTuple):
-    """What a container's runs have in common. `advice` is what its sidecar asks of the process, if anything.
+    """How to run a container. `advice` says where its process must listen behind a sidecar, for messages.
 
-    `led` are ports of the pod that Services lead to and no container declares, and where a process is to listen for them.
+    `undeclared` maps targetPorts of Services that no container declares to process ports.
     """
 
     container: Container
@@ -57,20 +57,20 @@ class RunSettings(NamedTuple):
 
 
 class Owner(Protocol):
-    """The pod, as its containers and its sidecar see it."""
+    """The pod of a container or a sidecar."""
 
     async def prepare(self, container: Container) -> Launch:
-        """Return what to run now. Raises ConfigError."""
+        """Return the command and environment of a container. Raises ConfigError."""
 
     def changed(self) -> None:
-        """Take note that the state of a container, or of the sidecar, is another one."""
+        """Note that the state of a container or of the sidecar has changed."""
 
     async def record_event(self, type: Severity, reason: str, message: str) -> None:
         """Write an Event about the pod."""
 
 
 class Run:
-    """A container from `run` to `end`. `state` tells how it goes; it changes with what `watch_health` reports."""
+    """A container. `state` is its current state, which `watch_health` updates."""
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         self.state = ContainerState()
@@ -80,36 +80,36 @@ class Run:
 
     @property
     def live(self) -> bool:
-        """Whether its process runs."""
+        """Whether the process runs."""
         return self.state.phase == "running"
 
     def set_health(self, *, started: bool, ready: bool) -> None:
-        """Take note of what the probes say: whether it has passed its startup probe, and whether it is ready."""
+        """Record the results of probes: whether the startup probe has succeeded, and whether the container is ready."""
         self._set(replace(self.state, started=started, ready=ready))
 
     async def recover(self, *, started: bool, ready: bool) -> None:
-        """Take over a process that runs already; what its probes said last holds until they say otherwise."""
+        """Adopt a process that already runs, with the last known results of its probes."""
         raise NotImplementedError
 
     async def run(self) -> int:
-        """Run until the container needs no restart; return its last exit code."""
+        """Run the container until the policy restarts it no more; return the last exit code."""
         raise NotImplementedError
 
     async def end(self, grace: float) -> bool:
-        """End the process if there is one; whether it is gone."""
+        """End the process; return whether it is gone."""
         raise NotImplementedError
 
     async def restart(self) -> None:
-        """End a process that a probe found unwell, which makes `run` start the next one."""
+        """End a process after a failed probe; `run` starts the next one."""
 
     def kill(self) -> None:
-        """End the process at once, also while `end` waits for it."""
+        """Kill the process, also while `end` waits for it."""
 
     def detach(self) -> None:
-        """Leave the process to the next headgate."""
+        """Stop watching the process, which keeps running for the next headgate."""
 
     async def _probed(self, health: Coroutine[Any, Any, None], ended: Awaitable[T]) -> T:
-        """Probe until the process has ended; return what its end gives."""
+        """Probe until `ended` returns; return its result."""
         probing = asyncio.create_task(health)
         try:
             return await ended

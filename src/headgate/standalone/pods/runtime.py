@@ -1,7 +1,7 @@
-"""The local runtime: everything that a cluster does for Deployments, Pods and Services, on one machine.
+"""The local runtime: runs Deployments, Pods and Services on one machine, with processes in place of containers.
 
-Processes survive headgate: when `run` is cancelled or headgate is killed they go on, and the next runtime with the
-same state directory takes them over. `stop` ends them.
+Processes survive headgate: they keep running when `run` is canceled or headgate is killed, and the next runtime with the
+same state directory adopts them. `stop` ends them.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from headgate.standalone.proxies.envoy_process import EnvoyState
 
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
-_ROTATE = 10.0  # seconds between looks at the size of logs
-_AGAIN = 5.0  # seconds before a pod that met a bug is tried again
+_ROTATE = 10.0  # seconds between checks of the size of logs
+_RETRY = 5.0  # seconds before a pod is tried again after an error
 
 
 class LocalRuntime:
     """Runs the pods of a store as processes and keeps Deployments, ReplicaSets and EndpointSlices up to date."""
 
-    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxying: ProxyServices) -> None:
+    def __init__(self, store: Store, state_dir: Path, addresses: AddressPool, proxies: ProxyServices) -> None:
         recorder = EventRecorder(store, COMPONENT)
         self.logs = Logs(state_dir)
         self._store = store
         self._state = state_dir
         self._addresses = addresses
         self._ports = ApplicationPorts()
-        self._services = PodServices(store, recorder, state_dir, self._ports, proxying)
+        self._services = PodServices(store, recorder, state_dir, self._ports, proxies)
         self._controllers = Controllers(store, recorder)
         self._node = MachineNode(store, recorder, state_dir)
         self._runs: dict[str, PodRun] = {}
@@ -55,19 +55,19 @@ class LocalRuntime:
         self._stopping = False
 
     def admins(self) -> Mapping[str, Admin]:
-        """Return the admin interface of each sidecar, by node id."""
+        """Return the admin interface of each sidecar by node ID."""
         return {node_id(run.key): run.sidecar.admin for run in self._runs.values() if run.sidecar}
 
     def sidecars(self) -> Mapping[str, EnvoyState]:
-        """Return the state of each sidecar's process, by node id."""
+        """Return the state of each sidecar's process by node ID."""
         return {node_id(run.key): run.sidecar.process.get() for run in self._runs.values() if run.sidecar}
 
     def pods(self) -> Mapping[str, bool]:
-        """Return the pods by uid, each with whether a process of an earlier headgate goes on in it."""
+        """Return, for the uid of each pod, whether it has an adopted process of an earlier headgate."""
         return {uid: run.adopted for uid, run in self._runs.items()}
 
     async def run(self) -> None:
-        """Work until cancelled, which leaves the processes to the next runtime, or until `stop`."""
+        """Run until canceled or stopped. Cancellation leaves the processes running for the next runtime."""
         self._work = asyncio.create_task(self._run(), name="local runtime")
         try:
             await asyncio.wait([self._work])
@@ -80,7 +80,7 @@ class LocalRuntime:
                     run.detach()
 
     async def stop(self) -> list[str]:
-        """End everything that was started, all at once; return what would not die, in words."""
+        """End all pods concurrently; return a message for each process that does not end."""
         self._stopping = True
         if self._work:
             self._work.cancel()
@@ -89,11 +89,11 @@ class LocalRuntime:
         return [line for result in results for line in result]
 
     def running(self) -> list[str]:
-        """Name the processes that run, by pod: those that `stop` still waits for."""
+        """Return a description of each process that `stop` still waits for, sorted by pod."""
         return sorted(name for run in self._runs.values() for name in run.running())
 
     def kill(self) -> None:
-        """End all processes at once, also while `stop` waits for them."""
+        """Kill all processes, also while `stop` waits for them."""
         for run in self._runs.values():
             run.kill()
 
@@ -102,9 +102,9 @@ class LocalRuntime:
         await self._node.ensure()
         pods = [pod for pod in (await self._store.list("", "Pod")).items if _mine(pod)]
         await self._clean({pod["metadata"]["uid"] for pod in pods})
-        self._hold(pods)
+        self._restore_addresses(pods)
         async with asyncio.TaskGroup() as tasks:
-            # Statuses from before a restart are put right before the controllers believe them.
+            # Correct the statuses of adopted pods before the controllers use them.
             settled = [self._place(pod, tasks) for pod in pods]
             await asyncio.gather(*(event.wait() for event in settled))
             tasks.create_task(self._controllers.run())
@@ -113,7 +113,7 @@ class LocalRuntime:
             tasks.create_task(self._watch(tasks))
 
     async def _clean(self, wanted: set[str]) -> None:
-        """End what runs of pods that no longer exist, and remove their files."""
+        """End the processes of pods that no longer exist, and remove their files."""
         unwanted = [path for path in (self._state / "pods").iterdir() if path.name.rpartition("_")[2] not in wanted]
         await asyncio.gather(*(self._remove(directory) for directory in unwanted))
 
@@ -121,10 +121,10 @@ class LocalRuntime:
         await leftovers.end([*leftovers.containers_of(directory), *leftovers.sidecar_of(directory)])
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
-    def _hold(self, pods: list[Object]) -> None:
-        """Give pods the addresses and ports that they had; an address outside the range, or taken, gets another."""
+    def _restore_addresses(self, pods: list[Object]) -> None:
+        """Reserve the addresses and ports that pods already have. A pod with an unusable address gets a new one later."""
         for pod in pods:
-            with contextlib.suppress(DecodeError):  # told when the pod is tried
+            with contextlib.suppress(DecodeError):  # reported when the pod is started
                 self._ports.restore(pod["metadata"]["uid"], application_ports.from_annotation(read(pod, Pod).metadata))
             address = (pod.get("status") or {}).get("podIP", "")
             if self._addresses.covers(address, "pods"):
@@ -132,19 +132,19 @@ class LocalRuntime:
                     self._addresses.reserve(_user(pod), address)
 
     def _place(self, pod: Object, tasks: asyncio.TaskGroup) -> asyncio.Event:
-        """Start a pod; return what is set when its status says what is true."""
+        """Start a pod; return an event that is set when its status is up to date."""
         settled = asyncio.Event()
         uid = pod["metadata"]["uid"]
         self._pods[uid] = tasks.create_task(self._keep(pod, settled), name=f"pod {pod['metadata']['name']}")
         return settled
 
     async def _keep(self, pod: Object, settled: asyncio.Event) -> None:
-        """Run a pod to its end; a bug in one never stops the others."""
+        """Run a pod until its object is gone, and retry after errors, which never affect other pods."""
         uid = pod["metadata"]["uid"]
         while not await self._attempt(pod, settled):
             if uid in self._runs:
                 self._runs.pop(uid).detach()
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY)
         self._runs.pop(uid, None)
         self._pods.pop(uid, None)
         self._addresses.release(_user(pod))
@@ -162,9 +162,9 @@ class LocalRuntime:
             if current["metadata"]["uid"] != uid:
                 return True
             if causes := tuple(workload_causes(current)):
-                raise DecodeError(*causes)  # noqa: TRY301 - told below as every other mistake of the user
+                raise DecodeError(*causes)  # noqa: TRY301 - reported below like other invalid fields
             run = self._runs[uid] = PodRun(self._services, current, address)
-            await run.begin()
+            await run.bind()
             settled.set()
             await run.run()
         except NotFound:
@@ -172,11 +172,11 @@ class LocalRuntime:
         except (DecodeError, NoAddress) as error:
             await self._services.recorder.record(pod, type="Warning", reason="Invalid", message=str(error))
             return False
-        except Exception as error:  # a bug in one pod must not stop the others
+        except Exception as error:  # an error in one pod must not stop other pods
             if (reason := expected_failure(error)) is None:
-                log.exception("pod %s", pod["metadata"]["name"])
+                log.exception("can't run pod %s", pod["metadata"]["name"])
             else:
-                log.warning("pod %s is tried again in %g s: %s", pod["metadata"]["name"], _AGAIN, reason)
+                log.warning("can't run pod %s, retrying in %g s: %s", pod["metadata"]["name"], _RETRY, reason)
             return False
         else:
             return True
@@ -188,17 +188,17 @@ class LocalRuntime:
             if isinstance(step, Relist):
                 self._relist(step.items, tasks)
             else:
-                self._see(step.type, step.object, tasks)
+                self._handle(step.type, step.object, tasks)
 
     def _relist(self, pods: Sequence[Object], tasks: asyncio.TaskGroup) -> None:
         for pod in pods:
-            self._see("MODIFIED", pod, tasks)
+            self._handle("MODIFIED", pod, tasks)
         present = {pod["metadata"]["uid"] for pod in pods}
         for uid, run in self._runs.items():
             if uid not in present:
                 run.mark_deleted()
 
-    def _see(self, type: str, pod: Object, tasks: asyncio.TaskGroup) -> None:
+    def _handle(self, type: str, pod: Object, tasks: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
         run = self._runs.get(uid)
         if run and type == "DELETED":

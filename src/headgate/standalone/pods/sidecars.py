@@ -1,7 +1,7 @@
-"""Explicit sidecars: an Envoy for each pod, in front of its process; started before it, ended after it.
+"""Explicit sidecars: an Envoy in front of each pod's process, started before the process and ended after it.
 
-The sidecar has the pod's address: it takes what comes to the declared ports, and is an HTTP proxy for the process on port
-15001. It lives in the pod's directory and outlives headgate as processes do.
+The sidecar listens on the pod's address: on the declared ports for inbound requests, and on port 15001 as an HTTP proxy for
+the process. Its files are in the pod's directory. It keeps running when headgate ends, like the process.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ from headgate.standalone.pods.runs import Owner
 from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettings
 
 DIRECTORY = "_sidecar"  # no container can have this name
-STARTING = "its configuration is on the way"
-_PATIENCE = 20.0  # seconds without a configuration before the user is told
-_AGAIN = 1.0  # seconds between looks at a sidecar that does not serve
-_LAST_REPORT = 5.0  # seconds for a sidecar to say what its pod did last: it reports every two
-_SETTLE = 0.1  # seconds after which Envoy has counted what ended
+STARTING = "it waits for its configuration"
+_PATIENCE = 20.0  # seconds without a configuration before an Event
+_RETRY = 1.0  # seconds between checks of a sidecar that does not serve
+_LAST_REPORT = 5.0  # seconds to wait for the last metrics report; a sidecar reports every two seconds
+_SETTLE = 0.1  # seconds until Envoy has counted requests that ended
 
 
 class ProxyServices(NamedTuple):
-    """What the proxies of a machine give to its pods, and what their sidecars share. Proxies are named by node id.
+    """What pods and sidecars of a machine need from the control plane and its proxies. Proxies are named by node ID.
 
-    `variables` are for every container. `runtime_dir` is private and has a short path: the admin sockets are there.
-    `lowest_port` is the smallest TCP port that this user may listen on. `unrouted` returns when no proxy sends requests to
-    an address any more; `expected`, when the control plane knows the proxy; `settled`, when the proxy holds, or has
-    refused, its whole configuration; `refused` says what, in words. `heard` returns when the proxy has reported what it
-    counted until a moment (seconds since the epoch).
+    `variables` are set in every container. `runtime_dir` is private and has a short path, for the admin sockets.
+    `lowest_port` is the smallest TCP port that this user may listen on. `wait_unrouted` returns when no proxy routes to an
+    address; `wait_expected`, when the control plane accepts streams of the proxy; `wait_settled`, when the proxy has
+    acknowledged or rejected its whole configuration; `rejections` returns messages about rejected resources.
+    `wait_for_report` returns when the proxy has reported its metrics up to a time (seconds since the epoch).
     """
 
     mesh: MeshEnvoySettings
@@ -50,27 +50,27 @@ class ProxyServices(NamedTuple):
 
 
 def node_id(pod: Key) -> str:
-    """Return the name of a pod's sidecar among proxies."""
+    """Return the node ID of a pod's sidecar."""
     return f"{SIDECAR}/{pod.namespace}/{pod.name}"
 
 
 def admin_socket(runtime_dir: Path, pod_directory: Path) -> Path:
-    """Return the path of a sidecar's admin socket: short, and another one for each pod."""
+    """Return the path of a sidecar's admin socket: short and unique."""
     return runtime_dir / f"pod-{hashlib.sha256(pod_directory.name.encode()).hexdigest()[:16]}.sock"
 
 
 def probe_socket(runtime_dir: Path, node: str) -> Path:
-    """Return the path of a sidecar's socket for `headgate try`, by its node id."""
+    """Return the path of a sidecar's socket for `headgate try`, by its node ID."""
     return runtime_dir / f"try-{hashlib.sha256(node.encode()).hexdigest()[:16]}.sock"
 
 
 def proxy_variables(address: str) -> dict[str, str]:
-    """Return what brings a process' requests to its sidecar."""
+    """Return the variables that make a process send its requests through its sidecar."""
     return {"http_proxy": f"http://{address}:{OUTBOUND_PORT}", "no_proxy": NO_PROXY}
 
 
 class Sidecar:
-    """The sidecar of one pod, from `begin` to `stop`; `fault` says why it does not serve, and is empty while it does."""
+    """The sidecar of one pod. `fault` says why it does not serve; it is empty while it serves."""
 
     def __init__(self, services: ProxyServices, pod: Key, pod_directory: Path, owner: Owner) -> None:
         self.fault: Latest[str] = Latest(STARTING)
@@ -83,37 +83,37 @@ class Sidecar:
         self.admin = self._envoy.admin
         self.process = self._envoy.state
         self._work: asyncio.Task[None] | None = None
-        self._told = ""
+        self._reported = ""
 
     async def recover(self, *, serves: bool) -> None:
-        """Take over the Envoy of an earlier headgate. What was said of it last holds until something else is known."""
+        """Adopt the Envoy of an earlier headgate. `serves` is its last known state, which holds until it is checked."""
         if self._directory.exists():
-            with contextlib.suppress(FileNotFoundError):  # the pod's files are being removed
+            with contextlib.suppress(FileNotFoundError):  # the pod's directory is being removed
                 self._envoy.renew()
             if await self._envoy.recover() and serves:
                 self.fault.set("")
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
-        """Start it when the control plane expects it, and keep it from then on."""
+        """Start the sidecar when the control plane expects it, and keep it running."""
         self._work = tasks.create_task(self._keep(), name=self._node)
 
-    async def up(self) -> None:
-        """Wait until it serves."""
+    async def wait_ready(self) -> None:
+        """Wait until the sidecar serves."""
         await until(lambda: not self.fault.get(), self.fault)
 
     def detach(self) -> None:
-        """Leave it to the next headgate."""
+        """Stop watching the sidecar, which keeps running for the next headgate."""
         self._envoy.detach()
 
     async def report(self, patience: float) -> None:
-        """Let it report what it counted until now, for `patience` seconds at most: Envoy does not when it ends (R85)."""
+        """Wait up to `patience` seconds until the sidecar has reported its metrics: Envoy sends no report when it ends (R85)."""
         if self._envoy.state.get().pid:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(patience, _LAST_REPORT)):
                     await self._services.wait_for_report(self._node, time.time() + _SETTLE)
 
     async def stop(self) -> None:
-        """End it."""
+        """End the sidecar."""
         if self._work:
             self._work.cancel()
             await asyncio.wait({self._work})
@@ -121,45 +121,45 @@ class Sidecar:
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
         probe_socket(self._services.runtime_dir, self._node).unlink(missing_ok=True)
-        self._set("it has ended with its pod")
+        self._set("it ended with its pod")
 
     async def _keep(self) -> None:
-        await self._services.wait_expected(self._node)  # one that nobody expects is turned away, and comes back late
+        await self._services.wait_expected(self._node)  # unexpected streams are rejected, and Envoy retries late
         while True:
             try:
                 await self._envoy.start()
                 break
             except (OSError, ProxyError) as error:
-                await self._say(str(error))
-                await asyncio.sleep(_AGAIN)
+                await self._report_fault(str(error))
+                await asyncio.sleep(_RETRY)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew_in_time())
+            tasks.create_task(self._renew_token())
             tasks.create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Look anew whenever Envoy ended or was started again."""
+        """Check the sidecar again whenever Envoy ended or was restarted."""
         while True:
             changed = self._envoy.state.next_change()
             async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(self._look())
+                checking = tasks.create_task(self._check())
                 await changed.wait()
-                looking.cancel()
+                checking.cancel()
 
-    async def _look(self) -> None:
-        """Say what keeps it from serving until nothing does."""
+    async def _check(self) -> None:
+        """Report why the sidecar does not serve, until it serves."""
         state = self._envoy.state.get()
         if not state.pid:
-            await self._say(f"{state.failure}; headgate starts it again")
+            await self._report_fault(f"{state.failure}; headgate restarts it")
             return
         if state.adopted and not self.fault.get():
-            return  # it serves with what it has, however long it takes to find back to headgate
-        while fault := await self._trouble():
-            await self._say(fault)
-            await asyncio.sleep(_AGAIN)
-        self._told = ""
+            return  # it serves with its last configuration, even before it reconnects
+        while fault := await self._find_fault():
+            await self._report_fault(fault)
+            await asyncio.sleep(_RETRY)
+        self._reported = ""
         self._set("")
 
-    async def _trouble(self) -> str:
+    async def _find_fault(self) -> str:
         try:
             await self._envoy.ready()
             async with asyncio.timeout(_PATIENCE):
@@ -167,13 +167,13 @@ class Sidecar:
         except ProxyError as error:
             return str(error)
         except TimeoutError:
-            return f"it does not have its configuration after {_PATIENCE:g} s"
+            return f"it has no configuration after {_PATIENCE:g} s"
         return "; ".join(self._services.rejections(self._node))
 
-    async def _say(self, fault: str) -> None:
+    async def _report_fault(self, fault: str) -> None:
         self._set(fault)
-        if fault != self._told:
-            self._told = fault
+        if fault != self._reported:
+            self._reported = fault
             await self._owner.record_event("Warning", "SidecarNotReady", f"The pod's sidecar does not serve: {fault}")
 
     def _set(self, fault: str) -> None:
@@ -181,8 +181,8 @@ class Sidecar:
             self.fault.set(fault)
             self._owner.changed()
 
-    async def _renew_in_time(self) -> None:
+    async def _renew_token(self) -> None:
         async for error, _ in self._envoy.renewals():
-            if not isinstance(error, FileNotFoundError):  # the pod's files are being removed
-                message = f"the token of the pod's sidecar can't be renewed, and is tried again: {error}"
+            if not isinstance(error, FileNotFoundError):  # the pod's directory is being removed
+                message = f"the token of the pod's sidecar can't be renewed; headgate retries: {error}"
                 await self._owner.record_event("Warning", "SidecarToken", message)

@@ -1,4 +1,4 @@
-"""A pod's status: phase, conditions and containers as Kubernetes writes them, from what its containers do. Pure."""
+"""The status of a pod, computed from the states of its containers: phase, conditions and containerStatuses. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,15 +9,16 @@ from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
 Fact = tuple[str, bool, tuple[str, str]]
-"""A condition: its type, whether it holds, and reason and message for when it does not."""
+"""A condition: its type, whether it is True, and (reason, message) for the case that it is not."""
 SIDECAR_READY = "headgate.dev/SidecarReady"
-"""The condition of pods with a sidecar that says whether it serves."""
+"""The condition of pods with a sidecar: True while the sidecar serves."""
 
 
 class Observed(NamedTuple):
-    """What is known of a pod besides its containers.
+    """The state of a pod besides its containers.
 
-    `now` is in seconds; `sidecar` says why its sidecar does not serve, empty while it does, None without one.
+    `now` is in seconds since the epoch. `sidecar` says why the sidecar does not serve: empty while it serves, None without a
+    sidecar.
     """
 
     address: str
@@ -26,7 +27,7 @@ class Observed(NamedTuple):
 
 
 def pod_status(pod: Object, typed: Pod, states: States, seen: Observed) -> dict[str, Any]:
-    """Return `status` of a pod. `states` holds its containers and init containers by name."""
+    """Return `status` of a pod. `states` has its containers and init containers by name."""
     before = pod.get("status") or {}
     phase = pod_phase(typed, states)
     return {
@@ -43,7 +44,7 @@ def pod_status(pod: Object, typed: Pod, states: States, seen: Observed) -> dict[
 
 
 def pod_phase(pod: Pod, states: States) -> str:
-    """Return the phase: Pending until every container has started once, then what they make of it."""
+    """Return the phase of a pod: Pending until every container has started once, as in Kubernetes."""
     mine = [states.get(container.name, ContainerState()) for container in pod.spec.containers]
     inits = [states.get(container.name, ContainerState()) for container in pod.spec.init_containers]
     if any(_failed(state, pod) for state in inits):
@@ -58,7 +59,7 @@ def pod_phase(pod: Pod, states: States) -> str:
 
 
 def _failed(state: ContainerState, pod: Pod) -> bool:
-    """Whether an init container has failed for good."""
+    """Return whether an init container has failed and is not restarted."""
     ended = state.phase == "terminated" and state.ended is not None and state.ended.exit_code != 0
     return ended and pod.spec.restart_policy == "Never"
 
@@ -69,21 +70,21 @@ def _conditions(pod: Pod, states: States, *, phase: str, seen: Observed) -> list
     for type, holds, (reason, message) in _facts(pod, states, phase=phase, sidecar=seen.sidecar):
         status, old = str(holds), since.get(type)
         changed = old.last_transition_time if old and old.status == status else timestamp(seen.now)
-        told = {} if holds else {"reason": reason, "message": message}
-        fact = {"type": type, "status": status, **told, "lastTransitionTime": changed}
+        why = {} if holds else {"reason": reason, "message": message}
+        fact = {"type": type, "status": status, **why, "lastTransitionTime": changed}
         result.append({name: text for name, text in fact.items() if text})
     return result
 
 
 def _facts(pod: Pod, states: States, *, phase: str, sidecar: str | None) -> Iterator[Fact]:
     unready = _names(pod.spec.containers, states, lambda state: not state.ready)
-    uninitialised = _names(pod.spec.init_containers, states, lambda state: not _completed(state))
+    uninitialized = _names(pod.spec.init_containers, states, lambda state: not _completed(state))
     finished = phase in {"Succeeded", "Failed"}
     waiting = _fault("ContainersNotReady", "containers with unready status", unready)
     if finished:
         waiting = ("PodCompleted", "") if phase == "Succeeded" else ("PodFailed", "")
-    done = not uninitialised
-    yield "Initialized", done, _fault("ContainersNotInitialized", "containers with incomplete status", uninitialised)
+    done = not uninitialized
+    yield "Initialized", done, _fault("ContainersNotInitialized", "containers with incomplete status", uninitialized)
     serve = not unready and not finished
     without = ("SidecarNotReady", f"the pod's sidecar does not serve: {sidecar}")
     yield "Ready", serve and not sidecar, without if serve else waiting

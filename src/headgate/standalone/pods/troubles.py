@@ -1,6 +1,6 @@
-"""What keeps pods from serving, as it happens: Warning Events about pods and pods that failed, with their last output.
+"""Follows the troubles of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
 
-A trouble holds until its pod is ready or gone. Pods of one ReplicaSet usually share a trouble, so only the first counts.
+A trouble ends when its pod is ready or gone. Pods of one ReplicaSet usually have the same trouble, so only the first is kept.
 """
 
 import re
@@ -17,13 +17,15 @@ from headgate.standalone.pods.logs import LogOptions, Logs
 SHOWN_LINES = 5
 LONGEST_LINE = 400  # characters
 _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what could move a terminal's cursor
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)  # control characters and sequences of a terminal
 
 _KINDS = (("", POD.kind), ("", "Event"))
 
 
 class PodTrouble(Value, frozen=True, kw_only=True):
-    """Why a pod does not serve: an Event's reason and message, the exit code if a process ended, its last output."""
+    """Why a pod is not ready: reason and message of an Event, the exit code if a process ended, and its last lines."""
 
     pod: Key
     container: str
@@ -34,7 +36,7 @@ class PodTrouble(Value, frozen=True, kw_only=True):
 
 
 class PodTroubles:
-    """Follows the pods of a store while `run` runs; `current` are the troubles that hold, oldest first."""
+    """Follows the pods of a store while `run` runs. `current` has the current troubles, oldest first."""
 
     def __init__(self, store: Store, output: Logs) -> None:
         self.current: Latest[tuple[PodTrouble, ...]] = Latest(())
@@ -43,16 +45,16 @@ class PodTroubles:
         self._held: dict[tuple[str, str, str], PodTrouble] = {}
 
     async def run(self) -> None:
-        """Follow the store until cancelled."""
+        """Follow the store until canceled."""
         async for step in follow_all(self._store, _KINDS):
-            if isinstance(step, Relist):  # troubles of an earlier run
+            if isinstance(step, Relist):  # Events and failures of an earlier run
                 continue
             if step.key.kind == POD.kind:
-                await self._see(step.object, gone=step.type == "DELETED")
+                await self._handle_pod(step.object, gone=step.type == "DELETED")
             elif step.type != "DELETED":
-                await self._hear(step.object)
+                await self._handle_event(step.object)
 
-    async def _hear(self, event: Object) -> None:
+    async def _handle_event(self, event: Object) -> None:
         about = event.get("involvedObject") or {}
         if event.get("type") != "Warning" or about.get("kind") != "Pod":
             return
@@ -60,18 +62,18 @@ class PodTroubles:
             pod = await self._store.get(POD.key(about.get("namespace", ""), about.get("name", "")))
         except NotFound:
             return
-        await self._hold(pod, str(event["reason"]), str(event["message"]))
+        await self._add(pod, str(event["reason"]), str(event["message"]))
 
-    async def _see(self, pod: Object, *, gone: bool) -> None:
+    async def _handle_pod(self, pod: Object, *, gone: bool) -> None:
         key, status = key_of(pod), pod.get("status") or {}
         if gone or pod["metadata"].get("deletionTimestamp") or _is_ready(status):
             self._held = {about: trouble for about, trouble in self._held.items() if trouble.pod != key}
             self._publish()
         elif status.get("phase") == "Failed":
             name, code = _ended(status)
-            await self._hold(pod, "Failed", f"container {name} ended with exit code {code} and is not started again")
+            await self._add(pod, "Failed", f"container {name} ended with exit code {code} and is not restarted")
 
-    async def _hold(self, pod: Object, reason: str, message: str) -> None:
+    async def _add(self, pod: Object, reason: str, message: str) -> None:
         about = _owner(pod), reason, message
         if about in self._held or _is_ready(pod.get("status") or {}):
             return
@@ -109,7 +111,7 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 
 
 def _ended(status: Mapping[str, Any]) -> tuple[str, int | None]:
-    """Return the container that keeps a pod from being ready, and the exit code of its last run if it ended."""
+    """Return the container that is not ready, and the exit code of its last run if it failed."""
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     for item in (one for one in statuses if not one.get("ready")):
         for state in (item.get("state"), item.get("lastState")):

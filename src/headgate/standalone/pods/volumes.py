@@ -1,7 +1,7 @@
-"""Volumes as directories of this machine: ConfigMaps and Secrets as files, empty directories, paths of the host.
+"""Volumes as directories of this machine: ConfigMaps and Secrets as files, empty directories, host paths.
 
-A local process sees the machine's own file system, so a mount is not where its `mountPath` says. Instead, paths that
-begin with a mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
+A local process sees the machine's own file system, so nothing is mounted at `mountPath`. Instead, paths that begin with a
+mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ _PRIVATE = 0o700
 
 
 def materialize(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
-    """Write the pod's volumes below `directory` and return where each is. Raises ConfigError.
+    """Write the pod's volumes below `directory`; return the path of each by name. Raises ConfigError.
 
-    ConfigMaps and Secrets are written anew; an emptyDir keeps its content until the pod is gone.
+    ConfigMaps and Secrets are written again each time; an emptyDir keeps its content until the pod is gone.
     """
     return {
         volume.name: _materialize(volume, directory / str(index), sources)
@@ -26,7 +26,7 @@ def materialize(pod: Pod, directory: Path, sources: Sources) -> dict[str, Path]:
 
 
 def mounts(container: Container, volumes: Mapping[str, Path]) -> list[Mount]:
-    """Return where a container's mounts are. Raises ConfigError for one of a volume that the pod does not have."""
+    """Return the mounts of a container. Raises ConfigError if the pod does not have the volume."""
     found = []
     for index, mount in enumerate(container.volume_mounts or ()):
         where = f"container {container.name}, volumeMounts[{index}]"
@@ -52,7 +52,9 @@ def _files(volume: Volume, sources: Sources) -> Iterator[tuple[PurePosixPath, by
     where = f"volume {volume.name}"
     wanted = volume.config_map or volume.secret
     if wanted is None:
-        raise ConfigError(f"{where}: local pods know configMap, secret, emptyDir and hostPath volumes; use one of them")
+        raise ConfigError(
+            f"{where}: local pods support only configMap, secret, emptyDir and hostPath volumes; use one of them"
+        )
     kind, name = ("ConfigMap", wanted.name) if isinstance(wanted, ConfigMapVolume) else ("Secret", wanted.secret_name)
     keys = sources.get((kind, name))
     if keys is None and not wanted.optional:
@@ -72,7 +74,7 @@ def _inside(text: str, where: str) -> PurePosixPath:
 
 
 def _write(path: Path, body: bytes, mode: int) -> None:
-    """Replace a file in one step, so that a program never reads half of it; only its owner may open it."""
+    """Replace a file atomically; only its owner may open it."""
     path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     write_private(path, body)
     path.chmod((mode & _PRIVATE) | 0o400)
