@@ -79,7 +79,7 @@ def test_the_table_fits_in_80_columns() -> None:
     assert max(map(len, rendered(History(), split).splitlines())) <= 80
 
 
-def test_an_empty_table_names_the_missing_split() -> None:
+def test_a_table_without_splits_says_how_to_create_one() -> None:
     assert "There is no TrafficSplit" in rendered(History())
 
 

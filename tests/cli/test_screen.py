@@ -145,5 +145,5 @@ def test_a_share_outside_its_band_has_a_mark() -> None:
     assert "50.0%!" in " ".join(rendered(Screen(sections=(wrong,))))
 
 
-def test_an_empty_table_names_the_missing_split() -> None:
+def test_a_table_without_splits_says_how_to_create_one() -> None:
     assert "There is no TrafficSplit." in " ".join(rendered(Screen()))

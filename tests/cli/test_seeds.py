@@ -18,7 +18,7 @@ class Block(NamedTuple):
 def blocks() -> Iterator[Block]:
     for file in sorted(SEEDS.glob("*.txt")):
         for number, part in enumerate(file.read_text().split("===\n")[1:], start=1):
-            text, findings = part.split("--- said\n")
+            text, findings = part.split("--- findings\n")
             yield Block(f"{file.stem}-{number}", text, tuple(findings.splitlines()))
 
 

@@ -121,7 +121,7 @@ def _messages(texts: Iterable[str], width: int) -> list[list[Row]]:
 
 
 def _crop(row: Row, width: int) -> Row:
-    """Cut a row to a width."""
+    """Return a row, cut to a width."""
     parts, left = [], width
     for text, style in row:
         parts.append((text[:left], style))

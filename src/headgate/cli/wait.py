@@ -134,7 +134,7 @@ def _by_parents(obj: Object) -> Progress:
 
 
 def _programmed_progress(holder: Mapping[str, Any], generation: int) -> Progress:
-    """Return the progress by the conditions Accepted and Programmed of this generation."""
+    """Return the progress, derived from the conditions Accepted and Programmed of this generation."""
     conditions = _conditions(holder)
     accepted, programmed = conditions.get("Accepted"), conditions.get("Programmed")
     if accepted and accepted["status"] == "False" and accepted.get("observedGeneration", 0) >= generation:
