@@ -85,7 +85,7 @@ class Plane:
         trust = self._trust.run(ports, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
-        await self._live_state.compiled()
+        await self._live_state.wait_compiled()
         while any(proxy.config.get() is None for proxy in self._fleet.proxies.values()):
             await asyncio.sleep(TICK_S)
         self._fleet.assume_configured()

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
-from headgate.api.metrics.query import question, window
+from headgate.api.metrics.query import parse_path, window
 from headgate.objects.ports import Listing
 from headgate.standalone.app import GC_THRESHOLDS
 from headgate.telemetry.counters.counts import Counts, class_index
@@ -147,7 +147,7 @@ def _request(asked):
 
 async def _ask(api, asked):
     request = _request(asked)
-    return await api.answer(request, question(GROUP, request.url.path.split("/")))
+    return await api.answer(request, parse_path(GROUP, request.url.path.split("/")))
 
 
 async def _timed(work):

@@ -26,7 +26,7 @@ from headgate.envoy.bootstrap import bootstrap
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import OUTBOUND_PORT, project, sidecar
 from headgate.latest import until
-from headgate.model.routing import Mesh, Stage, Workload
+from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
@@ -282,9 +282,9 @@ async def compare() -> None:
 
 
 def _check(workloads: Sequence[Workload]) -> None:
-    stages = {item.name.partition("/")[2]: item.stage for item in workloads}
-    assert stages["plain"] is Stage.PLAIN, stages
-    assert stages["secured"] is Stage.STRICT, stages
+    modes = {item.name.partition("/")[2]: item.tls_mode for item in workloads}
+    assert modes["plain"] is TlsMode.PLAIN, stages
+    assert modes["secured"] is TlsMode.STRICT, stages
 
 
 if __name__ == "__main__":
