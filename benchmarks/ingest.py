@@ -122,20 +122,21 @@ async def receive(proxies: int, edges: int) -> None:
             what = "all series new" if number == 0 else f"{BUSY:.0%} of the edges busy"
             print(
                 f"round {number}, {what}: {spent:.2f} s CPU of {INTERVAL_S:g} s = {spent / INTERVAL_S:.2f} cores, "
-                f"{spent / proxies * 1e6:.0f} us a report, {time.perf_counter() - wall:.1f} s in all"
+                f"{spent / proxies * 1e6:.0f} us per report, elapsed {time.perf_counter() - wall:.1f} s"
             )
         await asyncio.to_thread(sender.join)
         await xds.stop()
     gc.collect()
-    print(f"memory: {(_memory() - before) / proxies / edges:.1f} KB an edge")
+    print(f"memory: {(_memory() - before) / proxies / edges:.1f} KB per edge")
     began = time.perf_counter()
     reading = await receiver.windows.read(30)
     print(f"reading {len(reading.flows)} flows: {time.perf_counter() - began:.2f} s; {reading.cut}")
     began = time.perf_counter()
-    kept = await receiver.checkpoint()
+    saved = await receiver.checkpoint()
     middle = time.perf_counter()
     print(
-        f"kept: {middle - began:.2f} s, {len(msgspec.msgpack.encode(kept)) / 1e6:.1f} MB, {time.perf_counter() - middle:.2f} s"
+        f"checkpoint: {middle - began:.2f} s, {len(msgspec.msgpack.encode(saved)) / 1e6:.1f} MB, "
+        f"encoding {time.perf_counter() - middle:.2f} s"
     )
 
 

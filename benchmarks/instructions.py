@@ -41,7 +41,7 @@ async def compare() -> None:
         port = free_port()
         by_hand = minimal(port, backends, f"{directory}/least.sock", localities=True)
         least = await _per_request(directory, await start_envoy(stack, directory / "least", by_hand), port)
-        print(f"{'by hand, localities':<20} {least:9,.0f} instructions for a request", flush=True)
+        print(f"{'by hand, localities':<20} {least:9,.0f} instructions per request", flush=True)
         split = website(free_port(), backends, WEIGHTS)
         for what, node, mesh in (
             ("gateway, split", GATEWAY, split),
@@ -52,7 +52,7 @@ async def compare() -> None:
                 place = Path(inner.enter_context(tempfile.TemporaryDirectory(dir=directory)))
                 found = await start_gateway(inner, place, mesh, node)
                 ours = await _per_request(directory, found.pid, found.port)
-            print(f"{what:<20} {ours:9,.0f} instructions for a request, {ours / least:.3f} of that", flush=True)
+            print(f"{what:<20} {ours:9,.0f} instructions per request, ratio {ours / least:.3f}", flush=True)
 
 
 def _without_split(mesh: Mesh) -> Mesh:

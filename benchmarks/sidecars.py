@@ -283,8 +283,8 @@ async def compare() -> None:
 
 def _check(workloads: Sequence[Workload]) -> None:
     modes = {item.name.partition("/")[2]: item.tls_mode for item in workloads}
-    assert modes["plain"] is TlsMode.PLAIN, stages
-    assert modes["secured"] is TlsMode.STRICT, stages
+    assert modes["plain"] is TlsMode.PLAIN, modes
+    assert modes["secured"] is TlsMode.STRICT, modes
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ async def _row(services: int, proxies: int) -> None:
 async def measure(sizes: Sequence[tuple[int, int]] = SIZES) -> None:
     """Print a row for each size: CPU milliseconds per proxy while all connect, per later proxy, and per change of a weight.
 
-    Then how long it takes until that is in the status, and how many statuses are computed for it.
+    The last columns are the time until the new weight is in the status, and the number of statuses computed for it.
     """
     names = ("connecting", "one more", "one weight", "programmed", "computed")
     print(f"{'milliseconds':30} " + " ".join(f"{name:>12}" for name in names))

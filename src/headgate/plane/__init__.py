@@ -1,1 +1,1 @@
-"""The control plane: objects in, configurations for proxies out, statuses and answers back. It knows ports, not hosts."""
+"""The control plane: compiles objects to proxy configurations, and serves statuses and metrics. Independent of the host."""

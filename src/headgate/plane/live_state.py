@@ -130,7 +130,7 @@ class LiveState:
         await until(lambda: self._is_proxy_settled(node_id), *self._changes)
 
     def refusals_of(self, node_id: str) -> Sequence[str]:
-        """Return the resources that a proxy rejects, each with Envoy's error message."""
+        """Return the resources that a proxy refused, each with Envoy's error message."""
         proxy = self.fleet.proxies.get(node_id)
         return [f"{item.name}: {item.message.strip()}" for item in proxy.rejections()] if proxy else []
 
@@ -164,7 +164,7 @@ class LiveState:
         return self._no_proxy(lambda proxy: proxy.was_configured and not proxy.settled())
 
     def _no_proxy(self, is_late: Callable[[Proxy], bool]) -> bool:
-        """Return whether no proxy is late. It checks the last late proxy first, because that one mostly still is."""
+        """Return whether no proxy is late. It checks the last late proxy first, because it usually still is late."""
         self._last_unsettled = self.fleet.find(is_late, self._last_unsettled)
         return self._last_unsettled is None
 

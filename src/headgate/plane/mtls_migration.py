@@ -58,7 +58,7 @@ class MtlsMigration:
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether no connection is in flight that the next step would refuse; if not, bump the fleet later."""
+        """Return whether no connection is in flight that the next step would refuse; if one is, notify the fleet later."""
         if self._drained_at is None:
             self._drained_at = time.monotonic() + HANDSHAKE_GRACE_S
         left = self._drained_at - time.monotonic()

@@ -239,14 +239,14 @@ class Receipts:
     """What some proxies hold, each as of the moment when it was added. `states` has the state of each by node ID."""
 
     def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
-        """`proxies` must serve. `cache` keeps states from one observation to the next."""
+        """Add `proxies`, which must have been configured. `cache` keeps states from one observation to the next."""
         self._cache = cache or AckStates()
         self.states: dict[str, AckState] = {}
         for proxy in proxies:
             self.add(proxy)
 
     def add(self, proxy: Proxy) -> None:
-        """Add a proxy that serves."""
+        """Add a proxy that was configured once."""
         self.states[proxy.id] = self._cache.of(proxy)
 
     @cached_property

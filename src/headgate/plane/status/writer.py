@@ -331,7 +331,7 @@ class Pace:
         self._clock = clock
         self._began = clock()
         self._rested = self._next_observation = self._next_pass = self._began  # when each pause ends
-        self._observation = self._pass = 0.0  # their work so far
+        self._observation = self._pass = 0.0  # seconds of work for each
         self._changes: int | None = None  # None: no change since the last observation
 
     def note_change(self, changes: int) -> None:

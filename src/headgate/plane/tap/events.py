@@ -2,7 +2,7 @@
 
 from headgate.envoy.rbac import OPEN_POLICY
 from headgate.envoy.view import namespaced_name, pod_of
-from headgate.plane.tap.targets import place_called, service_called
+from headgate.plane.tap.targets import port_called, service_called
 from headgate.resources.inspect import ObjectName, TapAccess, TapEvent, TapPeer, TapRequest, TapResponse, TapRoute
 from headgate.resources.meta import precise_timestamp
 from headgate.telemetry.reports.tap_records import Record
@@ -41,8 +41,8 @@ def _client(own: str, record: Record) -> TapPeer:
 
 def _server(record: Record) -> TapPeer:
     service = record.backend or service_called(record)
-    place = place_called(record)
-    return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (place.port if place else 0))
+    port = port_called(record)
+    return TapPeer(pod=record.server.pod, service=service, port=record.server.port or (port.port if port else 0))
 
 
 def _access(record: Record) -> TapAccess:

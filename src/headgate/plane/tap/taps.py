@@ -185,7 +185,7 @@ class Taps:
         self._shares.set(shares)
 
     def _record(self) -> None:
-        """Make exactly the proxies record that an open tap needs."""
+        """Update the set of recording proxies: those that an open tap needs."""
         before = self._shares.get()
         wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
         if wanted != before:

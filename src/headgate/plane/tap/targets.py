@@ -80,8 +80,8 @@ class RouteTarget(Value, frozen=True, kw_only=True):
     def matches(self, record: Record) -> bool:
         """Return whether the request used the route or entered at the Gateway."""
         if self.kind == GATEWAY:
-            place = place_called(record)
-            return isinstance(place, names.GatewayRef) and place.gateway == self.name
+            port = port_called(record)
+            return isinstance(port, names.GatewayRef) and port.gateway == self.name
         return record.route == f"{self.kind} {self.name}"
 
 
@@ -92,7 +92,7 @@ def target_of(ref: Ref, graph: ObjectGraph) -> Target:
     return PodTarget(target=ref, graph=graph)
 
 
-def place_called(record: Record) -> names.RouteParent | None:
+def port_called(record: Record) -> names.RouteParent | None:
     """Return the port of a Service or Gateway that a client called; None when the cluster is not headgate's."""
     try:
         return names.parse(record.cluster) or names.parse_gateway(record.cluster)
@@ -102,5 +102,5 @@ def place_called(record: Record) -> names.RouteParent | None:
 
 def service_called(record: Record) -> str:
     """Return the Service (`namespace/name`) that a client called."""
-    place = place_called(record)
-    return place.service if isinstance(place, PortRef) else ""
+    port = port_called(record)
+    return port.service if isinstance(port, PortRef) else ""

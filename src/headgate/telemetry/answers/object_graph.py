@@ -182,7 +182,7 @@ class ObjectGraph:
 
     @cached_property
     def _named_by_pods(self) -> Mapping[Ref, ObjectInfo]:
-        """Ownership and nodes that pods name, whether or not they were given as objects."""
+        """Owners and nodes that pods name, whether or not they were given as objects."""
         found: dict[Ref, ObjectInfo] = {}
         for info in self._infos.values():
             if info.ref.kind == POD:
