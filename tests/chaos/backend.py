@@ -1,10 +1,10 @@
-"""A backend for the chaos tests: answers with its name and counts every request where its end can't lose it.
+"""A backend for the chaos tests: answers with its name and counts each request in a file that survives a kill.
 
 usage: backend.py COUNTS NAME=HOST:PORT...
 
-Each NAME is counted in a file of eight bytes in the directory COUNTS, `NAME.PID`, mapped into memory: a killed
-process leaves the right number behind. `GET /slow` is answered after 50 ms, so that some requests are always under
-way. SIGTERM ends it at once, as most programs do.
+The counter of each NAME is the memory-mapped file `NAME.PID` of eight bytes in the directory COUNTS: it is correct even
+after the process was killed. `GET /slow` is answered after 50 ms, so that some requests are always in flight. SIGTERM ends
+the process at once, as with most programs.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ class Counter:
         self._value = 0
 
     def add(self) -> None:
-        """Count one."""
+        """Increment the counter."""
         self._value += 1
         NUMBER.pack_into(self._memory, 0, self._value)
 
 
 class Connection(asyncio.Protocol):
-    """One connection of HTTP/1.1 with requests that have no body."""
+    """One HTTP/1.1 connection; requests must have no body."""
 
     def __init__(self, name: str, counter: Counter) -> None:
         self._answer = f"HTTP/1.1 200 OK\r\ncontent-length: {len(name)}\r\n\r\n{name}".encode()
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
 
 
 def counts(directory: Path) -> dict[str, int]:
-    """Return how many requests each name has had in all its processes."""
+    """Return the number of requests of each name, over all of its processes."""
     found: dict[str, int] = {}
     for path in directory.iterdir():
         name = path.name.rpartition(".")[0]
@@ -64,7 +64,7 @@ def counts(directory: Path) -> dict[str, int]:
 
 
 async def serve(directory: Path, places: list[str]) -> None:
-    """Serve every NAME=HOST:PORT for ever."""
+    """Serve each NAME=HOST:PORT until the process is killed."""
     loop = asyncio.get_running_loop()
     for place in places:
         name, _, address = place.partition("=")

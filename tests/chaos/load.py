@@ -1,4 +1,4 @@
-"""Constant load: clients that keep their connections and send the next request soon after the last one's answer."""
+"""Constant load: clients with keep-alive connections that send the next request shortly after each response."""
 
 import asyncio
 import time
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 ANSWER_S = 10.0
-"""A request that has no answer by then has failed."""
+"""Timeout of a request in seconds; after it the request has failed."""
 PAUSE_S = 0.02
-"""Between an answer and the next request, so that the clients leave the processors to what they test."""
+"""Pause after a response in seconds, so that the clients leave processor time to the tested processes."""
 PATIENCE_S = 120.0
 
 
 class Target(NamedTuple):
-    """Where a client connects, and what it asks for: `uri` is absolute when `address` is an HTTP proxy."""
+    """The address that a client connects to, and the URI of its requests, absolute if `address` is an HTTP proxy."""
 
     address: str
     uri: str
@@ -24,7 +24,7 @@ class Target(NamedTuple):
 class Answer(NamedTuple):
     """One request: when it was sent and answered (`time.monotonic`), the status, and the backend that answered.
 
-    `status` is 0 when there was no whole answer; `backend` then says why.
+    `status` is 0 if there was no complete response; then `backend` has the error.
     """
 
     sent: float
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 class Load:
-    """Clients of some targets, from `start` to `stop`; `answers` grows meanwhile."""
+    """Clients that send requests from `start` to `stop`; `answers` records each one."""
 
     def __init__(self, targets: Sequence[Target], *, clients: int) -> None:
         self.answers: list[Answer] = []
@@ -45,7 +45,7 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start or resume the clients."""
         self._going = True
         self._tasks = [
             asyncio.create_task(self._client(self._targets[number % len(self._targets)]))
@@ -53,24 +53,24 @@ class Load:
         ]
 
     async def stop(self) -> None:
-        """Let every client have its last answer."""
+        """Stop the clients after their current requests."""
         self._going = False
         await asyncio.gather(*self._tasks)
 
     async def reached(self, count: int) -> None:
-        """Wait until there are so many answers."""
+        """Wait for this number of further answers."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.answers) < count:
                 await asyncio.sleep(PAUSE_S)
 
     @property
     def failed(self) -> list[Answer]:
-        """The requests without an answer of a backend."""
+        """The requests that no backend answered."""
         return [answer for answer in self.answers if answer.status != 200]
 
     @property
     def backends(self) -> Counter[str]:
-        """How many answers each backend gave."""
+        """The number of answers of each backend."""
         return Counter(answer.backend for answer in self.answers if answer.status == 200)
 
     async def _client(self, target: Target) -> None:
@@ -89,7 +89,7 @@ class Load:
             writer.close()
 
     async def _ask(self, target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Send one request and note its answer; say whether the connection can be used again."""
+        """Send one request and record its answer; return whether the connection can be reused."""
         sent = time.monotonic()
         writer.write(f"GET {target.uri} HTTP/1.1\r\nhost: {target.host}\r\n\r\n".encode())
         try:
@@ -105,7 +105,7 @@ class Load:
 
 
 async def ask(target: Target, count: int) -> Counter[str]:
-    """Send requests one after the other on one connection and return who answered them; a failure is an answer too."""
+    """Send requests on one connection, one after the other; return the backend or the error of each."""
     load = Load([target], clients=1)
     load._going = True
     host, _, port = target.address.rpartition(":")

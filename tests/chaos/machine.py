@@ -1,4 +1,4 @@
-"""One `headgate up` as a script sees it: started, asked, killed, started again; and its API over one connection."""
+"""Drives one `headgate up`: starts, kills and restarts it, and calls its API over one connection."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
 class Api:
-    """The Kubernetes API with the token of a kubeconfig, over a connection that is kept."""
+    """A client of the Kubernetes API with the token of a kubeconfig and a keep-alive connection."""
 
     def __init__(self, kubeconfig: Path) -> None:
         content = yaml.safe_load(kubeconfig.read_text())
@@ -52,7 +52,7 @@ class Api:
         return await self.call("POST", path, obj)
 
     async def patch(self, path: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge a change into an object."""
+        """Merge-patch an object."""
         return await self.call("PATCH", path, change)
 
     async def delete(self, path: str) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Api:
         return await self.call("DELETE", path)
 
     async def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Make one call; anything but a success fails the test."""
+        """Send one request; any status but success fails the test."""
         content = json.dumps(body).encode() if body else b""
         async with self._turn:
             try:
@@ -75,7 +75,7 @@ class Api:
         return found
 
     async def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._streams:
             self._streams[1].close()
             with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Api:
 
 
 class Up:
-    """A `headgate up` over the manifests in `directory`; what it said when it was ready is in `ready`."""
+    """A `headgate up` with the manifests in `directory`; `ready` has the message that it printed when it was ready."""
 
     def __init__(self, directory: Path) -> None:
         self.manifests = directory / "manifests"
@@ -114,11 +114,11 @@ class Up:
         return str(self.ready["proxy"])
 
     def address(self, service: str, port: int) -> str:
-        """Return where a Service of the namespace `default` listens."""
+        """Return the address of a Service in the namespace `default`."""
         return str(self.ready["services"][f"default/{service}"][str(port)])
 
     async def start(self) -> None:
-        """Start, and return when everything applied is in force."""
+        """Start headgate, and return when all proxies have acknowledged the applied manifests."""
         command = (sys.executable, "-m", "headgate", "up", self.manifests, "--state", self.state, "-o", "json")
         with self._stderr.open("ab") as errors:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -127,7 +127,7 @@ class Up:
         assert process.stdout
         async with asyncio.timeout(PATIENCE_S):
             while (line := await process.stdout.readline()) and not json.loads(line).get("ready"):
-                pass  # what is reported while pods start
+                pass  # messages while pods start
         if not line:
             await self._process.wait()
             self._process = None
@@ -143,11 +143,11 @@ class Up:
         return self._process.pid
 
     async def kill(self) -> None:
-        """Kill the control plane with SIGKILL; what it started lives on."""
+        """Kill the control plane with SIGKILL; pods and proxies keep running."""
         await self._end(signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End everything, also what a killed control plane left behind."""
+        """End all processes, also those that a killed control plane left running."""
         try:
             if self._process:
                 await self._end(signal.SIGTERM)
@@ -174,7 +174,7 @@ class Up:
         return int(split["metadata"]["generation"])
 
     async def in_force(self, generation: int = 0) -> None:
-        """Wait until every proxy holds the split `website` in a generation, or the newest one."""
+        """Wait until every proxy has acknowledged a generation of the split `website`, by default the newest."""
         split = await self.api.get(f"{SPLITS}/website")
         generation = generation or int(split["metadata"]["generation"])
 
@@ -187,7 +187,7 @@ class Up:
 
 
 async def _end_recorded(record: Path) -> None:
-    """Kill a process on record, unless another one has its number by now."""
+    """Kill a recorded process, unless another process has its pid by now."""
     identity = msgspec.convert(json.loads(record.read_bytes())["identity"], ProcessIdentity)
     if process := adopt(identity):
         await process.end(0)
@@ -199,7 +199,7 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
-    """Ask again and again until a condition (async) holds; fail the test after some seconds."""
+    """Poll an async condition until it is true; fail the test after a timeout."""
     deadline = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"

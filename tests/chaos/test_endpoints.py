@@ -1,4 +1,4 @@
-"""Backends and endpoints come and go under load, in every order: no request is lost (R5, R37, D9)."""
+"""Backends and endpoints are added and removed under load, in every order: no request is lost (R5, R37, D9)."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 class Outside:
-    """A process that is no pod and listens on many ports; `names[n]` answers on `ports[n]`."""
+    """A process outside of pods that listens on many ports; `names[n]` answers on `ports[n]`."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -54,7 +54,7 @@ async def outside(counts: Path) -> AsyncIterator[Outside]:
 
 
 async def add(up: Up, name: str, port: int) -> None:
-    """Create a Service without selector and the EndpointSlice that leads to a process outside."""
+    """Create a Service without a selector, and an EndpointSlice with a process outside of pods."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": PORT}]}}
     await up.api.create(SERVICES, service)
     await up.api.create(
@@ -75,8 +75,8 @@ async def split_over(up: Up, names: list[str]) -> None:
     await up.api.patch(f"{SPLITS}/website", {"spec": {"backends": backends}})
 
 
-async def heard(load: Load, backend: str) -> None:
-    """Wait until a backend answers that has not answered before."""
+async def wait_for_answer(load: Load, backend: str) -> None:
+    """Wait for the next answer of a backend."""
     mark = len(load.answers)
 
     async def once() -> bool:
@@ -86,9 +86,11 @@ async def heard(load: Load, backend: str) -> None:
 
 
 @pytest.mark.e2e
-async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, counts: Path) -> None:
+async def test_no_request_is_lost_while_50_backends_are_added_and_removed(
+    up: Up, load: Load, outside: Outside, counts: Path
+) -> None:
     for number, (name, port) in enumerate(zip(outside.names, outside.ports, strict=True), start=1):
-        if number % 2:  # a backend may be named before it exists
+        if number % 2:  # a split may name a backend before it exists
             await split_over(up, outside.names[:number])
             await add(up, name, port)
         else:
@@ -114,7 +116,7 @@ async def test_50_backends_come_and_go(up: Up, load: Load, outside: Outside, cou
 
 
 async def pod_names(up: Up, version: str) -> set[str]:
-    """Return the ready pods of a version that are not leaving."""
+    """Return the ready pods of a version that are not terminating."""
     pods = (await up.api.get(f"{PODS}?labelSelector=version%3D{version}"))["items"]
     return {
         pod["metadata"]["name"]
@@ -126,7 +128,7 @@ async def pod_names(up: Up, version: str) -> set[str]:
 
 
 @pytest.mark.e2e
-async def test_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_while_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) -> None:
     await up.in_force(await up.weights(v1=50, v2=50, v3=0))
     for version in ("v1", "v2") * ROUNDS:
         before = await pod_names(up, version)
@@ -146,7 +148,7 @@ async def test_pods_are_deleted_and_recreated(up: Up, load: Load, counts: Path) 
 
 
 @pytest.mark.e2e
-async def test_a_deployment_is_rolled_and_scaled(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_while_a_deployment_is_rolled_out_and_scaled(up: Up, load: Load, counts: Path) -> None:
     deployment = f"{DEPLOYMENTS}/website-v1"
     for number in range(ROUNDS):
         before = await pod_names(up, "v1")
@@ -172,13 +174,15 @@ async def test_a_deployment_is_rolled_and_scaled(up: Up, load: Load, counts: Pat
 
 
 @pytest.mark.e2e
-async def test_hand_written_endpoints_are_edited(up: Up, load: Load, outside: Outside, counts: Path) -> None:
+async def test_no_request_is_lost_while_a_manual_endpoint_slice_is_edited(
+    up: Up, load: Load, outside: Outside, counts: Path
+) -> None:
     await add(up, "website-x", outside.ports[0])
     await split_over(up, ["website-x"])
     await up.in_force()
     for name, port in zip(outside.names, outside.ports, strict=True):
         await up.api.patch(f"{SLICES}/website-x", {"ports": [{"port": port}]})
-        await heard(load, name)
+        await wait_for_answer(load, name)
     await load.stop()
     assert load.failed == []
     assert Counter(counted(counts)) == load.backends

@@ -17,7 +17,7 @@ LIVE = ("v1", "v2")
 
 
 async def ready(up: Up) -> list[str]:
-    """Return the pods of the live versions that take traffic."""
+    """Return the ready pods of the live versions."""
     pods = (await up.api.get(f"{PODS}?labelSelector=version+in+%28{'%2C'.join(LIVE)}%29"))["items"]
     return [
         pod["metadata"]["name"]
@@ -30,17 +30,19 @@ async def ready(up: Up) -> list[str]:
 
 
 async def disturb(up: Up, rng: random.Random) -> None:
-    """Change the weights of the live versions, and delete a pod while enough of them are left."""
+    """Change the weights of the live versions, and delete a pod if enough pods are left."""
     first = rng.randint(1, 99)
     await up.weights(v1=first, v2=100 - first, v3=0)
     names = await ready(up)
     if len(names) > len(LIVE) + 1:
         await up.api.delete(f"{PODS}/{rng.choice(names)}")
-    await asyncio.sleep(rng.uniform(0, 0.1))  # the next disturbance meets this one half done
+    await asyncio.sleep(rng.uniform(0, 0.1))  # the next disturbance begins before this one is complete
 
 
 @pytest.mark.e2e
-async def test_everything_at_once(up: Up, load: Load, counts: Path) -> None:
+async def test_no_request_is_lost_while_weights_pods_and_the_control_plane_change_at_once(
+    up: Up, load: Load, counts: Path
+) -> None:
     rng = random.Random(11)
     for _ in range(KILLS):
         until = time.monotonic() + SECONDS / KILLS

@@ -1,4 +1,4 @@
-"""Everything at once about identities: modes of TLS, the root, pods and the control plane change, all under load."""
+"""TLS modes, the root, pods and the control plane change at once under load."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ KILLS = 3
 
 
 def strict(version: str) -> dict[str, object]:
-    """A TLSConfig for the pods of a version."""
+    """Return a TLSConfig for the pods of a version."""
     return {
         "apiVersion": "headgate.dev/v1beta1",
         "kind": "TLSConfig",
@@ -28,7 +28,7 @@ def strict(version: str) -> dict[str, object]:
 
 
 async def disturb(up: Up, rng: random.Random, number: int) -> None:
-    """Change the mode of some pods, and ask for a new root or take a pod away."""
+    """Change the TLS mode of some pods, and request a rotation or delete a pod."""
     present = {item["metadata"]["name"] for item in (await up.api.get(TLS_CONFIGS))["items"]}
     version = rng.choice(("v1", "v2"))
     if version in present:
@@ -40,12 +40,14 @@ async def disturb(up: Up, rng: random.Random, number: int) -> None:
     names = await ready(up)
     if number % 3 == 1 and len(names) > 3:
         await up.api.delete(f"{PODS}/{rng.choice(names)}")
-    await asyncio.sleep(rng.uniform(0, 0.3))  # the next disturbance meets this one half done
+    await asyncio.sleep(rng.uniform(0, 0.3))  # the next disturbance begins before this one is complete
 
 
 @pytest.mark.e2e
-async def test_modes_roots_and_pods_change_at_once(up: Up, load: Load, counts: Path) -> None:
-    """R74, R77: nobody who calls notices, in whichever step everything is."""
+async def test_no_request_is_lost_while_tls_modes_roots_and_pods_change_at_once(
+    up: Up, load: Load, counts: Path
+) -> None:
+    """R74, R77. No call fails, in whichever step the migration and the rotation are."""
     rng, numbers = random.Random(7), itertools.count()
     await up.weights(v1=50, v2=50, v3=0)
     for _ in range(KILLS):

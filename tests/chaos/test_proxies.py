@@ -1,4 +1,4 @@
-"""Proxies that misbehave: one never answers, one speaks of what headgate does not know. The others don't notice."""
+"""Proxies that misbehave, for example never answer or send invalid requests, do not affect other proxies."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,24 +26,26 @@ CHANGES = 500
 
 
 def mesh(weight: int, services: int = 1) -> Mesh:
-    """Return a split at weight/1, beside services that never change."""
+    """Return a mesh with a split of weight:1, and services that never change."""
     backends = [PortRef("default/website-v1", 8080), PortRef("default/website-v2", 8080)]
-    others = [PortRef(f"default/other-{number}", 8080) for number in range(services - 1)]
+    other_refs = [PortRef(f"default/other-{number}", 8080) for number in range(services - 1)]
     split = Split(targets=(Target(ref=backends[0], weight=weight), Target(ref=backends[1], weight=1)))
     places = {ref: (Endpoint(address=f"127.0.1.{index + 1}", port=80),) for index, ref in enumerate(backends)}
-    plain = [RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=ref, weight=1),))),)) for ref in others]
+    plain = [
+        RouteTable(ref=ref, routes=(Route(split=Split(targets=(Target(ref=ref, weight=1),))),)) for ref in other_refs
+    ]
     return Mesh(
         domain="cluster.local",
         frontends=tuple(
-            Frontend(service=ref.service, address="127.0.2.1", ports=(ref.port,)) for ref in (REF, *others)
+            Frontend(service=ref.service, address="127.0.2.1", ports=(ref.port,)) for ref in (REF, *other_refs)
         ),
         tables=(RouteTable(ref=REF, routes=(Route(split=split),)), *plain),
-        endpoints=tuple(Endpoints(ref=ref, ready=places.get(ref, ())) for ref in (*backends, *others)),
+        endpoints=tuple(Endpoints(ref=ref, ready=places.get(ref, ())) for ref in (*backends, *other_refs)),
     )
 
 
 class World:
-    """A server and its fleet; every proxy is to hold the same mesh."""
+    """A server and its fleet; all proxies get the same mesh."""
 
     def __init__(self, address: str) -> None:
         self.fleet = Fleet()
@@ -61,7 +63,7 @@ class World:
             await until(self.fleet.proxies[node].settled, self.fleet.change_count)
 
     async def sent(self, node: str) -> None:
-        """Wait until a proxy has a stream, and its first answer is due."""
+        """Wait until a proxy has a stream and a response in flight."""
         proxy = self.fleet.proxies[node]
         async with asyncio.timeout(10):
             await until(
@@ -80,7 +82,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Proxy:
-    """A client of delta ADS over the real wire; `mute` never answers what it is sent."""
+    """A client of delta ADS over gRPC; with `mute` it never answers a response."""
 
     def __init__(self, node: str, *, mute: bool = False) -> None:
         self.node = node
@@ -88,7 +90,7 @@ class Proxy:
         self.versions: dict[tuple[str, str], str] = {}
         self._mute = mute
         self._reading: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()  # a stream takes one write at a time
+        self._writing = asyncio.Lock()  # gRPC allows one write at a time
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,15 +103,15 @@ class Proxy:
             await self._channel.close()
 
     async def connect(self, address: str, *, initial: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Open the stream as Envoy does; `initial` are the versions that it brings along, by type."""
+        """Open the stream as Envoy does; `initial` are the versions that it reports, by type."""
         self._channel = grpc.aio.insecure_channel(address)
         self._call = self._channel.stream_stream(METHOD)()
         for type_url in (CLUSTER, LISTENER):
-            await self.ask(type_url, initial=(initial or {}).get(type_url, {}))
+            await self.request(type_url, initial=(initial or {}).get(type_url, {}))
         self._reading = asyncio.create_task(self._read())
 
-    async def ask(self, type_url: str, *names: str, initial: Mapping[str, str] | None = None) -> None:
-        """Subscribe to names of a type, or to all of it."""
+    async def request(self, type_url: str, *names: str, initial: Mapping[str, str] | None = None) -> None:
+        """Subscribe to names of a type, or to all of its resources."""
         await self._send(
             pb.DeltaDiscoveryRequest(
                 type_url=type_url, resource_names_subscribe=names, initial_resource_versions=initial or {}
@@ -117,8 +119,8 @@ class Proxy:
         )
 
     async def send(self, data: bytes) -> None:
-        """Send anything."""
-        async with self._turn:
+        """Send a message."""
+        async with self._writing:
             await self._call.write(data)
 
     async def ended(self) -> grpc.StatusCode:
@@ -140,17 +142,19 @@ class Proxy:
             if not self._mute:
                 await self._send(pb.DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce))
                 if follows := {CLUSTER: ENDPOINTS, LISTENER: ROUTES}.get(response.type_url):
-                    await self.ask(follows, *names)
+                    await self.request(follows, *names)
 
 
-async def test_a_proxy_that_never_answers_lags_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "ANSWER_SECONDS", 0.01)
     slow, good = world.fleet.expect("slow"), world.fleet.expect("good")
     world.apply(mesh(1))
     async with Proxy("slow", mute=True) as mute, Proxy("good") as other:
         await mute.connect(world.address)
-        await mute.ask(ENDPOINTS, NAME)
-        await mute.ask(ROUTES, NAME)
+        await mute.request(ENDPOINTS, NAME)
+        await mute.request(ROUTES, NAME)
         await other.connect(world.address)
         await world.sent("slow")
         for weight in range(2, CHANGES):
@@ -163,11 +167,11 @@ async def test_a_proxy_that_never_answers_lags_alone(world: World, monkeypatch: 
         assert slow.session
         assert all(
             len(subscription.in_flight) <= 17 for subscription in slow.session.subscriptions.values()
-        )  # what it is sent does not pile up
+        )  # responses to it do not accumulate
         assert good.settled()
 
 
-async def test_a_proxy_that_does_not_even_read_costs_no_memory(world: World) -> None:
+async def test_a_proxy_that_does_not_read_takes_limited_memory(world: World) -> None:
     slow = world.fleet.expect("slow")
     world.apply(mesh(1, services=1000))
     channel = grpc.aio.insecure_channel(world.address)
@@ -185,7 +189,7 @@ async def test_a_proxy_that_does_not_even_read_costs_no_memory(world: World) -> 
             for subscription in slow.session.subscriptions.values()
             for response in subscription.in_flight.values()
         ]
-        # An overdue answer is waited for no longer, and its response keeps no content.
+        # Responses that timed out have no bodies.
         assert sum(any(item.body for _, item in response.resources) for response in in_flight) <= 2
         assert not slow.settled()
     finally:
@@ -193,31 +197,31 @@ async def test_a_proxy_that_does_not_even_read_costs_no_memory(world: World) -> 
         await channel.close()
 
 
-async def test_a_proxy_that_comes_with_old_versions_gets_the_new_ones_and_loses_what_is_gone(world: World) -> None:
+async def test_a_proxy_that_reports_old_versions_gets_new_ones_and_removals(world: World) -> None:
     world.fleet.expect("old")
     world.apply(mesh(1))
     async with Proxy("old") as proxy:
         old = {CLUSTER: {NAME: "of-another-release", "outbound/default/gone/80": "1"}, LISTENER: {}}
         await proxy.connect(world.address, initial=old)
-        await proxy.ask(ENDPOINTS, NAME, initial={NAME: "of-another-release"})
-        await proxy.ask(ROUTES, NAME)
+        await proxy.request(ENDPOINTS, NAME, initial={NAME: "of-another-release"})
+        await proxy.request(ROUTES, NAME)
         await world.settled("old")
         assert {type_url for type_url, _ in proxy.versions} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
         removed = [name for response in proxy.received for name in response.removed_resources]
         assert removed == ["outbound/default/gone/80"]
 
 
-async def test_types_that_headgate_does_not_know_are_left_without_an_answer(world: World) -> None:
+async def test_a_request_of_an_unknown_type_gets_no_response(world: World) -> None:
     world.fleet.expect("new")
     world.apply(mesh(1))
     async with Proxy("new") as proxy:
         await proxy.connect(world.address)
-        await proxy.ask("type.googleapis.com/envoy.config.future.v9.Resource", "x", initial={"x": "1"})
+        await proxy.request("type.googleapis.com/envoy.config.future.v9.Resource", "x", initial={"x": "1"})
         await world.settled("new")
         assert {response.type_url for response in proxy.received} == {CLUSTER, ENDPOINTS, LISTENER, ROUTES}
 
 
-async def test_what_is_no_discovery_request_ends_its_own_stream(world: World) -> None:
+async def test_an_invalid_request_ends_only_its_own_stream(world: World) -> None:
     world.fleet.expect("bad")
     world.fleet.expect("good")
     world.apply(mesh(1))
@@ -231,7 +235,7 @@ async def test_what_is_no_discovery_request_ends_its_own_stream(world: World) ->
         await world.settled("good")
 
 
-async def test_what_begins_with_no_discovery_request_is_told_so(world: World) -> None:
+async def test_a_stream_that_begins_with_an_invalid_request_ends_with_invalid_argument(world: World) -> None:
     async with grpc.aio.insecure_channel(world.address) as channel:
         call = channel.stream_stream(METHOD)()
         await call.write(b"\xff\xff\xff no protobuf")

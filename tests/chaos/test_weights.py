@@ -1,4 +1,4 @@
-"""Weights change under load: nothing is lost, nobody is asked whose weight is 0, and shares are exact (R20 to R27)."""
+"""Weights change under load: no request is lost or sent to weight 0, and shares are exact (R20 to R27)."""
 
 import random
 import time
@@ -17,7 +17,7 @@ VERSIONS = ("v1", "v2", "v3")
 
 
 class Change(NamedTuple):
-    """One change of weights: when it was written, when every proxy held it, and the backends with a weight."""
+    """A change of weights: when it was written, when every proxy had acknowledged it, and the backends with a weight."""
 
     written: float
     in_force: float
@@ -36,7 +36,7 @@ def misrouted(answers: list[Answer], changes: list[Change]) -> list[Answer]:
 
 
 def draw(rng: random.Random) -> dict[str, int]:
-    """Return weights of which one or two are 0."""
+    """Return random weights, one or two of which are 0."""
     live = rng.sample(VERSIONS, rng.choice([1, 2]))
     return {version: rng.randint(1, 1000) if version in live else 0 for version in VERSIONS}
 
@@ -45,7 +45,7 @@ def live(weights: dict[str, int]) -> frozenset[str]:
     return frozenset(f"website-{version}" for version, weight in weights.items() if weight)
 
 
-def test_a_request_to_a_backend_without_a_weight_would_be_noticed() -> None:
+def test_the_check_finds_a_request_to_a_backend_without_a_weight() -> None:
     changes = [Change(0, 0, frozenset({"a"})), Change(10, 11, frozenset({"b"})), Change(20, 21, frozenset({"c"}))]
     target = Target("", "", "")
 
@@ -53,13 +53,17 @@ def test_a_request_to_a_backend_without_a_weight_would_be_noticed() -> None:
         return misrouted([Answer(sent, answered, 200, backend, target)], changes) == []
 
     assert [seen(5, 6, name) for name in "abc"] == [True, False, False]
-    assert [seen(10.1, 10.2, name) for name in "abc"] == [True, True, False]  # under way: the old or the new
+    assert [seen(10.1, 10.2, name) for name in "abc"] == [
+        True,
+        True,
+        False,
+    ]  # in flight during the change: old or new weights
     assert [seen(12, 13, name) for name in "abc"] == [False, True, False]
     assert [seen(9, 20.5, name) for name in "abc"] == [True, True, True]
 
 
 @pytest.mark.e2e
-async def test_200_changes_of_weights_lose_and_misroute_nothing(up: Up, load: Load, counts: Path) -> None:
+async def test_200_changes_of_weights_lose_and_misroute_no_request(up: Up, load: Load, counts: Path) -> None:
     rng = random.Random(7)
     changes = [Change(0, 0, live({"v1": 100}))]
     while len(changes) <= CHANGES:

@@ -342,7 +342,7 @@ def test_a_proxy_with_listeners_keeps_its_clusters_until_it_requests_routes(stre
     assert proxy.request("EDS", "a", initial="a=1") == ["RDS r=1"]
 
 
-def test_no_response_waits_for_one_that_timed_out(stream):
+def test_a_response_that_timed_out_delays_no_other_response(stream):
     proxy = stream(*A)
     proxy.request("RDS", "r")
     proxy.request("EDS", "a")

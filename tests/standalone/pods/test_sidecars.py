@@ -248,11 +248,11 @@ async def test_a_program_that_does_not_listen_is_advised_to_use_its_port_variabl
     more = {"readinessProbe": probe} if probe else {}
     await machine.store.create(pod(ports=PORTS, command=["sleep", "600"], **more))
 
-    async def told() -> bool:
+    async def has_event() -> bool:
         events = (await machine.store.list("", "Event")).items
         return any("nothing listens" in event["message"] and "$PORT (" in event["message"] for event in events)
 
-    await machine.until(told)
+    await machine.until(has_event)
     assert fact(await machine.get(), "Ready")["status"] == "False"
 
 
@@ -364,11 +364,11 @@ async def test_a_target_port_without_a_listener_is_reported_and_the_pod_is_ready
     found = await machine.ready()
     led = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))["18081"]
 
-    async def told() -> str:
+    async def has_event() -> str:
         messages = [event["message"] for event in (await machine.store.list("", "Event")).items]
         return next((text for text in messages if "the sidecar forwards port 18081" in text), "")
 
-    text = await machine.until(told)
+    text = await machine.until(has_event)
     assert f"nothing listens on {found['status']['podIP']}:{led}" in text
     assert "Correct the targetPort" in text
     assert f"$PORT_18081 ({led})" in text
