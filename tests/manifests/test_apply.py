@@ -328,4 +328,4 @@ async def test_objects_of_another_directory_are_counted(world, tmp_path):
     world.write("a.yaml", split())
     await world.settle()
     (said,) = await drift(world.store, read([tmp_path / "other"]))
-    assert said.startswith(f"1 object in the API came from files in {world.path}, which this start does not read")
+    assert said.startswith(f"1 object in the API came from files in {world.path}, which is not read now")

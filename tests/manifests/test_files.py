@@ -108,7 +108,7 @@ def test_each_bad_file_says_what_is_wrong_with_it(tmp_path):
             "has 10.0 MB; files up to 5 MB are read",
             "is not a regular file",
             "can't be read: Too many levels of symbolic links",
-            "is a symlink out of the directory",
+            "is a symlink to a file outside the directory",
             "an object in a file needs a name",
         ],
         strict=True,

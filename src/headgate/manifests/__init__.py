@@ -1,4 +1,4 @@
-"""Manifests: YAML documents and directories, and applying them to a store of objects."""
+"""Manifests: read YAML and JSON files and directories, and apply their objects to a store."""
 
 from pathlib import Path
 

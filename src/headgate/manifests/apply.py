@@ -1,11 +1,11 @@
-"""From a reading of manifests to the store: create, update, and remove what an earlier reading has put there.
+"""Apply manifests to the store: create and update objects, and delete objects that are no longer in the files.
 
-An object that a reading creates says so in its annotations, so that this outlives a restart:
+Annotations of the objects keep the state across restarts:
 
-- `headgate.dev/applied-from`: the file. Gone from the files, the object is removed; objects of others never are.
-- `headgate.dev/applied-digest`: of the manifest. While it is the same, what users changed by other means is left alone.
-- `kubectl.kubernetes.io/last-applied-configuration`: the manifest. When it changes, the change is merged in three ways,
-  as `kubectl apply` does: its fields win, fields that left it go, all others stay. So both can be used on one object.
+- `headgate.dev/applied-from`: the file of an object that headgate created from it. Only such objects are deleted.
+- `headgate.dev/applied-digest`: the digest of the manifest. While it is the same, changes by other clients are kept.
+- `kubectl.kubernetes.io/last-applied-configuration`: the manifest. A changed manifest is applied by a three-way merge, as
+  `kubectl apply` does: its fields win, fields that it no longer has are removed, and all other fields stay.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ _MAKE_PODS = ("Pod", "ReplicaSet", "Deployment")
 
 
 class ApplyResult(NamedTuple):
-    """What a reading has changed, and what the store has refused of it."""
+    """The objects that an apply changed, and the problems with objects that the store rejected."""
 
     created: tuple[Key, ...] = ()
     changed: tuple[Key, ...] = ()
@@ -51,9 +51,9 @@ class ApplyResult(NamedTuple):
 
 
 async def apply(store: Store, manifests: Manifests) -> ApplyResult:
-    """Make the store hold what a reading says; objects of broken files stay as they are, the others go on.
+    """Apply all manifests to the store. Objects of files with problems are not changed.
 
-    Raises Unavailable when the store can't be reached; applying the same reading again goes on from there.
+    Raises Unavailable if the store can't be reached. A retry with the same manifests continues.
     """
     created: list[Key] = []
     changed: list[Key] = []
@@ -74,7 +74,10 @@ async def apply(store: Store, manifests: Manifests) -> ApplyResult:
 
 
 def _order(manifest: Manifest) -> int:
-    """Return 0 for Namespaces, 2 for what makes pods: a pod's sidecar depends on Services and TLSConfigs at its creation."""
+    """Return the sort key of a manifest: Namespaces come first, workloads last.
+
+    Services and TLSConfigs must exist before a pod is created, because they decide about its sidecar.
+    """
     return 0 if manifest.key.kind == "Namespace" else 2 if manifest.key.kind in _MAKE_PODS else 1
 
 
@@ -85,7 +88,7 @@ def _refusals(manifest: Manifest, error: Exception) -> list[Problem]:
 
 
 async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, Object]:
-    """Create or update one object; return it before (None: it is new) and after."""
+    """Create or update one object. Return it before (None if it was created) and after."""
     for attempt in range(_ATTEMPTS):
         try:
             before = await store.get(manifest.key)
@@ -105,7 +108,7 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
 
 
 async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
-    """Write down when an object that is ours now stands in another file."""
+    """Update the file in the annotation if the object moved to another file."""
     file = annotations(before).get(APPLIED_FROM)
     if file in (None, _absolute(manifest.file)):
         return before
@@ -113,10 +116,10 @@ async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
 
 
 def _tracked(before: Object | None, after: Object) -> Object:
-    """Return the object with the files as the manager of what they set or change (`metadata.managedFields`).
+    """Return the object with the manager `headgate-files` for the fields that the manifest sets or changes.
 
-    Not of the annotations about files: kubectl gives all fields of a manager that owns `last-applied-configuration` to its
-    own next server-side apply.
+    The manager does not own the annotations above: kubectl's next server-side apply would take over all fields of a manager
+    that owns `last-applied-configuration`.
     """
     kind = lifecycle.kind_of(after)
     manager = Manager(MANAGER, "Update", kind.hub)
@@ -126,7 +129,7 @@ def _tracked(before: Object | None, after: Object) -> Object:
 
 
 def _unmarked(obj: Object) -> Object:
-    """Return an object without the annotations that say from which file it comes."""
+    """Return an object without headgate's and kubectl's annotations about its manifest."""
     marks = (APPLIED_FROM, APPLIED_DIGEST, LAST_APPLIED)
     rest = {name: text for name, text in annotations(obj).items() if name not in marks}
     return with_metadata(obj, annotations=rest or None)
@@ -139,7 +142,10 @@ def _merged(before: Object, manifest: Manifest) -> Object:
 
 
 def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge in three ways: `modified` wins, what only `original` had goes, the rest of `current` stays. Lists are whole."""
+    """Return the three-way merge: `modified` wins, fields that only `original` has are removed, other fields of `current` stay.
+
+    Lists are replaced as a whole.
+    """
     result = {name: value for name, value in current.items() if name in modified or name not in original}
     for name, value in modified.items():
         old, now = original.get(name), result.get(name)
@@ -151,17 +157,17 @@ def merge(original: Mapping[str, Any], modified: Mapping[str, Any], current: Map
 
 
 def last_applied(obj: Object) -> Object:
-    """Return, in the store's version, what was applied last; nothing when that is not known."""
+    """Return the last applied manifest in hub version; an empty object if it is unknown."""
     text = annotations(obj).get(LAST_APPLIED, "{}")
     try:
         hub = to_hub(json.loads(text))
         return without_server_fields(hub)
     except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
-        return {}  # written by somebody else, or damaged: then nothing is known to have left the manifest
+        return {}  # damaged or of another tool: no field counts as removed from the manifest
 
 
 def without_server_fields(obj: Object) -> Object:
-    """Return a manifest without what only the store may say, as in an object that was exported."""
+    """Return an object without `status` and the metadata that the store sets, which exported manifests contain."""
     return with_metadata(
         {name: value for name, value in obj.items() if name != "status"}, **dict.fromkeys(_SET_BY_STORE)
     )
@@ -195,7 +201,7 @@ def _absolute(file: str) -> str:
 
 
 async def _prune(store: Store, manifests: Manifests) -> list[Key]:
-    """Remove what earlier readings of these files have created and this one no longer names."""
+    """Delete objects that were created from these files and that the files no longer contain."""
     roots, kept = _paths(manifests.roots), _paths(manifests.broken)
     present = {manifest.key for manifest in manifests.objects}
     removed: list[Key] = []
@@ -205,21 +211,21 @@ async def _prune(store: Store, manifests: Manifests) -> list[Key]:
             continue
         try:
             await store.delete(key)
-        except NotFound:  # went with its owner or its namespace
+        except NotFound:  # deleted with its owner or its namespace
             continue
         removed.append(key)
     return removed
 
 
 async def applied_objects(store: Store) -> list[Object]:
-    """Return the objects that readings have created; namespaces come last."""
+    """Return all objects that were created from files; Namespaces come last."""
     kinds = sorted(KINDS, key=lambda kind: kind.kind == "Namespace")
     listings = [(await store.list(kind.group, kind.kind)).items for kind in kinds]
     return [obj for items in listings for obj in items if APPLIED_FROM in annotations(obj)]
 
 
 def is_applied(obj: Object, manifest: Manifest) -> bool:
-    """Say whether the manifest, as it is now, was applied to the object."""
+    """Return whether the manifest in its current form was applied to the object."""
     return annotations(obj).get(APPLIED_DIGEST) == _digest(manifest)
 
 
@@ -232,5 +238,5 @@ def _within(file: Path, roots: Sequence[Path]) -> bool:
 
 
 def is_covered(file: str, manifests: Manifests) -> bool:
-    """Say whether a file is, or was, part of what a reading covers."""
+    """Return whether a file is, or was, one of the files or in one of the directories that were read."""
     return _within(Path(file), _paths(manifests.roots))

@@ -1,4 +1,4 @@
-"""The text of a manifest file to its objects, each with the line and column of every field. Pure.
+"""Parse the text of a manifest file to objects, with the line and column of every field. Pure.
 
 YAML is read as Kubernetes reads it (go-yaml): `yes` is true, a date is text, keys are text. Documents are built from the
 parser's nodes, so that a mistake in `spec.backends[1].weight` is shown where it stands.
@@ -25,21 +25,21 @@ _WHOLE = re.compile(r"[-+]?(0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|[0-9][0-9_]{
 
 
 class Position(NamedTuple):
-    """Where something stands in a file, counted from 1."""
+    """A position in a file, counted from 1."""
 
     line: int
     column: int
 
 
 class ParseProblem(NamedTuple):
-    """Why a text can't be used, and where."""
+    """A mistake in the syntax of a file, with its position."""
 
     position: Position
     message: str
 
 
 class Document(NamedTuple):
-    """One object; `positions` maps the path of each field (`spec.backends[0].weight`) to where it stands.
+    """One object; `positions` maps the path of each field (`spec.backends[0].weight`) to its position.
 
     `assumed` is the apiVersion that it is read as when the file has none (D27).
     """
@@ -50,7 +50,7 @@ class Document(NamedTuple):
     assumed: str = ""
 
     def locate(self, field: str) -> Position:
-        """Return where a field stands, or where the nearest field around it does."""
+        """Return the position of a field, or of the nearest field that contains it."""
         while field and field not in self.positions:
             field = field[: max(field.rfind("."), field.rfind("["), 0)]
         return self.positions.get(field, self.position)
@@ -82,7 +82,7 @@ class _ParseError(Exception):
 
 
 def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[ParseProblem]]:
-    """Return the objects of a file, lists taken apart, and what is wrong with the rest of it."""
+    """Return the objects of a file, with lists expanded to their items, and the syntax mistakes in it."""
     documents: list[Document] = []
     parse_problems: list[ParseProblem] = []
     try:
@@ -96,7 +96,7 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Par
 
 
 def _taken_apart(document: Document) -> tuple[list[Document], list[ParseProblem]]:
-    """Return the objects of a document: one, or the items of a `kind: List`."""
+    """Return the objects of a document: one object, or the items of a `kind: List`."""
     content = document.object
     if not isinstance(content, Mapping):
         return [], [ParseProblem(document.position, "is not an object; write apiVersion, kind and metadata")]
@@ -115,7 +115,7 @@ def _taken_apart(document: Document) -> tuple[list[Document], list[ParseProblem]
 
 
 def _by_item(positions: Mapping[str, Position]) -> Mapping[str, dict[str, Position]]:
-    """Sort the positions of a list's fields by its items: `items[0].kind` is `kind` of `items[0]`."""
+    """Group the positions of a list's fields by item: `items[0].kind` becomes `kind` of `items[0]`."""
     found: dict[str, dict[str, Position]] = defaultdict(dict)
     for path, position in positions.items():
         item, _, field = path.partition(".")
@@ -130,7 +130,7 @@ def _with_version(document: Document) -> Document:
 
 
 def _with_metadata(document: Document) -> Document:
-    """Return the document with a `metadata.name` where the early SMI has a without_server_fields `name` (R72)."""
+    """Return the document with the top-level `name` of the early SMI moved to `metadata.name` (R72)."""
     named = with_metadata_name(document.object)
     if named is document.object:
         return document
@@ -162,7 +162,7 @@ def _json(text: str) -> Iterator[Document]:
 
 
 def _json_places(text: str) -> Mapping[str, Position]:
-    """Return the positions of a JSON text. JSON is YAML but for corners; in those, mistakes point at the first line."""
+    """Return the positions of the fields in a JSON text, which is parsed as YAML. If YAML can't parse it, there are none."""
     try:
         return next((document.positions for document in _yaml(text)), {})
     except _ParseError:
@@ -195,14 +195,14 @@ def _is_indented_by_tab(text: str, line: int) -> bool:
 
 
 class _Composer:
-    """Nodes from the parser's events. PyYAML's own composer recurses in C and dies on a few thousand brackets."""
+    """Builds nodes from the parser's events. PyYAML's own composer recurses in C and crashes on deep nesting."""
 
     def __init__(self, loader: yaml.CLoader) -> None:
         self._loader = loader
         self._anchors: dict[str, _Node] = {}
 
     def nodes(self) -> Iterator[_Node]:
-        """Yield the root of each document."""
+        """Yield the root node of each document."""
         self._loader.get_event()
         while not self._loader.check_event(yaml.StreamEndEvent):
             self._loader.get_event()
@@ -226,7 +226,7 @@ class _Composer:
 
     def _content(self, event: Any, position: Position, depth: int) -> _Node:
         if isinstance(event, yaml.ScalarEvent):
-            resolve: Any = self._loader.resolve  # the stubs leave it untyped
+            resolve: Any = self._loader.resolve  # the stubs have no type for it
             return _Scalar(position, event.tag or resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
         inner: list[_Node] = []
         while not self._loader.check_event(yaml.SequenceEndEvent, yaml.MappingEndEvent):
@@ -238,7 +238,7 @@ class _Composer:
 
 
 class _Builder:
-    """Builds one document out of nodes; remembers positions, and how much aliases have copied."""
+    """Builds a document from nodes. It records the positions of fields, and limits the values that aliases copy."""
 
     def __init__(self) -> None:
         self._positions: dict[str, Position] = {}
@@ -293,7 +293,7 @@ class _Builder:
         return {**merged, **content}
 
     def _merge(self, node: _Node, path: str) -> dict[str, Any]:
-        """Return what `<<` adds; of several mappings the first that has a key gives it."""
+        """Return the fields that `<<` adds. If several mappings have a key, the first one counts."""
         if not isinstance(node, _Sequence):
             return self._merged(node, path)
         merged: dict[str, Any] = {}
@@ -324,7 +324,7 @@ def _scalar(node: _Scalar) -> Any:
 
 
 def _whole(text: str) -> int | str:
-    if _WHOLE.fullmatch(text) is None:  # `1:30` counts by sixty to YAML 1.1 alone
+    if _WHOLE.fullmatch(text) is None:  # YAML 1.1 alone reads `1:30` as a base-60 number
         return text
     digits = text.replace("_", "")
     without_server_fields = digits.lstrip("+-")

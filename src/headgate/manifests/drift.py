@@ -1,4 +1,4 @@
-"""Where manifest files and the store differ before a reading is applied, and which of the two wins."""
+"""Find differences between manifest files and the store before the files are applied, and say which value wins."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ from headgate.resources.meta import Object
 
 
 class _Difference(NamedTuple):
-    """A field with its value in the file and in the store; None where it is missing."""
+    """A field with its value in the file and in the store; None if it is missing."""
 
     field: str
     written: Any
@@ -30,7 +30,7 @@ class _Difference(NamedTuple):
 
 
 async def drift(store: Store, manifests: Manifests) -> list[str]:
-    """Return a sentence for each field that was edited in the store, and for each directory that is not read now."""
+    """Return a sentence for each field that was edited in the store, and for each directory that is no longer read."""
     found: list[str] = []
     for manifest in manifests.objects:
         try:
@@ -56,11 +56,11 @@ def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
 
 
 def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: str = "") -> Iterator[_Difference]:
-    """Yield fields of `written` that are not so in `stored`; what only `stored` has are defaults and users' additions."""
+    """Yield the fields of `written` that differ in `stored`. Fields that only `stored` has are defaults or additions."""
     for name, value in written.items():
         field = f"{path}.{name}" if path else name
         if field == "metadata.annotations":
-            continue  # what was applied is recorded there
+            continue  # they have headgate's record of the applied manifest
         now = stored.get(name)
         if isinstance(value, Mapping) and isinstance(now, Mapping):
             yield from _differences(value, now, field)
@@ -69,7 +69,7 @@ def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: st
 
 
 def _contains(stored: Any, written: Any) -> bool:
-    """Say whether a value is as written, apart from fields that the store has added."""
+    """Return whether a stored value equals the written one, apart from fields that the store added."""
     if isinstance(written, Mapping) and isinstance(stored, Mapping):
         return all(name in stored and _contains(stored[name], value) for name, value in written.items())
     if isinstance(written, list) and isinstance(stored, list):
@@ -84,11 +84,11 @@ def _at(obj: Any, field: str) -> Any:
 
 
 async def _unread(store: Store, manifests: Manifests) -> list[str]:
-    """Name the directories whose objects an earlier start has created, and that this one does not read."""
+    """Return a sentence for each directory whose objects are in the store and that is not read any more."""
     files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store)]
     counts = Counter(str(Path(file).parent) for file in files if not is_covered(file, manifests))
     return [
-        f"{number} object{'s' if number > 1 else ''} in the API came from files in {directory}, which this start does not read, and stay beside the "
-        "others: delete them with kubectl, or keep the two apart with --state"
+        f"{number} object{'s' if number > 1 else ''} in the API came from files in {directory}, which is not read now, and "
+        "will not be deleted: delete them with kubectl, or use a separate state directory with --state"
         for directory, number in sorted(counts.items())
     ]

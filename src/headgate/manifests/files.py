@@ -1,7 +1,7 @@
-"""Manifest files and directories: what they say, and where in them it is wrong.
+"""Read manifest files and directories: their objects, and the problems in them with line and column.
 
-A directory is read with all below it: `.yaml`, `.yml` and `.json`, in the order of their names; what begins with a dot is
-left out. A symlink is followed to a file inside the directory, never out of it. The path `-` is standard input.
+A directory is read recursively: `.yaml`, `.yml` and `.json` files in the order of their names, without hidden files and
+directories. A symlink is followed only to a file inside the directory. The path `-` is standard input.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from headgate.resources.registry import find_written, key_of
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
-_QUIET = 50  # ms without a change, then the files are read: an editor has written all of a file by then
-_LONGEST_WAIT = 1000  # ms; a directory that never rests is read all the same
+_QUIET = 50  # ms without a change until the files are read, so that an editor has written the whole file
+_LONGEST_WAIT = 1000  # ms until the files are read although changes go on
 
 
 class Problem(NamedTuple):
-    """A mistake in a file; `line` and `column` count from 1, `field` is empty for mistakes of the file itself."""
+    """A mistake in a file. `line` and `column` count from 1; `field` is empty if the whole file is concerned."""
 
     file: str
     line: int
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """One object of a file: in the store's version, as it was written, and where each of its fields stands."""
+    """One object of a file: in hub version, as it was written, and with the positions of its fields."""
 
     key: Key
     object: Object
@@ -52,15 +52,16 @@ class Manifest(NamedTuple):
     document: Document
 
     def problem(self, field: str, message: str) -> Problem:
-        """Say something about a field of the object, with its position in the file."""
+        """Return a problem with a field of the object, with the field's position in the file."""
         position = self.document.locate(field)
         return Problem(self.file, position.line, position.column, field, message)
 
 
 class Manifests(NamedTuple):
-    """A reading. `warnings` are about objects that are read all the same. `broken` are the files (or directories) that have problems: their objects should stay as they were.
+    """The objects of all files, and their problems.
 
-    `objects` also has the sound objects of broken files, so that an offline check can go on with them.
+    `warnings` concern objects that are used nevertheless. `broken` has the files or directories with problems: their objects
+    in the store should not be changed. `objects` also has the valid objects of broken files, for offline checks.
     """
 
     roots: tuple[str, ...]
@@ -71,11 +72,11 @@ class Manifests(NamedTuple):
 
 
 class _UnreadableError(Exception):
-    """Why a file can't be read, for the user."""
+    """A file can't be read; the message is for the user."""
 
 
 def read(paths: Sequence[Path]) -> Manifests:
-    """Read files and directories. Never raises for what stands in them, or for what is missing: see `problems`."""
+    """Read files and directories. Missing files and mistakes raise no error; they are in `problems`."""
     objects: list[Manifest] = []
     problems: list[Problem] = []
     for file, trouble in _files(paths):
@@ -91,7 +92,7 @@ def read(paths: Sequence[Path]) -> Manifests:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each file once, with what keeps it from being read (empty: nothing)."""
+    """Yield each file once, with the reason why it can't be read (empty if it can)."""
     seen: set[Path] = set()
     for path in paths:
         for file, reason in _below(path) if _is_directory(path) else [(path, "")]:
@@ -105,7 +106,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 def _is_text(file: Path) -> bool:
     try:
         str(file).encode()
-    except UnicodeEncodeError:  # bytes of a name that are no UTF-8 stand in it as surrogates
+    except UnicodeEncodeError:  # Python decodes bytes that are not UTF-8 to surrogates
         return False
     return True
 
@@ -113,14 +114,14 @@ def _is_text(file: Path) -> bool:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # not even that may be known; reading it says why
+    except OSError:  # no permission; reading the path reports the reason
         return False
 
 
 def _real(file: Path) -> Path:
     try:
         return file.resolve()
-    except (OSError, RuntimeError):  # a symlink that leads to itself; reading it says why
+    except (OSError, RuntimeError):  # a symlink to itself; reading it reports the reason
         return file
 
 
@@ -134,7 +135,10 @@ def _below(root: Path) -> Iterator[tuple[Path, str]]:
             if name.startswith(".") or file.suffix not in SUFFIXES:
                 continue
             inner = _real(file).is_relative_to(inside) or not file.is_symlink()
-            yield file, "" if inner else "is a symlink out of the directory; copy the file here"
+            yield (
+                file,
+                "" if inner else "is a symlink to a file outside the directory; copy the file into the directory",
+            )
     for error in refused:
         yield Path(str(error.filename)), f"can't be read: {error.strerror}"
 
@@ -168,7 +172,7 @@ def _text(file: Path) -> str:
         raise _UnreadableError(
             f"is not text (byte {error.start} is no UTF-8): manifests are YAML or JSON in UTF-8"
         ) from error
-    if not text.strip():  # as a file is for a moment while it is written
+    if not text.strip():  # also while an editor writes the file
         raise _UnreadableError("is empty: write an object into it, or delete the file to remove its objects")
     if "\0" in text:
         raise _UnreadableError("is binary, not text: manifests are YAML or JSON in UTF-8")
@@ -197,14 +201,14 @@ def _file_problem(file: Path, message: str) -> Problem:
 
 
 def _shown(file: Path) -> str:
-    """Return a path as text that can be printed and stored; what is no UTF-8 in it becomes a question mark."""
+    """Return a path as printable text; bytes that are not UTF-8 become replacement characters."""
     if file == STANDARD_INPUT:
         return "<stdin>"
     return os.fsencode(file).decode(errors="replace")
 
 
 def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
-    """Return the object of a document, or all that is wrong with it."""
+    """Return the object of a document, or the problems with it."""
     written = document.object
     checked = check(written)
     if checked.hub is not None:
@@ -221,7 +225,7 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
 
 
 def _qualified(hub: Object) -> Object:
-    """Return the object with the namespace that its kind needs."""
+    """Return the object with a namespace if its kind is namespaced, else without."""
     kind = find_written(hub["apiVersion"], hub["kind"])
     if kind is None or not kind.namespaced:
         return with_metadata(hub, namespace=None)
@@ -238,7 +242,7 @@ def _unversioned(manifest: Manifest) -> Problem:
 
 
 def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
-    """Yield a problem for both positions of an object that is written twice: neither is more right."""
+    """Yield a problem for both positions of an object that is written twice."""
     first: dict[Key, Manifest] = {}
     for manifest in objects:
         other = first.setdefault(manifest.key, manifest)
@@ -254,7 +258,7 @@ def _duplicate(one: Manifest, other: Manifest) -> Problem:
 
 
 def _visible(root: Path) -> Callable[[Change, str], bool]:
-    """Return what lets changes through that may concern the manifests: those in a state directory below them do not."""
+    """Return a filter for changes of manifest files. It ignores hidden files, such as a state directory."""
     resolved = root.resolve()
 
     def visible(_change: Change, path: str) -> bool:
@@ -265,13 +269,13 @@ def _visible(root: Path) -> Callable[[Change, str], bool]:
 
 
 async def watch(directory: Path) -> AsyncIterator[Manifests]:
-    """Yield a reading of the directory, then a new one whenever its content has changed and settled.
+    """Yield the manifests of the directory, then again after each change of its content.
 
-    Raises StoreError when the directory can't be watched.
+    Raises StoreError if the directory can't be watched.
     """
     events = awatch(directory, watch_filter=_visible(directory), step=_QUIET, debounce=_LONGEST_WAIT)
     pending = asyncio.ensure_future(anext(events))
-    await asyncio.sleep(0)  # the watch is set up now, so no edit falls between the first reading and the watch
+    await asyncio.sleep(0)  # set up the watch before the first read, so that no edit is missed
     last: Manifests | None = None
     try:
         while True:

@@ -1,1 +1,1 @@
-"""Structured merge: which manager owns which field of an object, and what an apply changes. Pure."""
+"""Field management: which manager owns which field of an object, and server-side apply. Pure."""

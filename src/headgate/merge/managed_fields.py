@@ -1,7 +1,7 @@
-"""The managers of an object's fields, and what becomes of them when it is written (`metadata.managedFields`).
+"""The managers of an object's fields (`metadata.managedFields`), and how a write changes them.
 
-An update owns the fields that it changes. An object without managers that is updated stays without: its first apply makes a
-manager of all that was there before (`applying`).
+An update owns the fields that it changes. An object without managers stays without managers when it is updated. Its first
+apply makes a manager `before-first-apply` for all earlier fields (`server_side_apply`).
 """
 
 import functools
@@ -44,11 +44,11 @@ _PRESENT: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec.strategy", "spec.template.metadata", "spec.template.spec", "status"),
     "ReplicaSet": ("spec.template.metadata", "spec.template.spec", "status"),
 }
-"""Parts that Kubernetes' own kinds always have: to fill them in adds only what is in them."""
+"""Fields that objects of these kinds always have in Kubernetes. Who sets a part of them does not own the field itself."""
 
 
 class Manager(NamedTuple):
-    """The author of a write: its name, its operation, the version that it writes, and its subresource."""
+    """A field manager: its name, its operation, the version that it writes, and its subresource."""
 
     name: str
     operation: Operation
@@ -57,7 +57,7 @@ class Manager(NamedTuple):
 
     @property
     def key(self) -> ManagerKey:
-        """What identifies the manager: one that applies is the same in every version."""
+        """The identity of the manager. With operation Apply the version is no part of it."""
         version = self.api_version if self.operation == "Update" else ""
         return self.name, self.operation, version, self.subresource
 
@@ -67,7 +67,7 @@ class Manager(NamedTuple):
 
 
 class ManagedFields(NamedTuple):
-    """What one manager owns, and when it last took a field (RFC 3339)."""
+    """The fields that a manager owns, and the time (RFC 3339) at which it last got a field."""
 
     manager: Manager
     paths: Paths
@@ -78,18 +78,18 @@ Managers: TypeAlias = Mapping[ManagerKey, ManagedFields]
 
 
 class Versions(NamedTuple):
-    """How an object looks in each version of its kind; `convert` returns None for a version that does not exist."""
+    """Conversion and schemas of a kind's versions. `convert` returns None if it can't convert to a version."""
 
     convert: Callable[[Object, str], Object | None]
     schema: Callable[[str], Schema]
 
     def at(self, obj: Object, version: str, other: str) -> Object | None:
-        """Return an object of one version in another one."""
+        """Convert an object from one version to another one; None if that is not possible."""
         return obj if version == other else self.convert(obj, other)
 
 
 def versions_of(kind: Kind) -> Versions:
-    """Return how objects of a kind look in each of its versions."""
+    """Return the conversion and the schemas of a kind's versions."""
 
     def convert(obj: Object, api_version: str) -> Object | None:
         try:
@@ -101,7 +101,7 @@ def versions_of(kind: Kind) -> Versions:
 
 
 def read_managed_fields(entries: Any) -> Managers:
-    """Read `metadata.managedFields`; entries that are not of that form count as none at all."""
+    """Parse `metadata.managedFields`. If an entry is malformed, all entries are ignored."""
     found: dict[ManagerKey, ManagedFields] = {}
     try:
         for entry in entries or ():
@@ -117,7 +117,7 @@ def read_managed_fields(entries: Any) -> Managers:
 
 
 def write_managed_fields(managers: Managers) -> list[dict[str, Any]]:
-    """Write `metadata.managedFields`, in the order that Kubernetes has."""
+    """Return `metadata.managedFields` as JSON, in Kubernetes' order."""
 
     def order(owned: ManagedFields) -> tuple[str, ...]:
         manager = owned.manager
@@ -141,7 +141,7 @@ def _entry(owned: ManagedFields) -> dict[str, Any]:
 
 
 class Write(NamedTuple):
-    """A write: its manager, its time (RFC 3339), and how the kind's versions look. `force` takes what conflicts."""
+    """A write: its manager, its time (RFC 3339), and the kind's versions. With `force`, an apply overrides conflicts."""
 
     manager: Manager
     time: str
@@ -151,11 +151,11 @@ class Write(NamedTuple):
 
     @property
     def schema(self) -> Schema:
-        """Return the schema of the version that is written."""
+        """The schema of the version that is written."""
         return self.versions.schema(self.manager.api_version)
 
     def unowned(self, paths: Paths) -> frozenset[Path]:
-        """Return the paths that the writer can't own: the server's, and the part that its path does not write."""
+        """Return the paths that the writer can't own: fields of the server, and fields outside the written subresource."""
         inside = self.manager.subresource == "status"
         return frozenset(
             path for path in paths if path in _UNOWNED or (self.has_status and (path[0] == "f:status") != inside)
@@ -163,9 +163,9 @@ class Write(NamedTuple):
 
 
 def tracked_update(live: Object | None, new: Object, write: Write) -> list[dict[str, Any]]:
-    """Return `metadata.managedFields` of an object that is created or replaced.
+    """Return `metadata.managedFields` of an object that is created or updated.
 
-    Managers that the writer gives are taken as they are, so that a client can move fields between them.
+    If the written object has managers, they replace the stored ones first, so that a client can move fields between them.
     """
     given = _given(live, new, write)
     if live is None:
@@ -176,9 +176,9 @@ def tracked_update(live: Object | None, new: Object, write: Write) -> list[dict[
 
 
 def _given(live: Object | None, new: Object, write: Write) -> Managers:
-    """Return the managers that an update begins with: the object's own, if it has any that can be read, else the live ones."""
+    """Return the managers before an update: those of the written object if it has valid ones, else the stored ones."""
     entries = (new.get("metadata") or {}).get("managedFields")
-    if entries == [{}]:  # the way to begin again without managers
+    if entries == [{}]:  # in Kubernetes, this removes all managers
         return {}
     found = {} if write.manager.subresource else read_managed_fields(entries)
     return found or (managers_of(live) if live else {})
@@ -202,11 +202,11 @@ def updated(live: Object, new: Object, managers: Managers, write: Write) -> Mana
 
 
 Changes: TypeAlias = Callable[[str], Comparison]
-"""Returns what a write changes, in one version of the kind: nothing where the objects can't be had in it."""
+"""Returns the changes of a write in one version of the kind; no changes if the objects can't be converted to it."""
 
 
 def changes(live: Object, new: Object, write: Write) -> Changes:
-    """Return what a write changes; each version is compared once."""
+    """Return a function that computes the changes of a write in a version, once for each version."""
 
     @functools.cache
     def in_version(version: str) -> Comparison:
@@ -220,7 +220,7 @@ def changes(live: Object, new: Object, write: Write) -> Changes:
 
 
 def remaining(managers: Managers, own: ManagerKey | None, changed: Changes) -> dict[ManagerKey, ManagedFields]:
-    """Return the managers without what a write changes or removes; `own` is left as it is."""
+    """Return the managers without the fields that a write changes or removes. The manager `own` keeps all its fields."""
     left: dict[ManagerKey, ManagedFields] = {}
     for identity, owned in managers.items():
         paths = owned.paths if identity == own else owned.paths - changed(owned.manager.api_version).paths
@@ -230,7 +230,7 @@ def remaining(managers: Managers, own: ManagerKey | None, changed: Changes) -> d
 
 
 def _capped(managers: dict[ManagerKey, ManagedFields]) -> Managers:
-    """Join the oldest updates of one version into one manager, so that ever new names do not fill an object."""
+    """Merge the managers of the oldest updates into one, because many different names would fill an object."""
     updates = sorted((one for one in managers.values() if one.manager.operation == "Update"), key=lambda one: one.time)
     for old in updates[: max(len(updates) - _MOST_UPDATERS, 0)]:
         ancient = old.manager._replace(name=_ANCIENT)
@@ -246,7 +246,7 @@ def without_managers(obj: Object) -> Object:
 
 
 def empty_object(obj: Object) -> Object:
-    """Return an object of the same kind before anything is written in it."""
+    """Return an object of the same kind without content, but with the fields that always exist."""
     found: dict[str, Any] = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
     for place in _PRESENT.get(obj["kind"], ()):
         node = found

@@ -1,7 +1,7 @@
-"""Server-side apply: what an object becomes when a manager applies its configuration.
+"""Server-side apply: merge a manager's configuration into an object.
 
-An apply owns the fields that it sets. A field that it no longer sets is removed when no other manager owns it. A field of
-another manager that it would change is a conflict.
+The manager owns the fields that it applies. A field that its configuration no longer has is removed, unless another manager
+owns it. A change of another manager's field is a conflict.
 """
 
 import json
@@ -30,7 +30,7 @@ from headgate.resources.meta import Object
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_KUBECTL = "kubectl"  # its applies take over from its client-side applies
+_KUBECTL = "kubectl"  # its server-side applies take over the fields of its client-side applies
 
 
 class Conflict(NamedTuple):
@@ -41,7 +41,7 @@ class Conflict(NamedTuple):
 
     @property
     def owner_name(self) -> str:
-        """Name the owner as Kubernetes does."""
+        """The owner's name, as in Kubernetes' messages."""
         manager = self.owner.manager
         if manager.operation == "Apply":
             return str(manager)
@@ -49,12 +49,12 @@ class Conflict(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Return the path as text."""
+        """The path of the field as text."""
         return text_of(self.path)
 
 
 class ApplyConflicts(Exception):
-    """An apply was not forced, and would change fields of other managers."""
+    """An apply without force would change fields that other managers own."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         super().__init__(f"{len(conflicts)} conflicts")
@@ -62,7 +62,7 @@ class ApplyConflicts(Exception):
 
 
 def tracked_apply(live: Object | None, config: Object, write: Write) -> Object:
-    """Return an object after an apply, with its managers. Raises ApplyConflicts, MergeError."""
+    """Return the object after an apply, with its `managedFields`. Raises ApplyConflicts, MergeError."""
     if live is None:
         empty = {"apiVersion": config["apiVersion"], "kind": config["kind"], "metadata": {}}
         return _with_owners(*applied(empty, config, {}, write))
@@ -90,7 +90,7 @@ def _before_first_apply(live: Object, write: Write) -> Managers:
 
 
 def _not_of_last_applied(error: ApplyConflicts, live: Object, write: Write) -> list[Any]:
-    """Return the conflicts that are not about what the same user's `kubectl apply` has set before."""
+    """Return the conflicts, except on fields that an earlier client-side `kubectl apply` has set."""
     text = _last_applied(live) if write.manager.name == _KUBECTL else ""
     try:
         config = json.loads(text) if text else None
@@ -106,7 +106,7 @@ def _last_applied(obj: Object) -> str:
 
 
 def written_configuration(config: Object) -> str:
-    """Write a configuration as `kubectl apply` writes it into its annotation."""
+    """Return a configuration as `kubectl apply` writes it into its annotation."""
     metadata = {"annotations": {}, **config["metadata"]}
     metadata["annotations"] = {
         name: text for name, text in (metadata["annotations"] or {}).items() if name != LAST_APPLIED
@@ -116,7 +116,7 @@ def written_configuration(config: Object) -> str:
 
 
 def applied(live: Object, config: Object, managers: Managers, write: Write) -> tuple[Object, Managers]:
-    """Return the object and its managers after an apply; `live` has no fields when there is no object yet.
+    """Return the object and its managers after an apply. `live` has no fields if the object does not exist yet.
 
     Raises ApplyConflicts, MergeError.
     """
@@ -127,7 +127,7 @@ def applied(live: Object, config: Object, managers: Managers, write: Write) -> t
     new = merged(live, config, write.schema)
     if last and last.paths:
         pruned = _pruned(new, last, {**after, **_as_before(config, last, write)}, write)
-        new = merged(pruned, config, write.schema)  # a list or map that is empty now stays, as it is given
+        new = merged(pruned, config, write.schema)  # restores empty lists and maps of the configuration
     changed = changes(live, new, write)
     if not write.force:
         _check(managers, own, changed)
@@ -151,9 +151,9 @@ def _check(managers: Managers, own: ManagerKey, changed: Changes) -> None:
 
 
 def _as_before(config: Object, last: ManagedFields, write: Write) -> Managers:
-    """Return what is applied as one more owner, in the version of the last apply when that was another one.
+    """Return the applied fields as a further manager, in the version of the manager's last apply.
 
-    What is left after pruning there can only be converted back with all that is applied now.
+    Pruning works in that version, and must keep these fields: without them the object may not convert back.
     """
     version = last.manager.api_version
     old = write.versions.at(config, write.manager.api_version, version)
@@ -165,7 +165,7 @@ def _as_before(config: Object, last: ManagedFields, write: Write) -> Managers:
 
 
 def _pruned(new: Object, last: ManagedFields, managers: Managers, write: Write) -> Object:
-    """Return the object without what the last apply set, this one does not, and no other manager owns."""
+    """Return the object without the fields of the last apply that no manager owns any more."""
     version, versions, by = last.manager.api_version, write.versions, write.manager
     whole = versions.at(new, by.api_version, version)
     if whole is None:
@@ -184,7 +184,7 @@ def _pruned(new: Object, last: ManagedFields, managers: Managers, write: Write) 
 def _with_owned(
     whole: Object, pruned: Object, managers: Managers, between: tuple[str, str], versions: Versions
 ) -> Object:
-    """Return what was pruned in one version, with all that is owned by managers of another version."""
+    """Return the pruned object with the fields restored that managers of another version own."""
     version, other = between
     all_of_it, part = (versions.at(obj, version, other) for obj in (whole, pruned))
     if all_of_it is None or part is None:

@@ -1,12 +1,11 @@
-"""Values by their schema: the fields that they set, where two differ, merging and pruning, as structured-merge-diff does.
+"""Compare, merge and prune values by their schema, as Kubernetes' structured-merge-diff does.
 
-A path is a tuple of elements in the form that `fieldsV1` has (KEP-555): `f:NAME` a field, `k:{...}` the item of a list with
-these keys, `v:VALUE` the item of a set. A set of paths holds exactly what is owned: a field is not in it because a part of it
-is.
+A path is a tuple of elements as in `fieldsV1` (KEP-555): `f:NAME` is a field, `k:{...}` the item of a list with these keys,
+`v:VALUE` the item of a set. A set of paths has exactly the owned ones: a path in it does not imply the paths above it.
 
-`x-kubernetes-list-type` and `x-kubernetes-map-type` say whether a value is one leaf, and what identifies the items of a list;
-where the older `x-kubernetes-patch-strategy` is all there is, it does. A value without a schema is read off itself: its
-fields are apart, its lists are one leaf.
+`x-kubernetes-list-type` and `x-kubernetes-map-type` say whether a value is atomic (one leaf), and which keys identify the
+items of a list. Without them the older `x-kubernetes-patch-strategy` counts. In a value without a schema, objects are merged
+field by field and lists are atomic.
 """
 
 import json
@@ -29,7 +28,7 @@ def _json(value: Any) -> str:
 
 
 def tree_of(paths: Iterable[Path]) -> Tree:
-    """Return paths as a tree; a node that is a member itself has the key `.`."""
+    """Return paths as a tree. A node whose own path is in the set has the key `.`."""
     root: Tree = {}
     for path in paths:
         node = root
@@ -40,7 +39,7 @@ def tree_of(paths: Iterable[Path]) -> Tree:
 
 
 def write_field_set(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return paths as `fieldsV1`: `.` stands only at members that have parts of their own."""
+    """Return paths as `fieldsV1`. Only a path with further paths below it is written as `.`."""
     return _written(tree_of(paths))
 
 
@@ -51,7 +50,7 @@ def _written(node: Tree) -> dict[str, Any]:
 
 
 def read_field_set(fields: Any) -> frozenset[Path]:
-    """Read `fieldsV1`. Raises ValueError when it is not of that form."""
+    """Parse `fieldsV1` to paths. Raises ValueError if it is malformed."""
     found: set[Path] = set()
     _read(fields, (), found)
     return frozenset(found)
@@ -77,7 +76,7 @@ def _canonical(element: str) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Return a path as Kubernetes' messages write it: `.spec.ports[port=80,protocol="TCP"].name`."""
+    """Return a path as in Kubernetes' messages: `.spec.ports[port=80,protocol="TCP"].name`."""
     return "".join(map(_element_text, path))
 
 
@@ -105,15 +104,15 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""Stands for a value that is not there; null counts as absent."""
+"""A missing value. A null value counts as missing."""
 
 
 class MergeError(Exception):
-    """A configuration can't be merged: `path` is the list, `message` what is wrong with it."""
+    """A configuration can't be merged, because items of a list have no keys or the same keys."""
 
 
 class Item(NamedTuple):
-    """A part of a value: its path element, its value and its schema. Items of equal elements are duplicates."""
+    """A part of a value: its path element, its value and its schema. Items with equal elements are duplicates."""
 
     element: str
     value: Any
@@ -121,7 +120,7 @@ class Item(NamedTuple):
 
 
 def form(value: Any, schema: Schema) -> Form:
-    """Say how a value is merged: as one leaf, field by field, or item by item."""
+    """Return how a value is merged: as one leaf, field by field, or item by item."""
     if isinstance(value, Mapping):
         return "leaf" if schema.get("x-kubernetes-map-type") == "atomic" else "fields"
     if isinstance(value, list | tuple) and list_type(schema) != "atomic":
@@ -130,7 +129,7 @@ def form(value: Any, schema: Schema) -> Form:
 
 
 def list_type(schema: Schema) -> str:
-    """Return `atomic`, `set` or `map`."""
+    """Return the type of a list: `atomic`, `set` or `map`."""
     if given := schema.get("x-kubernetes-list-type"):
         return str(given)
     if "merge" not in str(schema.get("x-kubernetes-patch-strategy", "")).split(","):
@@ -144,31 +143,31 @@ def list_keys(schema: Schema) -> Sequence[str]:
 
 
 def has_field(schema: Schema, element: str) -> bool:
-    """Say whether an element is a field that the schema names, not a key of a map."""
+    """Return whether a path element is a field in the schema, not a key of a map."""
     return element.startswith("f:") and element[2:] in schema.get("properties", {})
 
 
 def field_schema(schema: Schema, name: str) -> Schema:
-    """Return the schema of a field of an object; an empty one where the schema says nothing about it."""
+    """Return the schema of a field of an object; an empty schema if the field is unknown."""
     found: Schema = schema.get("properties", {}).get(name) or schema.get("additionalProperties") or {}
     return found
 
 
 def item_schema(schema: Schema) -> Schema:
-    """Return the schema of the items of a list; an empty one where the schema says nothing about them."""
+    """Return the schema of the items of a list; an empty schema if it is unknown."""
     found: Schema = schema.get("items") or {}
     return found
 
 
 def schema_at(schema: Schema, element: str) -> Schema:
-    """Return the schema of the part at a path element; an empty one where the schema says nothing about it."""
+    """Return the schema of the part at a path element; an empty schema if it is unknown."""
     return field_schema(schema, element[2:]) if element.startswith("f:") else item_schema(schema)
 
 
 def parts(value: Any, schema: Schema) -> list[Item]:
     """Return the parts of a value that is merged field by field or item by item.
 
-    An item that has nothing to identify it by has its index as its element.
+    The element of a list item without keys is its index.
     """
     if isinstance(value, Mapping):
         named = ((f"f:{name}", part) for name, part in value.items() if part is not None)
@@ -192,31 +191,31 @@ def _key_of(item: Any, names: Sequence[str], schema: Schema) -> str:
 
 
 class Comparison(NamedTuple):
-    """Where two values differ."""
+    """The paths at which two values differ."""
 
     removed: Paths
     modified: Paths
     added: Paths
 
     def limited(self, paths: Paths) -> "Comparison":
-        """Return the comparison without some paths."""
+        """Return the comparison without the given paths."""
         return Comparison(self.removed - paths, self.modified - paths, self.added - paths)
 
     @property
     def touched(self) -> Paths:
-        """Return the paths whose value is new."""
+        """The paths whose values were modified or added."""
         return self.modified | self.added
 
     @property
     def paths(self) -> Paths:
-        """Return all paths that differ."""
+        """All paths that differ."""
         return self.removed | self.touched
 
 
 def fields_of(value: Any, schema: Schema, *, distinct: bool = True) -> frozenset[Path]:
     """Return the paths that a value sets.
 
-    Raises MergeError when an item of a list is there twice or has no keys, unless items need not be distinct.
+    With `distinct`, raises MergeError if a list has an item twice or an item without keys.
     """
     found: set[Path] = set()
     _collect(Item("", value, schema), (), found)
@@ -253,7 +252,7 @@ def _collect(item: Item, path: Path, found: set[Path]) -> None:
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Comparison:
-    """Return the paths at which two values differ; duplicates in a list are compared as one leaf."""
+    """Return the paths at which two values differ. Duplicates in a list are compared as one leaf."""
     found = Comparison(set(), set(), set())
     _compare(old, new, schema, (), found)
     return found
@@ -285,7 +284,7 @@ def _add(paths: Paths, path: Path) -> None:
 
 
 def _indexed(value: Any, schema: Schema) -> dict[str, Any]:
-    """Return the parts by element; duplicates together, as a list that equals no single part."""
+    """Return the parts of a value by element. Duplicates are one tuple, which differs from any single part."""
     found: dict[str, Any] = {}
     duplicates: dict[str, list[Any]] = {}
     for part in parts(value, schema):
@@ -297,7 +296,7 @@ def _indexed(value: Any, schema: Schema) -> dict[str, Any]:
 
 
 def merged(live: Any, config: Any, schema: Schema) -> Any:
-    """Return `live` with all that `config` sets; shared items of a list are in the order of `config`."""
+    """Return `live` with the values that `config` sets. Items that both have in a list get the order of `config`."""
     shape = form(config, schema)
     if shape == "leaf" or live is ABSENT or form(live, schema) != shape:
         return config
@@ -327,7 +326,7 @@ def _merged_items(live: Sequence[Item], config: Sequence[Item], schema: Schema) 
 
 
 def without(value: Any, paths: Paths, schema: Schema) -> Any:
-    """Return a value without the parts at some paths; ABSENT when none is left of it."""
+    """Return a value without the parts at the given paths; ABSENT if nothing is left."""
     return _without(value, tree_of(paths), schema)
 
 
@@ -350,7 +349,7 @@ def _without(value: Any, tree: Tree, schema: Schema) -> Any:
 
 
 def with_named_members(paths: Paths, schema: Schema) -> frozenset[Path]:
-    """Return paths, and the fields that the schema names on the way to them."""
+    """Return the paths, and the paths of schema fields above them."""
     found = set(paths)
     for path in paths:
         part = schema
