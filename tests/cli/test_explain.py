@@ -57,7 +57,7 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
         "\n"
         "At the pods\n"
         "  allowed    default/website-v2:8080, by mutual TLS\n"
-        "             it is open: every caller is allowed\n"
+        "             no TrafficTarget selects the workload\n"
         "\n"
         "Without a backend\n"
         "  without a ready endpoint or a weight: 503 from the proxy\n"

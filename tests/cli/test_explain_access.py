@@ -112,7 +112,7 @@ def test_a_caller_without_a_sidecar_calls_in_plaintext(explain: Callable[..., An
         found = explain(world(*more, labels={"app": "x"}), "pod/bare")
         assert found["code"] == 1
         assert 'headgate.dev/inject: "true"' in arrival(found)["remedy"]
-    assert arrival(found)["reason"] == "it takes mutual TLS only, and this is plaintext"
+    assert arrival(found)["reason"] == "it accepts mutual TLS only, and this is plaintext"
 
 
 def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Callable[..., Any]) -> None:
@@ -194,7 +194,7 @@ def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
     assert (
         "At the pods\n"
         "  denied     default/bookstore-v1:8080, by mutual TLS\n"
-        "             nothing is allowed to this caller\n"
+        "             no TrafficTarget allows this caller\n"
         "             to allow it: add ServiceAccount default/thief to spec.sources of TrafficTarget default/buyer-to-books"
     ) in ended.out
     ended = run("explain", "GET", "http://bookstore:8080/books", "--from", "serviceaccount/buyer", "-f", EXAMPLE)

@@ -86,7 +86,7 @@ def compare(running, item):
         if "far from" not in found:
             break
     assert not found, f"{item}: {found}\nexplain {said}\ntry {tried}"
-    by_split = f"TrafficSplit {tried['split']}" if tried["split"] else "the Service's plain behaviour"
+    by_split = f"TrafficSplit {tried['split']}" if tried["split"] else "the Service itself (no route)"
     if not said["object"].startswith("HTTPRoute "):  # try reports splits only
         assert said["object"] in {by_split, ""}, f"{item}: explain names {said['object']}, try {by_split}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{item}: try fails\nexplain {said}\ntry {tried}"

@@ -1,4 +1,4 @@
-"""What arrives at a backend, after the filters of route and share (docs/gateway-api.md)."""
+"""Requests at a backend, after the filters of route and share (docs/gateway-api.md)."""
 
 import pytest
 
@@ -26,17 +26,17 @@ def arrived(target="/old/x?q=1", prefix="/old", *, edit=None, share=NO_FILTERS, 
         ("/x", "/", None, "/x"),
     ],
 )
-def test_paths_are_rewritten_as_the_gateway_api_says(target, prefix, edit, wanted):
+def test_path_rewrites_follow_the_gateway_api(target, prefix, edit, wanted):
     assert arrived(target, prefix, edit=edit).target == wanted
 
 
-def test_headers_are_replaced_added_and_removed_whatever_their_case():
+def test_header_edits_ignore_case():
     edit = HeaderEdit(set=(("A", "new"),), add=(("b", "more"),), remove=("C",))
     found = arrived(headers=(("a", "old"), ("b", "one"), ("c", "gone"), ("d", "stays")), request=edit)
     assert found.headers == (("b", "one"), ("d", "stays"), ("A", "new"), ("b", "more"))
 
 
-def test_the_changes_of_a_share_come_last():
+def test_filters_of_a_share_apply_after_those_of_the_route():
     share = Filters(rewrite=Rewrite(hostname="v2.example"), request=HeaderEdit(set=(("a", "share"),)))
     found = arrived(share=share, request=HeaderEdit(set=(("a", "route"), ("host", "v1.example"))))
     assert (found.authority, found.headers) == ("v2.example", (("a", "share"),))

@@ -1,4 +1,4 @@
-"""Who is let in, by the specification (003, R67 to R76, D15, D21)."""
+"""The authorization of requests, by the specification (003, R67 to R76, D15, D21)."""
 
 import pytest
 import re2
@@ -69,15 +69,15 @@ def test_the_example_of_003(identity, request_, allowed):
     assert ask(identity=identity, **request_).allowed == allowed
 
 
-def test_what_allows_it_is_named():
+def test_an_allowed_request_names_the_target_and_the_rule():
     found = ask(target="/version")
     assert (found.origin, found.rule) == (TEST, "http-route/version")
     found = ask(protocol=Protocol.TCP)
     assert (found.origin, found.rule) == (TEST, "tcp-route")
 
 
-def test_rules_are_for_one_protocol():
-    """R68, R69: HTTP rules on HTTP ports, TCP rules on the others."""
+def test_a_rule_applies_only_to_ports_of_its_protocol():
+    """R68, R69. HTTP rules apply to HTTP ports, TCP rules to all other ports."""
     only_tcp, only_http = granted(requests=()), granted(connections=())
     assert not ask(only_tcp, target="/version").allowed
     assert ask(only_tcp, protocol=Protocol.TCP).allowed
@@ -86,13 +86,13 @@ def test_rules_are_for_one_protocol():
 
 
 @pytest.mark.parametrize(("ports", "allowed"), [((), True), ((8080,), True), ((9000,), True), ((5432,), False)])
-def test_a_connection_is_meant_by_the_pods_port_or_by_that_of_a_service(ports, allowed):
+def test_a_tcp_rule_names_the_port_of_the_pod_or_of_a_service(ports, allowed):
     """R68."""
     found = ask(granted(connections=(ConnectionRule(name="tcp", ports=ports),)), protocol=Protocol.TCP)
     assert found.allowed == allowed
 
 
-def test_a_connection_is_not_meant_by_the_port_of_a_service_that_says_http():
+def test_a_tcp_rule_does_not_apply_to_the_port_of_an_http_service():
     """R69."""
     web = PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/service-1", 80),))
     port = structs.replace(PORT, protocols=(web, PORT.protocols[1]))
@@ -101,7 +101,7 @@ def test_a_connection_is_not_meant_by_the_port_of_a_service_that_says_http():
 
 
 @pytest.mark.parametrize(("port", "allowed"), [(0, True), (8080, True), (9090, False)])
-def test_a_target_of_v1alpha1_is_for_one_port_of_the_pods(port, allowed):
+def test_a_v1alpha1_target_applies_to_one_port_of_the_pods(port, allowed):
     assert ask(granted(port=port), target="/version").allowed == allowed
 
 
@@ -112,7 +112,7 @@ def test_without_a_traffic_target_a_workload_is_open():
     assert ask(OPEN, protocol=Protocol.TCP).allowed
 
 
-def test_deny_is_closed_to_everybody():
+def test_a_workload_without_grants_denies_all_callers():
     """D21."""
     denied = structs.replace(OPEN, access=Access(closed=True))
     assert not ask(denied).allowed
@@ -135,11 +135,11 @@ def test_the_tls_mode_decides_before_the_grants(tls_mode, plaintext, tls):
     assert ask(workload, identity=SA_3).allowed == tls
 
 
-def test_a_strict_workload_refuses_plaintext_by_tls():
-    """R74: also where everybody may call it, and where nobody may."""
+def test_a_strict_workload_refuses_plaintext_before_authorization():
+    """R74. This holds for open and for closed workloads."""
     for workload in (OPEN, EXAMPLE):
         found = ask(structs.replace(workload, tls_mode=TlsMode.STRICT), identity="")
-        assert found.why == "it takes mutual TLS only, and this is plaintext"
+        assert found.why == "it accepts mutual TLS only, and this is plaintext"
 
 
 @pytest.mark.parametrize(
@@ -147,27 +147,27 @@ def test_a_strict_workload_refuses_plaintext_by_tls():
     ["/version//x", "/version/./x", "/version/../x", "/version/.", "/version/..", "/version\\x", "/version/%2e%2E/x"]
     + [f"/version{code}x" for code in ("%2f", "%2F", "%5c", "%5C", "%2e", "%2E")],
 )
-def test_a_rule_about_paths_never_allows_a_path_that_may_mean_another(path):
+def test_a_rule_with_a_path_never_allows_an_ambiguous_path(path):
     found = ask(target=path)
     assert not found.allowed
-    assert "may mean another one" in found.why
+    assert "may read as another path" in found.why
 
 
 def test_a_rule_without_a_path_allows_any_path():
     assert ask(granted(requests=(RequestRule(name="all", match=ANY),)), target="/a/../b").allowed
 
 
-def test_only_the_path_may_be_ambiguous_not_its_query():
+def test_the_query_is_not_checked_for_ambiguous_segments():
     assert ask(target="/version?next=//x/../%2f").allowed
 
 
 @given(st.lists(st.sampled_from(["/", ".", "..", "a", "\\", "%2f", "%2E", "%5C", "%2", "%25", "b"])))
-def test_ambiguous_is_what_the_proxies_are_told(parts):
+def test_the_expression_for_proxies_finds_the_same_ambiguous_paths(parts):
     path = "/" + "".join(parts)
     assert is_ambiguous(path) == bool(re2.search(AMBIGUOUS_PATH, path))
 
 
-def test_headers_count_too():
+def test_a_rule_can_match_headers():
     """R13."""
     match = Match(headers=(Header(name="user-agent", text=Text(value=".*Firefox.*", regex=True)),))
     firefox = granted(requests=(RequestRule(name="g/firefox", match=match),))
@@ -176,38 +176,38 @@ def test_headers_count_too():
     assert found.why == "TrafficTarget default/test, g/firefox: header user-agent is 'curl', wanted regex .*Firefox.*"
 
 
-def test_why_not_names_the_rule_that_is_nearest():
+def test_a_denied_request_gets_the_reason_of_the_closest_rule():
     found = ask(target="/other")
     assert (found.origin, found.rule) == (None, "")
     expected = "TrafficTarget default/test, http-route/version: path is '/other', wanted regex (?:/version).*"
     assert found.why == expected
-    assert ask(identity=SA_3).why == "nothing is allowed to this caller"
-    about_others = "what is allowed to this caller is about other ports, or about another protocol"
-    assert ask(granted(port=9090)).why == about_others
-    assert "plaintext does not say" in ask(identity="").why
+    assert ask(identity=SA_3).why == "no TrafficTarget allows this caller"
+    other_rules = "the rules for this caller apply to other ports or another protocol"
+    assert ask(granted(port=9090)).why == other_rules
+    assert "plaintext has none" in ask(identity="").why
 
 
-def test_several_targets_add_up():
-    """2.3: additive."""
+def test_the_grants_of_several_targets_are_combined():
+    """2.3. TrafficTargets are additive."""
     other = structs.replace(GRANT, sources=(SA_3,), requests=(RequestRule(name="all", match=ANY),))
     both = structs.replace(EXAMPLE, access=Access(closed=True, grants=(GRANT, other)))
     assert ask(both, SA_3, target="/other").allowed
     assert not ask(both, SA_2, target="/other").allowed
 
 
-def test_a_port_that_no_service_leads_to_is_for_open_workloads():
+def test_a_port_without_a_service_accepts_only_plaintext_to_open_workloads():
     assert ask(OPEN, identity="", port=9999).allowed
     assert not ask(EXAMPLE, identity="", port=9999).allowed
-    assert not ask(OPEN, identity=SA_2, port=9999).allowed  # nobody can say there who he is
+    assert not ask(OPEN, identity=SA_2, port=9999).allowed  # no mutual TLS without a Service
     assert not ask(structs.replace(OPEN, capture="explicit"), identity="", port=9999).allowed
 
 
-def test_who_allows_a_request_to_others_can_be_asked():
+def test_grants_allowing_returns_the_grants_for_any_caller():
     assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/version")) == (GRANT,)
     assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/other")) == ()
 
 
-def test_clients_get_what_their_service_says_and_plaintext_what_the_oldest_says():
+def test_a_client_with_mtls_selects_the_protocol_and_plaintext_gets_the_oldest():
     """R67, D15."""
     port = port_of(EXAMPLE, 8080)
     assert port

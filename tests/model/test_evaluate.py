@@ -1,4 +1,4 @@
-"""What a mesh does with a request: hosts, conditions, precedence and exact shares (R11 to R16, D5, D9)."""
+"""Routing decisions: hosts, conditions, precedence and exact shares (R11 to R16, D5, D9)."""
 
 from fractions import Fraction
 
@@ -56,7 +56,7 @@ def test_shares_are_exact_fractions():
     assert [portion.endpoints for portion in decision.shares] == [1, 1]
 
 
-def test_the_first_route_that_matches_decides_and_the_others_say_why_not():
+def test_the_first_matching_route_decides_and_earlier_ones_name_a_condition():
     fails = Route(match=Match(methods=("PUT",), headers=(Header(name="a", text=Text(value="b")),)), split=to((V1, 1)))
     fits = Route(match=Match(methods=("GET",)), split=to((V2, 1)))
     decision = decide(mesh(fails, fits, fails), WEB, Request())
@@ -78,35 +78,35 @@ def test_the_first_route_that_matches_decides_and_the_others_say_why_not():
         (Path(kind="regex", value="/a.c"), "/abcd", False),
     ],
 )
-def test_paths(path, target, fits):
+def test_path_conditions(path, target, fits):
     assert asked(Match(path=path), target=target) == fits
 
 
-def test_headers_ignore_case_in_names_and_join_values():
+def test_header_names_ignore_case_and_values_are_joined():
     match = Match(headers=(Header(name="x-user", text=Text(value="a,b")),))
     assert asked(match, headers=(("X-User", "a"), ("x-uSER", "b")))
     assert not asked(match, headers=(("X-User", "b"),))
 
 
-def test_an_absent_header_fits_no_expression():
+def test_a_missing_header_matches_no_expression():
     match = Match(headers=(Header(name="x-user", text=Text(value=".*", regex=True)),))
     assert asked(match, headers=(("x-user", ""),))
     assert not asked(match)
 
 
-def test_of_two_query_parameters_the_first_counts():
+def test_the_first_of_two_equal_query_parameters_is_used():
     match = Match(query=(Query(name="a", text=Text(value="1")),))
     assert asked(match, target="/?a=1&a=2")
     assert not asked(match, target="/?a=2&a=1")
     assert not asked(match, target="/")
 
 
-def test_shares_that_fail_keep_their_weight():
+def test_broken_shares_keep_their_weight():
     split = Split(targets=(Target(ref=V1, weight=3),), broken=(Broken(weight=1, reason="X", status=500),))
     assert decide(mesh(Route(split=split)), WEB, Request()).receivers == {V1: Fraction(3, 4), 500: Fraction(1, 4)}
 
 
-def test_nobody_left_is_503():
+def test_a_split_without_backends_gets_503():
     assert decide(mesh(Route(split=to())), WEB, Request()).receivers == {503: 1}
     assert decide(mesh(ready=()), WEB, Request()).receivers == {503: 1}
 
@@ -116,7 +116,7 @@ def test_a_redirect_gets_no_backend():
     assert decide(mesh(route), WEB, Request()).receivers == {301: 1}
 
 
-def test_on_a_port_that_is_not_http_nobody_looks_at_the_request():
+def test_a_tcp_port_ignores_the_request():
     decision = decide(mesh(protocol=Protocol.TCP), WEB, Request())
     assert decision.receivers == {WEB: 1}
     assert decision.protocol is Protocol.TCP
@@ -133,11 +133,11 @@ def test_on_a_port_that_is_not_http_nobody_looks_at_the_request():
         ("gone", None),
     ],
 )
-def test_a_host_means_a_service_port(authority, port):
+def test_an_authority_resolves_to_a_service_port(authority, port):
     assert resolve(mesh(), authority) == (PortRef("default/web", port) if port else None)
 
 
-def test_an_unknown_host_is_404():
+def test_an_unknown_host_gets_404():
     assert decide(mesh(), "gone", Request()).receivers == {404: 1}
 
 
@@ -151,7 +151,7 @@ def test_an_unknown_host_is_404():
         ("example.com", "*"),
     ],
 )
-def test_the_most_specific_host_of_a_gateway_counts(authority, host):
+def test_a_gateway_uses_the_most_specific_host(authority, host):
     hosts = [HostRoutes(host=name, routes=()) for name in ("*", "*.example.com", "a.example.com", "*.b.example.com")]
     found = best_host(hosts, authority)
     assert found is not None
@@ -180,7 +180,7 @@ def test_a_gateway_does_not_fall_back_to_a_less_specific_host():
         (None, (("x-user", "alice"),), None),
     ],
 )
-def test_a_user_is_known_by_what_the_split_says(sticky, headers, key):
+def test_the_user_key_comes_from_the_cookie_or_header_of_the_split(sticky, headers, key):
     split = Split(targets=(Target(ref=V1, weight=10_000),), sticky=sticky)
     decision = decide(mesh(Route(split=split)), WEB, Request(headers=headers))
     assert decision.slot == (slot_of(key) if key else None)

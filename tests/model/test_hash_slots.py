@@ -1,4 +1,4 @@
-"""Raising a weight moves as many users as it says, lowering moves those back, nobody else moves (requirements 2.8)."""
+"""A changed weight moves only the necessary number of users (requirements 2.8)."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def moved(before, after):
 
 @st.composite
 def counts(draw, backends, most=TOTAL):
-    """Slots of each backend; those after the first have at most `most`."""
+    """Slots of each backend; all but the first have at most `most`."""
     found = []
     for _ in range(backends - 1):
         found.append(draw(st.integers(0, min(most, TOTAL - sum(found)))))
@@ -29,7 +29,7 @@ def counts(draw, backends, most=TOTAL):
 
 
 @given(WEIGHTS)
-def test_every_slot_is_given_and_no_share_is_off_by_a_slot(weights):
+def test_all_slots_are_assigned_and_each_share_is_exact_to_one_slot(weights):
     found = slot_counts(weights)
     assert sum(found) == TOTAL
     for weight, count in zip(weights, found, strict=True):
@@ -37,32 +37,32 @@ def test_every_slot_is_given_and_no_share_is_off_by_a_slot(weights):
         assert count == 0 or weight > 0
 
 
-def test_a_rounded_share_is_known():
+def test_is_rounded_finds_fractions_of_a_slot():
     assert slot_counts([90, 10]) == (9000, 1000)
     assert not is_rounded([90, 10])
     assert slot_counts([1, 1, 1]) == (3334, 3333, 3333)
     assert is_rounded([1, 1, 1])
 
 
-def test_no_weight_at_all_is_refused():
+def test_slot_counts_rejects_weights_of_0():
     with pytest.raises(ValueError, match="no weight"):
         slot_counts([0, 0])
 
 
 @given(WEIGHTS)
-def test_the_layout_gives_each_backend_its_slots(weights):
+def test_the_layout_has_the_right_number_of_slots_for_each_backend(weights):
     wanted = slot_counts(weights)
     found = owners(wanted)
     assert [found.count(index) for index in range(len(wanted))] == list(wanted)
 
 
 @given(counts(2), counts(2))
-def test_with_two_backends_every_change_moves_the_least(before, after):
+def test_with_two_backends_a_change_moves_the_fewest_users(before, after):
     assert len(moved(before, after)) == abs(before[0] - after[0])
 
 
 @given(counts(3), counts(3))
-def test_with_three_backends_changes_against_the_first_move_the_least_and_nobody_else(before, after):
+def test_with_three_backends_a_change_with_the_first_one_moves_the_fewest_users(before, after):
     found = moved(before, after)
     for index in (1, 2):
         gained = [pair for pair in found if pair[1] == index and pair[0] == 0]
@@ -74,7 +74,7 @@ def test_with_three_backends_changes_against_the_first_move_the_least_and_nobody
 
 
 @given(st.data(), st.integers(3, 6))
-def test_within_their_homes_the_others_never_touch_each_other(data, backends):
+def test_backends_in_their_home_regions_never_move_users_among_them(data, backends):
     home = TOTAL // (backends - 1)
     before, after = data.draw(counts(backends, home)), data.draw(counts(backends, home))
     found = moved(before, after)
@@ -83,15 +83,15 @@ def test_within_their_homes_the_others_never_touch_each_other(data, backends):
 
 
 @given(st.data(), st.integers(2, 6))
-def test_in_a_monotone_ramp_each_user_changes_side_at_most_once(data, backends):
-    """The ramp that a rollout is: the others grow, step by step, out of the first; and the way back is the same."""
+def test_a_user_moves_at_most_once_in_a_monotonic_rollout(data, backends):
+    """In a rollout the weights move step by step from the first backend to the rest."""
     home = TOTAL if backends <= 3 else TOTAL // (backends - 1)
     end = data.draw(counts(backends, home))
     assume(end[0] < TOTAL)
     steps = data.draw(st.integers(1, 6))
     ramp = []
     for step in range(steps + 1):
-        others = [count * step // steps for count in end[1:]]
-        ramp.append(owners((TOTAL - sum(others), *others)))
+        remaining = [count * step // steps for count in end[1:]]
+        ramp.append(owners((TOTAL - sum(remaining), *remaining)))
     for history in zip(*ramp, strict=True):
         assert sum(a != b for a, b in itertools.pairwise(history)) <= 1

@@ -1,4 +1,4 @@
-"""XXH64 by its published values, and who has a slot."""
+"""XXH64 by published values, and the slot ranges of users."""
 
 import pytest
 
@@ -19,15 +19,15 @@ ISHMAEL = b"Call me Ishmael. Some years ago--never mind how long precisely-"
         (ISHMAEL, 0x02A2E85470D6FD96),
     ],
 )
-def test_known_values(data, value):
+def test_xxh64_matches_published_values(data, value):
     assert xxh64(data) == value
 
 
-def test_a_slot_is_one_of_ten_thousand():
+def test_slots_are_below_ten_thousand():
     assert {slot_of(f"user-{number}") // 1000 for number in range(200)} == set(range(10))
 
 
-def test_the_sides_share_the_slots_in_their_order():
+def test_slot_range_at_follows_the_order_of_the_ranges():
     sticky = Sticky(kind="source", slot_ranges=(SlotRange(slots=1, ref=V1), SlotRange(slots=9_999)))
     assert slot_range_at(sticky, 0).ref == V1
     assert slot_range_at(sticky, 1).ref is None

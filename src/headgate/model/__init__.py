@@ -1,1 +1,1 @@
-"""The routing model: who may send what where, by which weights. No Kubernetes words, no Envoy words."""
+"""The routing model: destinations, weights and access rules, without Kubernetes or Envoy types."""

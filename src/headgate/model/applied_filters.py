@@ -1,4 +1,4 @@
-"""What the filters of a route and of its share make of a request, of its response, and of a redirect's address."""
+"""Apply the filters of a route and its shares to requests, responses and redirects."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
 def backend_request(request: Request, route: Route, share: Filters) -> Request:
-    """Return the request as a backend gets it; the changes of its share come after those of the route."""
+    """Return the request that a backend gets; filters of the route apply first, then those of the share."""
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request
@@ -28,10 +28,10 @@ def client_headers(headers: Headers, route: Route, share: Filters) -> Headers:
 
 
 def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:
-    """Return the address that a redirect names; empty when the route has none.
+    """Return the address of a redirect; empty if the route has none.
 
-    `scheme` and `port` are those of the listener. The port of the answer is the wanted one, else the wanted scheme's own,
-    else the listener's; a scheme's own port is left out (HTTPRequestRedirectFilter).
+    `scheme` and `port` are those of the listener. The port is the redirect's, else the default port of the
+    redirect's scheme, else the listener's; the default port of the scheme is omitted (HTTPRequestRedirectFilter).
     """
     redirect = route.redirect
     if redirect is None:
@@ -64,14 +64,14 @@ def _with_headers(headers: Headers, edit: HeaderEdit) -> Headers:
 
 
 def _with_path(target: str, edit: PathEdit, matched: Path | None) -> str:
-    """Return another path with the same query."""
+    """Return the target with another path and the same query."""
     path, mark, query = target.partition("?")
     new = edit.value if edit.value.startswith("/") else f"/{edit.value}"
     return (new if edit.kind == "full" else _with_prefix(path, new.rstrip("/"), matched)) + mark + query
 
 
 def _with_prefix(path: str, new: str, matched: Path | None) -> str:
-    """Return a path with other segments instead of those that the route matched; there is always one slash between."""
+    """Return the path with a new prefix for the matched segments, with exactly one slash between."""
     old = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
     rest = path.removeprefix(old)
     return f"{new}{rest}" if old and new else f"{new}/{rest.lstrip('/')}"

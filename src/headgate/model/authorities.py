@@ -1,4 +1,4 @@
-"""The spellings of a host under which clients of the HTTP proxy reach a Service (R2)."""
+"""The authorities (host and port spellings) by which clients of the HTTP proxy reach a Service (R2)."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ DEFAULT_NAMESPACE = "default"
 
 
 def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) -> list[tuple[str, int]]:
-    """Return every spelling under which proxy clients may call a Service, with the port that it means (R2).
+    """Return every authority of a Service, with the Service port that it means (R2).
 
-    A spelling without a port means port 80, and the first port of a Service that has no port 80. The short name stands
-    for the namespace `home`: that of a sidecar's pod, and `default` for a proxy that serves everybody, as it can't know
-    its client's namespace.
+    An authority without a port means port 80, or the first port of a Service without port 80. The short name
+    belongs to the namespace `home`: the namespace of a sidecar's pod, or `default` for a shared proxy, which does
+    not know its clients' namespaces.
     """
     namespace, name = frontend.service.split("/")
     spellings = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{domain}"]
@@ -27,33 +27,34 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
 
 
 def pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-    """Return the pods that clients of the HTTP proxy may call by their own address and port, each of them once.
+    """Return the pods that clients of the HTTP proxy can call by their own address and port.
 
-    Of two Services with one pod and port the first counts. An address of a Service is never a pod's.
+    If two Services have the same pod and port, the first Service is used. An address of a Service is never the
+    address of a pod.
     """
-    taken = {(front.address, port) for front in mesh.frontends for port in front.ports}
+    used = {(front.address, port) for front in mesh.frontends for port in front.ports}
     found: dict[PortRef, tuple[Endpoint, ...]] = {}
     for entry in mesh.endpoints:
         new = {(item.address, item.port): item for item in entry.ready if item.workload and not item.resolved}
-        found[entry.ref] = tuple(item for place, item in new.items() if place not in taken)
-        taken |= new.keys()
+        found[entry.ref] = tuple(item for key, item in new.items() if key not in used)
+        used |= new.keys()
     return found
 
 
 def pod_authorities(pod: Endpoint) -> list[str]:
-    """Return the spellings of a pod's address; without a port it is port 80."""
+    """Return the authorities of a pod's port; port 80 can be omitted."""
     host = f"[{pod.address}]" if ":" in pod.address else pod.address
     return [f"{host}:{pod.port}", *([host] if pod.port == DEFAULT_PORT else [])]
 
 
 def canonical(authority: str) -> str:
-    """Return an authority without the dot that ends an absolute name (`website.default.svc.cluster.local.:8080`)."""
+    """Return an authority without the final dot of an absolute name (`website.default.svc.cluster.local.:8080`)."""
     host, colon, port = authority.rpartition(":")
     return f"{host.removesuffix('.')}:{port}" if colon and port.isdigit() else authority.removesuffix(".")
 
 
 def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRef | None:
-    """Return the Service port that an authority means to the HTTP proxy; none when no Service answers to it."""
+    """Return the Service port that an authority means to the HTTP proxy; None if there is none."""
     wanted = canonical(authority).lower()
     for frontend in mesh.frontends:
         if port := dict(authorities(frontend, mesh.domain, home)).get(wanted):

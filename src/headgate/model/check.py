@@ -1,4 +1,4 @@
-"""What must hold in every mesh, whatever the input was. A violation is a bug of the compiler, never of the user."""
+"""Check the invariants of a mesh. They hold for every input, so a violation is a bug in the compiler."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,78 +10,78 @@ from headgate.model.routing import Access, GatewayPort, Mesh, PortRef, Route, Sp
 
 
 def check(mesh: Mesh) -> tuple[str, ...]:
-    """Return what is wrong with the mesh, one sentence each; nothing when all is well."""
+    """Return the violated invariants of a mesh, one sentence each."""
     known = {entry.ref for entry in mesh.endpoints}
     dead = {entry.ref for entry in mesh.endpoints if not entry.ready}
     offered = {(frontend.service, port) for frontend in mesh.frontends for port in frontend.ports}
-    wrong = [f"{table.ref} has routes and no frontend" for table in mesh.tables if table.ref not in offered]
-    places = [(str(table.ref), table.routes) for table in mesh.tables]
-    places += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
-    for place, routes in places:
+    wrong = [f"{table.ref} has routes, but no frontend" for table in mesh.tables if table.ref not in offered]
+    tables = [(str(table.ref), table.routes) for table in mesh.tables]
+    tables += [(f"{port.gateway}:{port.port}", tuple(_gateway_routes(port))) for port in mesh.gateways]
+    for where, routes in tables:
         targets = [target for route in routes for target in route.split.targets]
         targets += [target for route in routes for mirror in route.mirrors for target in mirror.targets]
         refs = [target.ref for target in targets]
-        wrong += [f"{place} sends to {ref}, whose endpoints are not listed" for ref in refs if ref not in known]
-        wrong += [f"{place} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
-        wrong += [f"{place} {fault}" for route in routes for fault in _slot_faults(route.split)]
-        wrong += [f"{place} {fault}" for fault in _group_faults(routes)]
+        wrong += [f"{where} sends to {ref}, which has no entry in the endpoints" for ref in refs if ref not in known]
+        wrong += [f"{where} has the weight {t.weight} for {t.ref}" for t in targets if t.weight < 1]
+        wrong += [f"{where} {fault}" for route in routes for fault in _slot_faults(route.split)]
+        wrong += [f"{where} {fault}" for fault in _group_faults(routes)]
         shared = [target.ref for route in routes for target in route.split.targets if route.split.targets[1:]]
-        wrong += [
-            f"{place} gives a share to {ref}, which has no endpoint: others would get it"
-            for ref in shared
-            if ref in dead
-        ]
-    wrong += [f"{place} is listened on twice" for place, count in Counter(_bound(mesh)).items() if count > 1]
+        wrong += [f"{where} gives a share to {ref}, which has no endpoint" for ref in shared if ref in dead]
+    wrong += [f"{where} has two listeners" for where, count in Counter(_bound(mesh)).items() if count > 1]
     return (*wrong, *_workload_faults(mesh))
 
 
 def _workload_faults(mesh: Mesh) -> Iterator[str]:
-    """Yield what is wrong with workloads, one by one and together; callers could reach the wrong one, or too many."""
+    """Yield the violations in workloads; they could route calls to the wrong workload or allow too many."""
     for what in ("name", "address"):
         seen = Counter(getattr(item, what) for item in mesh.workloads)
         yield from (f"two workloads have the {what} {value}" for value, count in seen.items() if count > 1)
     for item in mesh.workloads:
-        faults = (*_who(item, mesh.trust_domain), *_port_faults(item), *_access_faults(item.access))
+        faults = (*_identity_faults(item, mesh.trust_domain), *_port_faults(item), *_access_faults(item.access))
         yield from (f"workload {item.name} {fault}" for fault in faults)
     called = {item.identity for item in mesh.workloads if item.tls_mode.clients_use_tls}
-    asked = {place.identity: entry.ref for entry in mesh.endpoints for place in entry.ready if place.identity}
+    required = {item.identity: entry.ref for entry in mesh.endpoints for item in entry.ready if item.identity}
     yield from (
-        f"{ref} is to prove {who}, and no workload there can" for who, ref in asked.items() if who not in called
+        f"{ref} requires {identity}, which no workload proves"
+        for identity, ref in required.items()
+        if identity not in called
     )
 
 
-def _who(item: Workload, trust_domain: str) -> Iterator[str]:
+def _identity_faults(item: Workload, trust_domain: str) -> Iterator[str]:
     account = parse_id(item.identity)
     if account is None or account.domain != trust_domain:
-        yield f"has the identity {item.identity!r}, which is none of {trust_domain}"
+        yield f"has the identity {item.identity!r}, which is not in the trust domain {trust_domain}"
     if item.target_tls_mode is TlsMode.READY:
-        yield "is to stay between plaintext and TLS"
+        yield "has the target TLS mode READY, which is a transition"
     if item.access.grants and not item.target_tls_mode.accepts_tls:
-        yield "is to know its callers, and takes no TLS"
+        yield "has grants, but its target TLS mode accepts no mutual TLS"
 
 
 def _port_faults(item: Workload) -> Iterator[str]:
-    numbers, behind = [port.port for port in item.ports], [port.application for port in item.ports]
+    numbers, applications = [port.port for port in item.ports], [port.application for port in item.ports]
     if len(set(numbers)) < len(numbers):
         yield "has a port twice"
-    if item.capture == "transparent" and numbers != behind:
-        yield "is transparent, and its process listens elsewhere"
-    if item.capture == "explicit" and (len(set(behind)) < len(behind) or not set(behind).isdisjoint(numbers)):
-        yield "has a process that listens where something else does"
+    if item.capture == "transparent" and numbers != applications:
+        yield "is transparent, but its process listens on another port"
+    if item.capture == "explicit" and (
+        len(set(applications)) < len(applications) or not set(applications).isdisjoint(numbers)
+    ):
+        yield "has two listeners on one port"
     for port in item.ports:
         protocols = [spoken.protocol for spoken in port.protocols]
         if not protocols or len(set(protocols)) < len(protocols):
-            yield f"has no protocol, or one twice, on port {port.port}"
+            yield f"has no protocol, or a repeated one, on port {port.port}"
 
 
 def _access_faults(access: Access) -> Iterator[str]:
     if access.grants and not access.closed:
-        yield "is open, and has grants all the same"
+        yield "is open, but has grants"
     for grant in access.grants:
         if not grant.sources:
             yield f"has a grant without sources, by {grant.origin}"
         if not (grant.requests or grant.connections):
-            yield f"lets callers do nothing, by {grant.origin}"
+            yield f"has a grant without rules, by {grant.origin}"
 
 
 def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
@@ -93,14 +93,17 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
 
 
 def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
-    """Yield routes whose requests a proxy could not tell apart: it looks at the path once more on the rule's next route."""
+    """Yield the routes whose requests a proxy can't separate.
+
+    A proxy checks additional path conditions on the next route of the same rule, so that route must exist.
+    """
     for route, after in zip_longest(routes, routes[1:]):
         if route.match.other_paths and (after is None or (route.origin, route.name) != (after.origin, after.name)):
-            yield f"has several conditions on the path, and no other route of {route.origin} ({route.name}) after it"
+            yield f"has several conditions on the path, but no fallback route of {route.origin} ({route.name}) after it"
 
 
 def _slot_faults(split: Split) -> Iterator[str]:
-    """Yield how the slots of users differ from the shares of a split; a proxy would refuse, or break, them."""
+    """Yield the differences between slots of users and shares of a split; Envoy would reject them."""
     sides = split.sticky.slot_ranges if split.sticky else ()
     if not sides:
         return
@@ -111,13 +114,13 @@ def _slot_faults(split: Split) -> Iterator[str]:
     if sum(side.slots for side in sides) != TOTAL:
         yield f"has {sum(side.slots for side in sides)} slots, not {TOTAL}"
     if slots != {target.ref: target.weight for target in split.targets}:
-        yield "has slots that are not the weights of its targets"
+        yield "has slots that differ from the weights of its targets"
     if failing != sum(share.weight for share in split.broken):
-        yield "has slots that are not the weight of what fails"
+        yield "has slots that differ from the weights of its broken shares"
 
 
 def _bound(mesh: Mesh) -> Iterator[str]:
-    """Yield every address and port that is listened on."""
+    """Yield every address and port with a listener."""
     for front in mesh.frontends:
         if front.address:
             yield from (f"{front.address}:{port}" for port in front.ports)

@@ -1,7 +1,7 @@
-"""What a mesh does with a request, with the precedence of the proxies that hold it: the oracle behind `headgate explain`.
+"""Decide where a mesh sends a request, for `headgate explain` and the differential tests.
 
-Everything is read off the model, by the same rules as the rendering: the most specific host, then the first route that
-matches, then the shares of its split. Nothing is drawn; shares are exact fractions.
+The precedence is that of the proxies: the most specific host, then the first route that matches, then the shares of its
+split. Shares are exact fractions; nothing is random.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ EntryPort = PortRef | GatewayPort
 
 
 class Unmet(Value, frozen=True, kw_only=True):
-    """The first condition of a route that a request does not fit; `found` is None where the request has no such part."""
+    """The first condition of a route that a request does not meet; `found` is None if that part is missing."""
 
     part: Literal["host", "path", "method", "header", "query"]
     wanted: str
@@ -51,22 +51,20 @@ class Unmet(Value, frozen=True, kw_only=True):
     name: str = ""
 
     def __str__(self) -> str:
-        """Tell it in a line, for people."""
+        """Return the condition as one line of text."""
         about = f"{self.part} {self.name}" if self.name else self.part
         return f"{about} is {'absent' if self.found is None else repr(self.found)}, wanted {self.wanted}"
 
 
 class TriedRoute(Value, frozen=True, kw_only=True):
-    """A route that was looked at; `unmet` says why it is not for the request, and is None for the one that is."""
+    """A route that was tried; `unmet` is the first unmet condition, None for the route that matched."""
 
     route: Route
     unmet: Unmet | None = None
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A part of the requests: to the ready endpoints of `ref` (only to `pod`, if there is one), or, where `status` is not
-    0, answered by the proxy.
-    """
+    """A part of the requests: to the ready endpoints of `ref` (only to `pod`, if set), or answered with `status`."""
 
     share: Fraction
     ref: PortRef | None = None
@@ -78,14 +76,12 @@ class Portion(Value, frozen=True, kw_only=True):
 
 
 class Decision(Value, frozen=True, kw_only=True):
-    """What becomes of a request. Without a route the proxy answers 404.
+    """Where a request goes. Without a route the proxy responds with 404.
 
-    `mirrors` copy what backends get: a request that the proxy answers itself is not copied.
-
-    `tried` are the routes in the order in which they were tried, up to the one that matched. `host` is the entry of a
-    Gateway that the request's host chose. `slot` is that of the request's user, where users stay on their side and the
-    request says who it is; the shares are those of all users. `sanitized` is the request as the routes see it; none where
-    the proxy does not read requests.
+    `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the one that
+    matched. `host` is the host entry of a Gateway. `slot` is that of the request's user in a sticky split, if the
+    request identifies one; the shares are those of all users. `sanitized` is the request as the routes see it;
+    None where the proxy reads no requests.
     """
 
     entry: EntryPort | None = None
@@ -100,21 +96,21 @@ class Decision(Value, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the proxy refuses the request for its form, before it looks at routes."""
+        """Say whether the proxy refuses the malformed request before routing."""
         return bool(self.sanitized and self.sanitized.status)
 
     @property
     def receivers(self) -> Mapping[PortRef | int, Fraction]:
-        """Return the shares by who answers: a backend, or a status of the proxy's own."""
+        """Return the shares by receiver: a backend, or a status of the proxy's own responses."""
         found: dict[PortRef | int, Fraction] = {}
         for portion in self.shares:
-            who = portion.status or portion.ref or UNAVAILABLE
-            found[who] = found.get(who, Fraction()) + portion.share
+            receiver = portion.status or portion.ref or UNAVAILABLE
+            found[receiver] = found.get(receiver, Fraction()) + portion.share
         return found
 
 
 class RequestParts:
-    """A sanitized request, with the parts that conditions are about."""
+    """A sanitized request, split into the parts that conditions use."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -122,7 +118,7 @@ class RequestParts:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Headers by lower-case name; several values count as one, joined by commas."""
+        """Return the headers by lower-case name; several values are joined with commas."""
         found: dict[str, list[str]] = {":authority": [self.request.authority]}
         for name, value in self.request.headers:
             found.setdefault(name.lower(), []).append(value)
@@ -130,7 +126,7 @@ class RequestParts:
 
     @cached_property
     def cookies(self) -> Mapping[str, str]:
-        """Cookies that have a value, without the quotes around it; of several with a name the first counts."""
+        """Return the cookies with a value, without quotes; the first cookie of each name is used."""
         found: dict[str, str] = {}
         for name, value in self.request.headers:
             for pair in value.split(";") if name.lower() == "cookie" else ():
@@ -141,7 +137,7 @@ class RequestParts:
 
     @cached_property
     def query(self) -> Mapping[str, str]:
-        """Query parameters as they stand in the request, not decoded; of several with a name the first counts."""
+        """Return the undecoded query parameters; the first parameter of each name is used."""
         found: dict[str, str] = {}
         for pair in self._query.split("&") if self._query else ():
             name, _, value = pair.partition("=")
@@ -150,144 +146,146 @@ class RequestParts:
 
 
 def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
-    """Say what the mesh does with a request that arrives at a Service port, a Gateway port, or the HTTP proxy.
+    """Decide where a request goes that arrives at a Service port, a Gateway port, or the HTTP proxy.
 
-    A text is the authority (`website.default:8080`) that a client of the HTTP proxy asks for; short names are those of the
-    namespace `home`.
+    A text is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short names belong
+    to the namespace `home`.
     """
-    place = resolve(mesh, where, home) if isinstance(where, str) else where
+    entry_port = resolve(mesh, where, home) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    if isinstance(place, GatewayPort):
-        if place.connections is not None:
-            return structs.replace(_connection(place.connections, ready), entry=place, protocol=place.protocol)
-        found = _at_gateway(place, _received(request, place), ready)
-        return structs.replace(found, entry=place, protocol=place.protocol)
-    seen = _received(request, where)
-    if place is None and isinstance(where, str) and (at_pod := _at_pod(mesh, seen)):
+    if isinstance(entry_port, GatewayPort):
+        if entry_port.connections is not None:
+            return structs.replace(
+                _connection(entry_port.connections, ready), entry=entry_port, protocol=entry_port.protocol
+            )
+        found = _at_gateway(entry_port, _sanitized_request(request, entry_port), ready)
+        return structs.replace(found, entry=entry_port, protocol=entry_port.protocol)
+    sanitized = _sanitized_request(request, where)
+    if entry_port is None and isinstance(where, str) and (at_pod := _at_pod(mesh, sanitized)):
         return at_pod
-    table = next((item for item in mesh.tables if item.ref == place), None)
+    table = next((item for item in mesh.tables if item.ref == entry_port), None)
     if table is None:
-        return _refused(seen) or Decision(sanitized=seen, shares=_answered(NOT_FOUND))
+        return _refused(sanitized) or Decision(sanitized=sanitized, shares=_proxy_response(NOT_FOUND))
     if not table.protocol.is_http:
-        return structs.replace(_connection(table.routes[0], ready), entry=place, protocol=table.protocol)
-    return structs.replace(_first(table.routes, seen, ready), entry=place, protocol=table.protocol)
+        return structs.replace(_connection(table.routes[0], ready), entry=entry_port, protocol=table.protocol)
+    return structs.replace(_first(table.routes, sanitized, ready), entry=entry_port, protocol=table.protocol)
 
 
-def _at_pod(mesh: Mesh, seen: Sanitized) -> Decision | None:
-    """Return what becomes of a request for a pod's own address: no route of a Service is for it."""
+def _at_pod(mesh: Mesh, sanitized: Sanitized) -> Decision | None:
+    """Return the decision for a request to a pod's own address; routes of Services do not apply."""
     named = ((ref, pod) for ref, several in pods(mesh).items() for pod in several)
-    found = next(((ref, pod) for ref, pod in named if seen.request.authority in pod_authorities(pod)), None)
+    found = next(((ref, pod) for ref, pod in named if sanitized.request.authority in pod_authorities(pod)), None)
     if found is None:
         return None
     ref, pod = found
     protocol = next((table.protocol for table in mesh.tables if table.ref == ref), Protocol.HTTP)
     route, ready = Route(split=Split(targets=(Target(ref=ref, weight=1),))), {ref: (pod,)}
-    decision = _first((route,), seen, ready) if protocol.is_http else _connection(route, ready)
+    decision = _first((route,), sanitized, ready) if protocol.is_http else _connection(route, ready)
     shares = tuple(structs.replace(item, pod=pod) if item.ref else item for item in decision.shares)
     return structs.replace(decision, entry=ref, protocol=protocol, shares=shares)
 
 
-def _received(request: Request, where: EntryPort | str) -> Sanitized:
-    """Return a request as routes see it: the HTTP proxy and Gateways normalise its host."""
+def _sanitized_request(request: Request, where: EntryPort | str) -> Sanitized:
+    """Return a request as routes see it; the HTTP proxy and Gateways normalize its host."""
     gateway = where if isinstance(where, GatewayPort) else None
-    seen = sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
-    if isinstance(where, PortRef) or seen.status:
-        return seen
-    authority = canonical(seen.request.authority)
-    if gateway is None and authority != authority.lower():  # no route is known yet when Envoy looks at upgrades
-        seen, authority = structs.replace(seen, refused_upgrade=""), authority.lower()
-    return structs.replace(seen, request=structs.replace(seen.request, authority=authority))
+    sanitized = sanitize(request, Downstream(edge=bool(gateway), secure=bool(gateway and gateway.tls)))
+    if isinstance(where, PortRef) or sanitized.status:
+        return sanitized
+    authority = canonical(sanitized.request.authority)
+    if gateway is None and authority != authority.lower():  # Envoy checks upgrades before it normalizes the host
+        sanitized, authority = structs.replace(sanitized, refused_upgrade=""), authority.lower()
+    return structs.replace(sanitized, request=structs.replace(sanitized.request, authority=authority))
 
 
 def _connection(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    """Return where connections go: no proxy reads requests there."""
+    """Return the decision for connections on a port where proxies read no requests."""
     return Decision(route=route, shares=shares(route, ready), tried=(TriedRoute(route=route),))
 
 
-def _refused(seen: Sanitized) -> Decision | None:
-    """Return the proxy's answer to a request that it refuses for its form, before it looks at routes."""
-    if not seen.status:
+def _refused(sanitized: Sanitized) -> Decision | None:
+    """Return the decision for a malformed request; None for a well-formed one."""
+    if not sanitized.status:
         return None
-    return Decision(sanitized=seen, shares=_answered(seen.status, MALFORMED))
+    return Decision(sanitized=sanitized, shares=_proxy_response(sanitized.status, MALFORMED))
 
 
-def _answered(status: int, reason: str = "") -> tuple[Portion, ...]:
-    """Return that the proxy answers all requests itself."""
+def _proxy_response(status: int, reason: str = "") -> tuple[Portion, ...]:
+    """Return one portion for all requests, with the proxy's own response."""
     return (Portion(share=Fraction(1), status=status, reason=reason),)
 
 
-def _at_gateway(port: GatewayPort, seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    entry = best_host(port.hosts, seen.request.authority)
-    if entry and port.tls and entry.listener != _listener(port, seen.request):
-        answer = _answered(MISDIRECTED, MISDIRECTED_REQUEST)
-        return _refused(seen) or Decision(sanitized=seen, host=entry.host, shares=answer)
-    found = _first(entry.routes if entry else (), seen, ready)
+def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    entry = best_host(port.hosts, sanitized.request.authority)
+    if entry and port.tls and entry.listener != _listener(port, sanitized.request):
+        answer = _proxy_response(MISDIRECTED, MISDIRECTED_REQUEST)
+        return _refused(sanitized) or Decision(sanitized=sanitized, host=entry.host, shares=answer)
+    found = _first(entry.routes if entry else (), sanitized, ready)
     return structs.replace(found, host=entry.host if entry else "")
 
 
 def _listener(port: GatewayPort, request: Request) -> str:
-    """Return the hostname of the TLS listener that a request's connection is for; empty when no listener takes it."""
+    """Return the hostname of the TLS listener for a request's connection; empty if no listener matches."""
     name = without_port(request.authority) if request.server_name is None else request.server_name
     return best_name((host for host, _ in port.tls), name) or ""
 
 
-def _first(routes: Iterable[Route], seen: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
-    if refused := _refused(seen):
+def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
+    if refused := _refused(sanitized):
         return refused
-    asked = RequestParts(seen.request)
+    parts = RequestParts(sanitized.request)
     tried: list[TriedRoute] = []
     for route in routes:
-        unmet = first_unmet(route.match, asked)
+        unmet = first_unmet(route.match, parts)
         tried.append(TriedRoute(route=route, unmet=unmet))
-        if unmet is None and seen.refused_upgrade:
-            answer = _answered(FORBIDDEN, REFUSED_UPGRADE)
-            return Decision(sanitized=seen, route=route, shares=answer, tried=tuple(tried))
+        if unmet is None and sanitized.refused_upgrade:
+            answer = _proxy_response(FORBIDDEN, REFUSED_UPGRADE)
+            return Decision(sanitized=sanitized, route=route, shares=answer, tried=tuple(tried))
         if unmet is None:
             found = shares(route, ready)
-            key = user_key(route.split.sticky, asked)
+            key = user_key(route.split.sticky, parts)
             return Decision(
-                sanitized=seen,
+                sanitized=sanitized,
                 route=route,
                 shares=found,
                 mirrors=route.mirrors if any(not portion.status for portion in found) else (),
                 tried=tuple(tried),
                 slot=None if key is None else slot_of(key),
             )
-    return Decision(sanitized=seen, shares=_answered(NOT_FOUND), tried=tuple(tried))
+    return Decision(sanitized=sanitized, shares=_proxy_response(NOT_FOUND), tried=tuple(tried))
 
 
-def user_key(sticky: Sticky | None, asked: RequestParts) -> str | None:
-    """Return what tells a user from others; none when the request does not say, or only its connection does."""
+def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
+    """Return the key of a request's user; None if the request has none, or only its source address identifies it."""
     if sticky is None or sticky.kind == "source":
         return None
     if sticky.kind == "cookie":
-        return asked.cookies.get(sticky.name)
-    values = [value for name, value in asked.request.headers if name.lower() == sticky.name]
+        return parts.cookies.get(sticky.name)
+    values = [value for name, value in parts.request.headers if name.lower() == sticky.name]
     return values[0] if len(values) == 1 else None
 
 
 def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
-    """Return the entry for a host: its full name, else the longest wildcard, else `*`; ports and case don't matter."""
+    """Return the entry for a host: exact name, longest wildcard, then `*`; ignores port and case."""
     by_host = {entry.host: entry for entry in hosts}
     found = best_name(by_host, without_port(authority))
     return by_host[found] if found else None
 
 
 def best_name(patterns: Iterable[str], host: str) -> str | None:
-    """Return the most specific of the patterns that a host fits."""
+    """Return the most specific pattern that matches a host; None if there is none."""
     return next(iter(fitting_names(patterns, host)), None)
 
 
 def fitting_names(patterns: Iterable[str], host: str) -> list[str]:
-    """Return the patterns that a host fits, the most specific first: its full name, the longest wildcard, and `*`."""
+    """Return the patterns that match a host, the most specific first: exact name, longest wildcard, `*`."""
     found = [pattern for pattern in patterns if host_fits(pattern.lower(), host.lower())]
     return sorted(found, key=lambda pattern: (pattern.startswith("*"), -len(pattern)))
 
 
 def host_fits(pattern: str, host: str) -> bool:
-    """Say whether a host, or all names of a wildcard, are among those that `pattern` stands for.
+    """Say whether a host, or every name of a wildcard, matches a pattern; all in lower case.
 
-    `*.example.com` stands for names with one label or more before it, `*` for all names; all in lower case.
+    `*.example.com` matches names with one or more additional labels, `*` matches all names.
     """
     if not pattern.startswith("*"):
         return pattern == host
@@ -301,13 +299,13 @@ def without_port(authority: str) -> str:
 
 
 def shares(route: Route, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> tuple[Portion, ...]:
-    """Return who answers the requests of a route, with exact shares; they add up to 1."""
+    """Return the portions of a route's requests; the shares add up to 1."""
     if route.redirect is not None:
-        return _answered(route.redirect.status)
+        return _proxy_response(route.redirect.status)
     split = route.split
     total = total_weight(split)
     if not total:
-        return _answered(UNAVAILABLE, NO_BACKEND)
+        return _proxy_response(UNAVAILABLE, NO_BACKEND)
     return tuple(_portion(target, total, len(ready.get(target.ref, ()))) for target in split.targets) + tuple(
         Portion(share=Fraction(item.weight, total), status=item.status, reason=item.reason) for item in split.broken
     )
@@ -319,19 +317,19 @@ def _portion(target: Target, total: int, endpoints: int) -> Portion:
 
 
 def total_weight(split: Split) -> int:
-    """Return the sum of all weights, those that fail included."""
+    """Return the sum of all weights, including those of broken shares."""
     return sum(target.weight for target in split.targets) + sum(share.weight for share in split.broken)
 
 
-def first_unmet(match: Match, asked: RequestParts) -> Unmet | None:
-    """Return the first condition that a request does not fit: path, method, headers, query; none when it fits all."""
-    found = next(filter(None, (_path_unmet(path, asked.path) for path in (match.path, *match.other_paths))), None)
-    if found is None and match.methods and asked.request.method not in match.methods:
-        found = Unmet(part="method", wanted=" or ".join(match.methods), found=asked.request.method)
+def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:
+    """Return the first unmet condition: path, method, headers, then query; None if the request meets all."""
+    found = next(filter(None, (_path_unmet(path, parts.path) for path in (match.path, *match.other_paths))), None)
+    if found is None and match.methods and parts.request.method not in match.methods:
+        found = Unmet(part="method", wanted=" or ".join(match.methods), found=parts.request.method)
     if found is None:
-        found = _unmet_among(match.headers, asked.headers, "header")
+        found = _unmet_among(match.headers, parts.headers, "header")
     if found is None:
-        found = _unmet_among(match.query, asked.query, "query")
+        found = _unmet_among(match.query, parts.query, "query")
     return found
 
 
@@ -342,7 +340,7 @@ def _path_unmet(wanted: Path | None, path: str) -> Unmet | None:
 
 
 def path_fits(wanted: Path, path: str) -> bool:
-    """Say whether a path, without its query, fits."""
+    """Say whether a path without its query meets the condition."""
     if wanted.kind == "exact":
         return path == wanted.value
     if wanted.kind == "regex":
@@ -363,5 +361,5 @@ def _unmet_among(
 
 
 def text_fits(wanted: Text, value: str) -> bool:
-    """Say whether a value is the text, or all of it matches the expression."""
+    """Say whether a value equals the text, or the expression matches all of it."""
     return matches(wanted.value, value) if wanted.regex else value == wanted.value

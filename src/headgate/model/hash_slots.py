@@ -1,14 +1,14 @@
-"""Who has which of 10 000 slots of users, so that a change of weights moves few of them (requirements 2.8).
+"""Assign 10 000 hash slots of users to the backends of a sticky split; a change of weights moves few users.
 
-A proxy hashes what identifies a user to a slot. The layout below is computed from the weights of now alone, so that the
-same weights always mean the same sides, after a restart and on every proxy.
+A proxy hashes the key of a user to a slot (requirements 2.8). The layout depends on the current weights only, so the same
+weights give the same backends after a restart and on every proxy.
 
-The first backend has what the others leave. The others have home regions of equal size, and grow into them from fixed
-ends: the first and the second towards each other, the third and the fourth, and so on. So where weights move between the
-first backend and the others, exactly the users move that the change asks for, and nobody else. With two backends, those
-are all changes. No layout can do this for every change among three: see docs/sticky.md.
+The first backend gets all slots that the remaining backends leave. Each remaining backend has a home region of equal size
+and grows into it from a fixed end: the first and the second of them toward each other, the third and the fourth, and so on.
+So a change of weights between the first backend and another one moves only the necessary users. With two backends this
+covers all changes. For three or more, no layout achieves it for every change: see docs/sticky.md.
 
-A backend that outgrows its home, 1/(n-1) of the users, takes what is free in the others' regions, at their far ends.
+A backend that needs more than its home region, 1/(n-1) of the slots, takes free slots at the far ends of other regions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ FIRST = 0
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """Slots beside each other of one `owner`, a backend's index as written."""
+    """Adjacent slots of one `owner`, the index of a backend in the spec."""
 
     owner: int
     size: int
 
 
 def slot_counts(weights: Sequence[int]) -> tuple[int, ...]:
-    """Return how many of the 10 000 slots each relative weight means, rounded so that they add up to all of them.
+    """Return the number of slots for each weight; the counts add up to 10 000.
 
-    What is left after rounding down goes to the largest remainders, of equal ones to the first. Raises ValueError when
-    no weight is above 0.
+    Slots that remain after rounding down go to the largest remainders, in case of a tie to the first. Raises
+    ValueError if no weight is above 0.
     """
     whole = sum(weights)
     if whole <= 0:
@@ -46,14 +46,14 @@ def slot_counts(weights: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_rounded(weights: Sequence[int]) -> bool:
-    """Say whether the weights mean fractions of a slot."""
+    """Say whether a weight does not correspond to a whole number of slots."""
     whole = sum(weights)
     return any(weight * TOTAL % whole for weight in weights)
 
 
 @lru_cache(maxsize=1024)
 def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
-    """Return the slots in their order, for the number of slots of each backend as written; they add up to 10 000."""
+    """Return the runs of slots in order, for the number of slots of each backend; the counts add up to 10 000."""
     owners = [FIRST] * TOTAL
     left = list(counts)
     orders = [_home(index, len(counts) - 1) for index in range(len(counts) - 1)]
@@ -65,7 +65,7 @@ def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
 
 
 def _take(owners: list[int], left: list[int], index: int, order: Sequence[int] | Iterator[int]) -> None:
-    """Give a backend free slots in an order, as many as it lacks."""
+    """Give a backend the free slots of an order, as many as it needs."""
     for slot in order:
         if not left[index]:
             return
@@ -75,16 +75,16 @@ def _take(owners: list[int], left: list[int], index: int, order: Sequence[int] |
 
 
 def _home(index: int, regions: int) -> Sequence[int]:
-    """Return the slots of a region in the order in which its backend takes them: pairs grow towards each other."""
+    """Return the slots of a home region in the order in which its backend takes them; pairs grow toward each other."""
     slots = range(TOTAL * index // regions, TOTAL * (index + 1) // regions)
     return slots if index % 2 == 0 else slots[::-1]
 
 
 def _elsewhere(homes: Sequence[Sequence[int]], index: int) -> Iterator[int]:
-    """Yield the slots of the other regions from their far ends, the partner's first: its far end is where one arrives."""
+    """Yield the slots of other home regions from their far ends; the region of the pair's partner comes first."""
     partner = index ^ 1
-    others = [other for other in range(len(homes)) if other not in {index, partner}]
-    for other in ([partner] if partner < len(homes) else []) + others:
+    remaining = [other for other in range(len(homes)) if other not in {index, partner}]
+    for other in ([partner] if partner < len(homes) else []) + remaining:
         yield from reversed(homes[other])
 
 
@@ -95,22 +95,22 @@ _STRIPE, _LANE, _WORD = 32, 8, 4
 
 
 def slot_of(key: str) -> int:
-    """Return the slot of a user, from 0 to 9 999."""
+    """Return the slot of a user key, from 0 to 9 999."""
     return xxh64(key.encode("utf-8", "surrogateescape")) % TOTAL
 
 
 def slot_range_at(sticky: Sticky, slot: int) -> SlotRange:
-    """Return the side that has a slot. Raises ValueError when none has."""
+    """Return the slot range that contains a slot. Raises ValueError if none does."""
     end = 0
-    for side in sticky.slot_ranges:
-        end += side.slots
+    for item in sticky.slot_ranges:
+        end += item.slots
         if slot < end:
-            return side
+            return item
     raise ValueError(f"no side has the slot {slot}")
 
 
 def xxh64(data: bytes) -> int:
-    """Return the hash of some bytes, with the seed 0, as a number of 64 bits."""
+    """Return the 64-bit xxHash of some bytes with seed 0, which Envoy uses too."""
     whole = len(data) - len(data) % _STRIPE
     found = (_stripes(data[:whole]) if whole else _P5) + len(data)
     rest = data[whole:]

@@ -1,4 +1,4 @@
-"""Who a workload is: a SPIFFE ID, which its certificate carries (D21, R70), never an address or a header; and secrets."""
+"""Identities of workloads as SPIFFE IDs in certificates (D21, R70), and values that keep secrets out of logs."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from headgate.resources.meta import Value
 
 
 class PrivateText(str):
-    """A secret: printed, logged and encoded as `[redacted]`; `reveal` gives the text."""
+    """A secret that is printed, logged and encoded as `[redacted]`; `reveal` returns the text."""
 
     __slots__ = ()
 
@@ -35,30 +35,33 @@ class Account(NamedTuple):
 
 
 def spiffe_id(domain: str, namespace: str, account: str) -> str:
-    """Return the identity of a ServiceAccount."""
+    """Return the SPIFFE ID of a ServiceAccount."""
     return f"spiffe://{domain}/ns/{namespace}/sa/{account}"
 
 
 def gateway_id(domain: str) -> str:
-    """Return the identity of the node's gateway: whoever calls through it is no more than that."""
+    """Return the SPIFFE ID of the node's gateway, which all requests through it have."""
     return spiffe_id(domain, SYSTEM_NAMESPACE, GATEWAY_ACCOUNT)
 
 
 def is_gateway(namespace: str, account: str) -> bool:
-    """Say whether an account is the gateway's own: a pod that had it would be taken for everybody who comes through that."""
+    """Say whether a ServiceAccount is reserved for the gateway.
+
+    A pod with this account would have the identity of all clients behind the gateway.
+    """
     return (namespace, account) == (SYSTEM_NAMESPACE, GATEWAY_ACCOUNT)
 
 
 def parse_id(text: str) -> Account | None:
-    """Return the account of an identity; none for what is not one of ours."""
+    """Return the ServiceAccount of a SPIFFE ID; None for an ID in another format."""
     found = _ID.fullmatch(text)
     return Account(found["domain"], found["namespace"], found["account"]) if found else None
 
 
 class Credential(Value, frozen=True, kw_only=True):
-    """What a proxy proves its identity with, as PEM: its certificate first in `chain`. The key is never printed.
+    """The certificate chain and private key of a proxy as PEM, own certificate first; the key is never printed.
 
-    `roots` are the certificates of the authorities that it believes.
+    `roots` are the certificates of the trusted authorities.
     """
 
     chain: str

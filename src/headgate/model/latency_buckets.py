@@ -1,7 +1,7 @@
-"""In which steps latencies are counted: everybody who counts them, or adds them up, has the same.
+"""The bounds of all latency histograms.
 
-The bounds have two significant digits, because that is how finely Envoy itself keeps latencies: any other bounds would be
-interpolated. Two neighbours differ by at most a tenth, so a percentile is off by at most 5 %.
+They have two significant digits, like Envoy's own histograms, so no interpolation is needed. Neighbors differ by at
+most a tenth, so a percentile is off by at most 5 %.
 """
 
 _STEPS = (
@@ -16,4 +16,4 @@ _LONGEST_US = 60_000_000
 BOUNDS_US: tuple[int, ...] = tuple(
     bound for decade in _DECADES for step in _STEPS if (bound := step * decade) <= _LONGEST_US
 )
-"""Upper bounds of the buckets in microseconds, 100 to 60 000 000; one more bucket is for what is longer."""
+"""Upper bounds of the buckets in microseconds, 100 to 60 000 000. One more bucket has no upper bound."""

@@ -1,4 +1,4 @@
-"""Requests as their clients send them, conditions on them, and what is changed of them on their way."""
+"""Requests, the conditions of matches, and the changes that filters make."""
 
 from typing import Literal
 
@@ -8,10 +8,10 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """A request as a client sends it: `target` is the path with its query, names of headers are in any case.
+    """A request as a client sends it.
 
-    `version` is the version of HTTP on the connection, `server_name` the name that a TLS connection was opened for (SNI);
-    none is the host of the request.
+    `target` is the path with its query; header names are in any case. `version` is the HTTP version.
+    `server_name` is the SNI of the TLS connection; None means the host of the request.
     """
 
     authority: str = ""
@@ -23,35 +23,41 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Text(Value, frozen=True, kw_only=True, order=True):
-    """A text that must be equal, or a regular expression (RE2) that must match all of it."""
+    """A condition on a text: equality, or a regular expression (RE2) that must match completely."""
 
     value: str
     regex: bool = False
 
 
 class Header(Value, frozen=True, kw_only=True, order=True):
-    """A header, by its name in lower case; several values count as one, joined by commas."""
+    """A condition on a header, by name in lower case; several values are joined with commas."""
 
     name: str
     text: Text
 
 
 class Query(Value, frozen=True, kw_only=True, order=True):
-    """A query parameter; of several with the name, the first counts."""
+    """A condition on a query parameter; the first parameter with the name is used."""
 
     name: str
     text: Text
 
 
 class Path(Value, frozen=True, kw_only=True, order=True):
-    """The path without the query: equal, beginning with whole segments, or matched as a whole by an expression (RE2)."""
+    """A condition on the path without the query.
+
+    An exact path, a prefix of whole segments, or a regular expression (RE2) that must match completely.
+    """
 
     kind: Literal["exact", "prefix", "regex"]
     value: str
 
 
 class Match(Value, frozen=True, kw_only=True, order=True):
-    """Requests. No methods are all methods; `other_paths` are conditions on the path besides `path`."""
+    """Conditions on requests, all of which must hold.
+
+    Without methods, every method matches. `other_paths` are additional conditions on the path.
+    """
 
     path: Path | None = None
     other_paths: tuple[Path, ...] = ()
@@ -64,7 +70,7 @@ ANY = Match()
 
 
 class HeaderEdit(Value, frozen=True, kw_only=True):
-    """Changes of headers: `set` replaces, `add` appends, each as (name, value); `remove` are names."""
+    """Changes of headers: `set` replaces and `add` appends (name, value) pairs; `remove` has names."""
 
     set: tuple[tuple[str, str], ...] = ()
     add: tuple[tuple[str, str], ...] = ()
@@ -72,21 +78,21 @@ class HeaderEdit(Value, frozen=True, kw_only=True):
 
 
 class PathEdit(Value, frozen=True, kw_only=True):
-    """A new path: all of it, or instead of the prefix that the route matched."""
+    """A path rewrite: the full path, or only the prefix that the route matched."""
 
     kind: Literal["full", "prefix"]
     value: str
 
 
 class Rewrite(Value, frozen=True, kw_only=True):
-    """Another host or path for the backend."""
+    """A rewrite of host or path for the backend."""
 
     hostname: str = ""
     path: PathEdit | None = None
 
 
 class Redirect(Value, frozen=True, kw_only=True):
-    """The answer is another address; what is empty stays as the request has it. Port 0 is none of its own."""
+    """A redirect response; empty fields keep the value of the request, and port 0 is unset."""
 
     status: int = 302
     scheme: str = ""
@@ -96,7 +102,7 @@ class Redirect(Value, frozen=True, kw_only=True):
 
 
 class Filters(Value, frozen=True, kw_only=True):
-    """Changes that a route, or one of its backends, makes."""
+    """Changes to requests and responses of a route, or of one of its backends."""
 
     request: HeaderEdit | None = None
     response: HeaderEdit | None = None
@@ -107,7 +113,7 @@ NO_FILTERS = Filters()
 
 
 class Timeouts(Value, frozen=True, kw_only=True):
-    """Milliseconds for the whole request, and for each attempt at a backend; 0 is no limit."""
+    """Timeouts in milliseconds for the whole request and for each attempt; 0 means no limit."""
 
     request: int = 0
     backend: int = 0

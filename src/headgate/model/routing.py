@@ -1,6 +1,6 @@
-"""The routing model as plain values: who may send what where, and what becomes of it on the way.
+"""The routing model as immutable values: destinations, workloads, and access rules.
 
-A service is named `namespace/name`; a port is its number. Everything is sorted, so equal meshes are equal values.
+A service is named `namespace/name`, a port by its number. All lists are sorted, so equal meshes are equal values.
 """
 
 import enum
@@ -15,7 +15,7 @@ from headgate.resources.meta import Key, Value
 
 
 class PortRef(NamedTuple):
-    """One port of one service (`namespace/name`); what clients connect to and what splits are made of."""
+    """A port of a service (`namespace/name`), which clients connect to and splits distribute traffic to."""
 
     service: str
     port: int
@@ -25,37 +25,37 @@ class PortRef(NamedTuple):
 
 
 class Protocol(enum.Enum):
-    """What is spoken on a port (003, D16): it decides what a proxy may look at, and how it calls the backend."""
+    """The protocol of a port (003, D16). It decides what proxies can inspect and how they call the backend."""
 
-    HTTP = "http"  # HTTP/1.1 to the backend; clients may speak HTTP/2
-    HTTP2 = "http2"  # HTTP/2 to the backend, gRPC too
-    HTTP_ANY = "http-any"  # to the backend what the client speaks
+    HTTP = "http"  # HTTP/1.1 to the backend; clients may use HTTP/2
+    HTTP2 = "http2"  # HTTP/2 to the backend, also for gRPC
+    HTTP_ANY = "http-any"  # the HTTP version of the client to the backend
     TCP = "tcp"
     TCP_SERVER_FIRST = "tcp-server-first"
     TLS = "tls"  # opaque, passed through
 
     @property
     def is_http(self) -> bool:
-        """Whether requests are seen one by one; else connections are."""
+        """Say whether proxies see single requests; otherwise they see only connections."""
         return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
 
 
 AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
-"""Finds (RE2, anywhere) what makes an application read a path as another one than it looks like: an empty segment, `.`
-and `..` (with parameters behind a semicolon too), a backslash, and these escaped. A rule about paths never allows such a path."""
+"""Matches (RE2, anywhere) parts of a path that applications read in different ways: an empty segment, `.` and `..` (also
+with parameters after a semicolon), a backslash, and their escaped forms. Access rules with a path never allow such paths."""
 
 
 class RequestRule(Value, frozen=True, kw_only=True):
-    """Requests on HTTP ports that a rule allows; `name` is `group/match` of its HTTPRouteGroup."""
+    """Requests on HTTP ports that a grant allows; `name` is `group/match` of the HTTPRouteGroup."""
 
     name: str
     match: Match
 
 
 class ConnectionRule(Value, frozen=True, kw_only=True):
-    """Connections on ports that are not HTTP; `name` is the TCPRoute. No ports are all ports.
+    """Connections on non-HTTP ports that a grant allows; `name` is the TCPRoute.
 
-    A port is one of the workload's own, or a port of a Service that leads there.
+    `ports` are ports of the workload or of Services that lead there; empty means all ports.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ConnectionRule(Value, frozen=True, kw_only=True):
 
 
 class Grant(Value, frozen=True, kw_only=True):
-    """What some identities may do. `origin` is the TrafficTarget; `port` limits it to one port of the workload."""
+    """The permissions of a TrafficTarget (`origin`) for some identities; `port` limits them to a port of the workload."""
 
     origin: Key
     sources: tuple[str, ...]
@@ -73,7 +73,7 @@ class Grant(Value, frozen=True, kw_only=True):
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """Who may call a workload: everybody, or, when it is `closed`, only those whom a grant allows it."""
+    """The authorization of a workload: open to every caller, or `closed` to all callers without a grant."""
 
     closed: bool = False
     grants: tuple[Grant, ...] = ()
@@ -82,7 +82,7 @@ class Access(Value, frozen=True, kw_only=True):
 OPEN = Access()
 
 
-PROBE_PORT = 15020  # where the orchestrator's health checks find a transparent sidecar
+PROBE_PORT = 15020  # a transparent sidecar answers health checks of the orchestrator here
 
 
 class TlsMode(enum.Enum):
@@ -120,17 +120,18 @@ class TlsMode(enum.Enum):
 
 
 class PortProtocol(Value, frozen=True, kw_only=True):
-    """A protocol that is spoken on a port of a workload, and the Service ports that lead there with it."""
+    """A protocol of a workload's port, with the Service ports that lead there and have this protocol."""
 
     protocol: Protocol
     services: tuple[PortRef, ...] = ()
 
 
 class InboundPort(Value, frozen=True, kw_only=True):
-    """A port of a workload. `application` is where its process listens: elsewhere only when capture is explicit.
+    """A port of a workload; `application` is the port of its process, another one only with explicit capture.
 
-    The first of `protocols` is what clients speak that do not say which Service they mean: that of the oldest (D15). Clients
-    with mutual TLS say it by SNI (`server_name`), so each gets what his Service says.
+    The first of `protocols` is that of the oldest Service; it applies to clients that do not name a Service
+    (D15). Clients with mutual TLS name the Service by SNI (`server_name`), so they get the protocol of that
+    Service.
     """
 
     port: int
@@ -141,7 +142,7 @@ class InboundPort(Value, frozen=True, kw_only=True):
 class Probe(Value, frozen=True, kw_only=True):
     """An HTTP health check of the orchestrator, which has no identity; `name` is `container/kind`.
 
-    `https`: the application's own TLS, whose certificate nobody looks at.
+    `https` means TLS of the application itself; its certificate is not verified.
     """
 
     name: str
@@ -151,12 +152,12 @@ class Probe(Value, frozen=True, kw_only=True):
 
 
 class Workload(Value, frozen=True, kw_only=True):
-    """A pod with a sidecar. `name` is `namespace/pod`, `identity` its SPIFFE ID, `subjects` the DNS names it shows (R75).
+    """A pod with a sidecar.
 
-    `uid` tells it from other pods that have, or had, its name; empty where nobody knows.
-
-    `tls_mode` is in force; `target_tls_mode` is where its mTLS migration ends. A transparent sidecar sees everything that the pod's network
-    carries; an explicit one is the pod's address and an HTTP proxy for its process.
+    `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` are the DNS names in its certificate
+    (R75). `uid` distinguishes it from earlier pods of the same name; empty if unknown. `tls_mode` is in force;
+    `target_tls_mode` is where its mTLS migration ends. A transparent sidecar intercepts all traffic of the pod;
+    an explicit one has the pod's address and is an HTTP proxy for the process.
     """
 
     name: str
@@ -173,13 +174,13 @@ class Workload(Value, frozen=True, kw_only=True):
 
 
 def server_name(ref: PortRef, domain: str) -> str:
-    """Return the SNI with which clients say which Service port they mean: `8080.website.default.svc.cluster.local`."""
+    """Return the SNI for a Service port: `8080.website.default.svc.cluster.local`."""
     namespace, service = ref.service.split("/")
     return f"{ref.port}.{service}.{namespace}.svc.{domain}"
 
 
 class SlotRange(Value, frozen=True, kw_only=True):
-    """Slots of users beside each other, and where they go: to `ref`, or, without one, to an error with `status`."""
+    """Adjacent slots of users with one destination: `ref`, or an error with `status` if it is None."""
 
     slots: int
     ref: PortRef | None = None
@@ -187,9 +188,9 @@ class SlotRange(Value, frozen=True, kw_only=True):
 
 
 class Sticky(Value, frozen=True, kw_only=True):
-    """What identifies a user, whose side of a split stays: a cookie (issued when absent), a header, or the address.
+    """How a split identifies its users: a cookie (issued if missing), a header, or the source address.
 
-    `slot_ranges` are all slots of `model/hash_slots.py` in their order.
+    `slot_ranges` cover all slots of `model/hash_slots.py` in order.
     """
 
     kind: Literal["cookie", "header", "source"]
@@ -197,15 +198,14 @@ class Sticky(Value, frozen=True, kw_only=True):
     slot_ranges: tuple[SlotRange, ...] = field(default=(), name="sides")
 
 
-LONGEST_CONNECTION_S = 60 * 60  # between proxies
+LONGEST_CONNECTION_S = 60 * 60  # seconds, between proxies
 
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
-    """A place that serves now. `workload` is `namespace/pod` where it is known.
+    """A ready address of a Service port; `workload` is `namespace/pod` if known.
 
-    With `resolved`, the address is a DNS name outside the mesh, which proxies resolve.
-
-    With `identity`, a proxy that has one itself calls it with mutual TLS, and it must prove to be that.
+    With `resolved`, the address is an external DNS name, which proxies resolve. With `identity`, proxies that
+    have an identity use mutual TLS and verify this one.
     """
 
     address: str
@@ -216,16 +216,16 @@ class Endpoint(Value, frozen=True, kw_only=True, order=True):
 
 
 class Endpoints(Value, frozen=True, kw_only=True):
-    """The ready endpoints behind one port of one service."""
+    """The ready endpoints of a Service port."""
 
     ref: PortRef
     ready: tuple[Endpoint, ...]
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """A share of the traffic: relative weight, at least 1; `filters` are for this share only.
+    """A share of the traffic with a relative weight of at least 1; `filters` apply to this share only.
 
-    `protocol` is how it is called here; none is what the table of its own port says.
+    `protocol` overrides the protocol of the port's own table.
     """
 
     ref: PortRef
@@ -235,7 +235,7 @@ class Target(Value, frozen=True, kw_only=True):
 
 
 class Broken(Value, frozen=True, kw_only=True):
-    """A share that keeps its weight and is answered with an error (D9 `fail`, D11); `reason` names the cause."""
+    """A share of the traffic that gets an error response (D9 `fail`, D11); `reason` is the cause."""
 
     weight: int
     reason: str
@@ -243,9 +243,9 @@ class Broken(Value, frozen=True, kw_only=True):
 
 
 class Split(Value, frozen=True, kw_only=True):
-    """Where requests go, by relative weight; with nothing in it, every request is answered with 503.
+    """The distribution of traffic by relative weight; an empty split answers every request with 503.
 
-    With `sticky`, a user stays on one side (docs/sticky.md): its slots decide, and the weights are numbers of slots.
+    With `sticky`, the slot of a user decides (docs/sticky.md), and the weights are numbers of slots.
     """
 
     targets: tuple[Target, ...]
@@ -254,10 +254,10 @@ class Split(Value, frozen=True, kw_only=True):
 
 
 class Mirror(Value, frozen=True, kw_only=True):
-    """A copy of a fraction of the requests, for one of `targets` by weight; the answers to copies are dropped (002).
+    """Copies of a fraction of the requests, to one of `targets` by weight; responses to copies are dropped (002).
 
-    `ref` is the Service port that the mirror names. Where that is the root of splits, `split` is the one with matches that
-    the requests fit; None where they fit no match.
+    `ref` is the Service port in the mirror's backendRef. If it is the root of splits with matches, `split` is the
+    one whose match the requests fit; None for no match.
     """
 
     ref: PortRef
@@ -268,7 +268,7 @@ class Mirror(Value, frozen=True, kw_only=True):
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):
-    """A match of a split that the requests of a route fit besides: `match` (`group/match`) of `split`, whose root is `ref`."""
+    """A match of a split that a route's requests also fit: `match` (`group/match`) of `split` with root `ref`."""
 
     ref: PortRef
     split: Key
@@ -276,11 +276,11 @@ class SplitMatch(Value, frozen=True, kw_only=True):
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """Requests and their split. `origin` is the object that asked for it; none for a service's plain behaviour.
+    """Requests with their split; `origin` is the object of the route, None for a Service without routes.
 
-    `name` tells the routes of one origin apart: `group/match` of an HTTPRouteGroup, the rule's number of an HTTPRoute.
-    A rule that names roots of splits with matches becomes several routes; `split_matches` are the matches that each is for.
-    With `redirect` the request gets no backend.
+    `name` is unique in the origin: `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. A
+    rule with roots of splits with matches becomes several routes; `split_matches` are the matches of each. With
+    `redirect` the request goes to no backend.
     """
 
     split: Split
@@ -295,9 +295,9 @@ class Route(Value, frozen=True, kw_only=True):
 
 
 class RouteTable(Value, frozen=True, kw_only=True):
-    """What happens to requests for one port of a service; the first route that matches decides.
+    """The routes of a Service port; the first route that matches decides.
 
-    On a port that is not HTTP there is one route, and its split is for connections.
+    A port that is not HTTP has one route, whose split distributes connections.
     """
 
     ref: PortRef
@@ -306,9 +306,9 @@ class RouteTable(Value, frozen=True, kw_only=True):
 
 
 class Frontend(Value, frozen=True, kw_only=True):
-    """A service that clients can call. `address` is its own IP, empty when it has none (headless).
+    """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
 
-    `unbindable` are ports that the machine's user may not listen on: they are served to proxy clients only.
+    `unbindable` are the ports on which headgate has no permission to listen; only the HTTP proxy serves them.
     """
 
     service: str
@@ -318,9 +318,9 @@ class Frontend(Value, frozen=True, kw_only=True):
 
 
 class HostRoutes(Value, frozen=True, kw_only=True):
-    """Routes for requests to a host: `*`, `*.example.com` or a full name. Nothing matches: 404.
+    """The routes for a host: `*`, `*.example.com` or a full name; requests without a match get 404.
 
-    `listener` is the hostname of the listener that the host belongs to; TLS connections for another one get 421.
+    `listener` is the hostname of the host's listener. Requests on TLS connections to another listener get 421.
     """
 
     host: str
@@ -329,7 +329,7 @@ class HostRoutes(Value, frozen=True, kw_only=True):
 
 
 class Certificate(Value, frozen=True, kw_only=True):
-    """What a listener shows its clients; `secret` (`namespace/name`) names it. The key is never printed."""
+    """The certificate of a listener; `secret` (`namespace/name`) is its source. The key is never printed."""
 
     secret: str
     chain: str
@@ -337,11 +337,10 @@ class Certificate(Value, frozen=True, kw_only=True):
 
 
 class GatewayPort(Value, frozen=True, kw_only=True):
-    """One port of a Gateway (`namespace/name`) on its own address.
+    """A port of a Gateway (`namespace/name`) on the Gateway's own address.
 
-    HTTP and HTTPS ports have `hosts`; `tls` are the certificates by the hostname of their listener, and are shown to
-    clients that ask for such a name.
-    TCP ports have one route, for connections.
+    HTTP and HTTPS ports have `hosts`. `tls` are certificates by listener hostname, selected by SNI. TCP ports
+    have one route for `connections`.
     """
 
     gateway: str
@@ -354,11 +353,11 @@ class GatewayPort(Value, frozen=True, kw_only=True):
 
 
 class Mesh(Value, frozen=True, kw_only=True):
-    """Everything that proxies need to know. `domain` ends every full name (`cluster.local`).
+    """The whole routing model of all proxies; `domain` is the suffix of full Service names (`cluster.local`).
 
-    `passthrough` says whether transparent sidecars pass on what goes to an address that is no Service's, `scoped` whether
-    sidecars are told only of Services that their workload may call (the setting `access`: `deny`). After
-    `connection_seconds` proxies renew a connection between them, when its last request is done.
+    `passthrough`: transparent sidecars forward traffic to addresses of no Service. `scoped`: sidecars know only
+    the Services that their workload may call (the setting `access: deny`). After `connection_seconds`, proxies
+    replace a connection between them as soon as its last request is done.
     """
 
     domain: str
@@ -374,9 +373,9 @@ class Mesh(Value, frozen=True, kw_only=True):
 
 
 def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
-    """Return what the backends of splits take from their roots, the first one where there are several.
+    """Return the protocol of the root for each backend of a split; if there are several roots, of the first one.
 
-    So clients of the root call them; and so do their own, where proxies of pods have to know what they get.
+    Clients of the root call the backend with it, and so do direct clients where proxies need a single protocol.
     """
     found: dict[PortRef, Protocol] = {}
     for table in tables:

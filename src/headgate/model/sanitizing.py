@@ -1,7 +1,7 @@
-"""What a proxy removes, changes and adds before it looks at a request: Envoy's HTTP header sanitizing.
+"""Sanitize requests like Envoy: headers that a proxy removes, changes or adds before routing.
 
-Routes and access rules match the request that this module returns, not the one that the client sent. The rules are those
-of Envoy 1.40 with the settings of headgate's listeners; tests/differential compares them with Envoy.
+Routes and access rules match the sanitized request, not the request of the client. The rules are those of Envoy 1.40
+with headgate's listener settings; tests/differential compares them with Envoy.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ _JOINED = frozenset(
         "x-request-id",
     ]
 )
-"""Headers that Envoy stores in one field: it joins their values, and leaves empty ones out."""
+"""Headers that Envoy stores in one field: it joins their values and drops empty ones."""
 _HOP_BY_HOP = "it is for one connection only"
 _INTERNAL = "only a proxy may set it"
 _REMOVED: Mapping[str, str] = MappingProxyType(
@@ -108,17 +108,17 @@ _REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
             "x-envoy-original-path",
             "x-forwarded-proto",
         ),
-        "a Gateway does not believe its clients about it",
+        "a Gateway does not trust its clients with it",
     )
 )
 
 
 class Downstream(Value, frozen=True, kw_only=True):
-    """The connection that a request arrives on. `secure`: it is TLS.
+    """The connection that a request arrives on; `secure` means TLS.
 
-    A Gateway (`edge`) takes requests from outside the mesh. What it writes about its client's address
-    (`x-forwarded-for`, `x-envoy-external-address`) is not known here. `certificate` is what a sidecar writes about a
-    caller that proved an identity.
+    A Gateway (`edge`) accepts requests from outside the mesh. The headers with the client's address
+    (`x-forwarded-for`, `x-envoy-external-address`) are not modeled. `certificate` is the header value about the
+    caller's identity.
     """
 
     edge: bool = False
@@ -127,10 +127,10 @@ class Downstream(Value, frozen=True, kw_only=True):
 
 
 class Sanitized(Value, frozen=True, kw_only=True):
-    """The request as routes and access rules see it. With a `status`, the proxy answers instead, for a `reason`.
+    """The request as routes and access rules see it; with a `status`, the proxy responds itself for a `reason`.
 
-    `changes` name each header that the client sent and the proxy removed or replaced, and why. A `refused_upgrade` is
-    answered with 403 when a route matches the request.
+    `changes` describe each removed or replaced header. A `refused_upgrade` gets 403 if a route matches the
+    request.
     """
 
     request: Request
@@ -141,7 +141,7 @@ class Sanitized(Value, frozen=True, kw_only=True):
 
 
 class _Fields:
-    """Headers by lower-case name while they are sanitized."""
+    """Headers by lower-case name, with a record of changes."""
 
     def __init__(self, headers: Headers) -> None:
         self.items = list(headers)
@@ -154,7 +154,7 @@ class _Fields:
         return next(iter(self.values(name)), None)
 
     def drop(self, name: str, why: str) -> None:
-        """Remove a header, and say why when there was one."""
+        """Remove a header, and record the reason if it was present."""
         if self.get(name) is not None:
             self.items = [item for item in self.items if item[0] != name]
             self.changes.append(f"{name} is removed: {why}")
@@ -169,29 +169,29 @@ class _Fields:
 
 
 def sanitize(request: Request, downstream: Downstream) -> Sanitized:
-    """Return a request as the proxy sees it that takes it, or the status by which the proxy refuses it."""
+    """Return a request as the proxy routes it, or the status with which the proxy refuses it."""
     if refusal := wellformed.refusal(request):
         return Sanitized(request=request, status=refusal.status, reason=refusal.reason)
     if request.method == wellformed.CONNECT:
         return Sanitized(request=request, status=FORBIDDEN, reason="only the HTTP proxy opens tunnels (CONNECT)")
     written, request = request, wellformed.in_origin_form(request)
-    fields = _Fields(tuple(_one_each(request)))
+    fields = _Fields(tuple(_joined_fields(request)))
     if written.target == request.target:
         fields.add("host", request.authority)
     upgrade = _upgrade(fields)
-    if not upgrade and (reason := _take_connection(fields)):
+    if not upgrade and (reason := _remove_connection_headers(fields)):
         return Sanitized(request=request, status=wellformed.BAD_REQUEST, reason=reason)
     if not downstream.edge and fields.get("x-forwarded-proto") == "":
-        reason = "X-Forwarded-Proto is empty, and Envoy finds no route then; leave it out"
+        reason = "X-Forwarded-Proto is empty, so Envoy finds no route; remove the header"
         return Sanitized(request=request, status=NOT_FOUND, reason=reason)
-    _take_te(fields, upgrade)
+    _sanitize_te(fields, upgrade)
     for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if downstream.edge else ())):
         fields.drop(name, why)
     if (fields.get("expect") or "").lower() == "100-continue":
         fields.drop("expect", "the proxy answers it")
     if (referer := fields.get("referer")) is not None and not wellformed.is_referer(referer):
-        fields.drop("referer", "it is no URL, or one with a fragment or a user")
-    _forward(fields, downstream)
+        fields.drop("referer", "it is not a URL, or it has a fragment or a user")
+    _set_forwarded(fields, downstream)
     found = structs.replace(request, headers=tuple(item for item in fields.items if item[0] != "host"))
     refused = "" if upgrade == WEBSOCKET else upgrade
     if refused:
@@ -199,7 +199,7 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
     return Sanitized(request=found, changes=tuple(fields.changes), refused_upgrade=refused)
 
 
-def _one_each(request: Request) -> Iterator[tuple[str, str]]:
+def _joined_fields(request: Request) -> Iterator[tuple[str, str]]:
     """Yield headers by lower-case name, with values joined as Envoy stores them."""
     values: dict[str, list[str]] = {}
     for written, text in request.headers:
@@ -209,13 +209,13 @@ def _one_each(request: Request) -> Iterator[tuple[str, str]]:
         if name in _JOINED:
             yield name, ",".join(value for value in found if value)
         elif name == "cookie" and request.version == "2":
-            yield name, _one_cookie(found)
+            yield name, _joined_cookie(found)
         else:
             yield from ((name, value) for value in found)
 
 
-def _one_cookie(values: Iterable[str]) -> str:
-    """Join the cookies of HTTP/2, which may divide them (RFC 9113, 8.2.3)."""
+def _joined_cookie(values: Iterable[str]) -> str:
+    """Join the cookie headers of HTTP/2, which may be split (RFC 9113, 8.2.3)."""
     first, *rest = values
     for value in rest:
         first = f"{first}; {value}" if first else value
@@ -223,15 +223,15 @@ def _one_cookie(values: Iterable[str]) -> str:
 
 
 def _upgrade(fields: _Fields) -> str:
-    """Return the protocol that a request is to be upgraded to; none is no upgrade, which one to HTTP/2 is treated like."""
+    """Return the protocol of an upgrade; empty for none, and for h2c, which Envoy ignores."""
     upgrade = fields.get("upgrade")
     if upgrade is None or "upgrade" not in _tokens(fields.get("connection")):
         return ""
     return "" if upgrade.lower() == H2C else upgrade.lower() or _NO_PROTOCOL
 
 
-def _take_connection(fields: _Fields) -> str:
-    """Remove what is for the client's connection only; return why that is refused, or nothing."""
+def _remove_connection_headers(fields: _Fields) -> str:
+    """Remove hop-by-hop headers; return why the request is refused, or an empty text."""
     tokens = _tokens(fields.get("connection"))
     if "upgrade" in tokens and fields.get("upgrade") is not None:
         fields.drop(_SETTINGS, _HOP_BY_HOP)
@@ -256,24 +256,24 @@ def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
             if len(fields.get("te") or "") >= _LONGEST_TE:
                 return f"TE has {_LONGEST_TE} characters or more"
             if TRAILERS in _tokens(fields.get("te")):
-                fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
+                fields.replace("te", TRAILERS, "proxies forward only this value")
                 continue
         if name not in _NOT_NOMINATED and name != "connection":
             fields.drop(name, "Connection names it")
     return ""
 
 
-def _take_te(fields: _Fields, upgrade: str) -> None:
-    """Leave of TE what a proxy passes on; an upgrade goes on with its TE as it came."""
+def _sanitize_te(fields: _Fields, upgrade: str) -> None:
+    """Reduce TE to the value that proxies forward; an upgrade keeps its TE."""
     if (te := fields.get("te")) and not upgrade:
         if TRAILERS in [token.strip(" \t") for token in te.split(",")]:
-            fields.replace("te", TRAILERS, "proxies pass on nothing else of it")
+            fields.replace("te", TRAILERS, "proxies forward only this value")
         else:
-            fields.drop("te", f"it has no {TRAILERS!r}, and proxies pass on nothing else of it")
+            fields.drop("te", f"proxies forward only the value {TRAILERS!r}")
 
 
-def _forward(fields: _Fields, downstream: Downstream) -> None:
-    """Set the headers in which a proxy says where a request came from."""
+def _set_forwarded(fields: _Fields, downstream: Downstream) -> None:
+    """Set the headers about the original scheme and the caller's certificate."""
     scheme = "https" if downstream.secure else "http"
     if fields.get("x-forwarded-proto") is None:
         fields.add("x-forwarded-proto", scheme)

@@ -1,4 +1,4 @@
-"""Which requests a proxy refuses for their form, before it sanitizes or routes them (Envoy 1.40, HTTP/1 and HTTP/2)."""
+"""Find malformed requests, which a proxy refuses before sanitizing and routing (Envoy 1.40, HTTP/1 and HTTP/2)."""
 
 import re
 from collections.abc import Iterator
@@ -38,14 +38,14 @@ _OF_CONNECTIONS = ("connection", "keep-alive", "proxy-connection", "transfer-enc
 
 
 class Refusal(NamedTuple):
-    """The status of the proxy's own answer (over HTTP/2 it may reset the stream instead), and why."""
+    """The status of the proxy's response, and the reason. Over HTTP/2, Envoy may reset the stream instead."""
 
     status: int
     reason: str
 
 
 def refusal(request: Request) -> Refusal | None:
-    """Return why a proxy refuses a request for its form, in the order in which it looks; none when it takes it."""
+    """Return the first reason why a proxy refuses a malformed request; None for a well-formed one."""
     faults = _faults_of_http2(request) if request.version == "2" else _faults_of_http1(request)
     fragment = [_bad("the path has a fragment (#)")] if "#" in request.target else []
     return next(chain(_faults_of_headers(request), faults, fragment), None)
@@ -58,7 +58,7 @@ def _bad(reason: str) -> Refusal:
 def _faults_of_headers(request: Request) -> Iterator[Refusal]:
     for name, value in request.headers:
         if not _TOKEN.fullmatch(name):
-            yield _bad(f"{name!r} is no name of a header")
+            yield _bad(f"{name!r} is not a header name")
         if not _VALUE.fullmatch(value):
             yield _bad(f"the value of {name} has a control character")
     lengths = _values(request, "content-length")
@@ -68,16 +68,16 @@ def _faults_of_headers(request: Request) -> Iterator[Refusal]:
 
 def _faults_of_http1(request: Request) -> Iterator[Refusal]:
     if not _METHOD_OF_HTTP1.fullmatch(request.method):
-        yield _bad(f"{request.method!r} is no method that proxies know over HTTP/1.1")
+        yield _bad(f"{request.method!r} is not an HTTP/1.1 method that proxies support")
     if not _TARGET.fullmatch(request.target):
         yield _bad("the target is empty, or has a space or a character that is not ASCII")
     if request.method != CONNECT and not _is_target(request):
         yield _bad("the target is neither a path nor an http or https URL")
     codings = [value.lower() for value in _values(request, "transfer-encoding")]
     if codings and any(request.method != CONNECT or value != "0" for value in _values(request, "content-length")):
-        yield _bad("transfer-encoding and content-length exclude each other")
+        yield _bad("transfer-encoding and content-length must not be used together")
     if codings and (codings != ["chunked"] or request.method == CONNECT):
-        yield Refusal(NOT_IMPLEMENTED, "proxies know no transfer-encoding but chunked")
+        yield Refusal(NOT_IMPLEMENTED, "proxies support only the transfer-encoding chunked")
     lines = [f"{request.method} {request.target} HTTP/{request.version}", f"host: {request.authority}"]
     lines += [f"{name}: {value}" for name, value in request.headers]
     if sum(_bytes(line) + len("\r\n") for line in (*lines, "")) > MAX_HEAD_BYTES:
@@ -85,9 +85,9 @@ def _faults_of_http1(request: Request) -> Iterator[Refusal]:
     if len({name.lower() for name, _ in request.headers}) + 1 > MAX_HEADERS:
         yield Refusal(TOO_LARGE, f"the request has more than {MAX_HEADERS} headers")
     if request.method == CONNECT and not _TUNNEL.fullmatch(request.target):
-        yield _bad("the target of CONNECT is no host with a port")
+        yield _bad("the target of CONNECT must be a host with a port")
     if not _AUTHORITY.fullmatch(request.authority.strip(_SPACE)):
-        yield _bad(f"{request.authority!r} is no host")
+        yield _bad(f"{request.authority!r} is not a host")
 
 
 def _values(request: Request, wanted: str) -> list[str]:
@@ -114,11 +114,11 @@ def _faults_of_http2(request: Request) -> Iterator[Refusal]:
         if name.lower() == "te" and value != "trailers":
             yield _bad("te may only be `trailers` in HTTP/2")
     if not _TOKEN.fullmatch(request.method):
-        yield _bad(f"{request.method!r} is no method")
+        yield _bad(f"{request.method!r} is not a method")
     if not _TARGET_OF_HTTP2.fullmatch(request.target) or not _is_path(request):
         yield _bad("the path must begin with a slash and have no space")
     if not _AUTHORITY.fullmatch(request.authority) or not request.authority or "@" in request.authority:
-        yield _bad(f"{request.authority!r} is no host")
+        yield _bad(f"{request.authority!r} is not a host")
     pseudo = ((":method", request.method), (":scheme", "http"), (":path", request.target))
     fields = (*pseudo, (":authority", request.authority), *request.headers)
     if sum(_bytes(name) + _bytes(value) for name, value in fields) > MAX_HEAD_BYTES:
@@ -129,16 +129,16 @@ def _faults_of_http2(request: Request) -> Iterator[Refusal]:
 
 def _is_path(request: Request) -> bool:
     if request.method == CONNECT:
-        return False  # it has no path in HTTP/2 (RFC 9113, 8.5)
+        return False  # CONNECT has no path in HTTP/2 (RFC 9113, 8.5)
     return request.target.startswith("/") or (request.method, request.target) == ("OPTIONS", "*")
 
 
 def in_origin_form(request: Request) -> Request:
-    """Return a request with a path as its target; a whole URL has the host too (RFC 9112, 3.2.2)."""
+    """Return a request with a path as its target; the host of an absolute URL wins (RFC 9112, 3.2.2)."""
     if request.version == "2" or request.method == CONNECT or request.target[:1] in {"/", "*"}:
         return structs.replace(request, authority=request.authority.strip(_SPACE))
     found = _url(request.target)
-    if found is None:  # unreachable: such a target is refused
+    if found is None:  # unreachable: `refusal` rejects such a target
         return request
     return structs.replace(request, authority=found["host"], target=found["path"] or "/")
 
@@ -149,7 +149,7 @@ def _url(text: str) -> re.Match[str] | None:
 
 
 def is_referer(text: str) -> bool:
-    """Say whether a proxy keeps a Referer: a URL, or a relative reference, without a fragment and a user."""
+    """Say whether a proxy keeps a Referer: a URL or relative reference without fragment and user."""
     if found := _url(text):
         return not found["user"] and not found["fragment"]
     return bool(_RELATIVE.fullmatch(text)) and ":" not in text.partition("/")[0]
