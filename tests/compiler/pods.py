@@ -1,4 +1,4 @@
-"""Small worlds of Services, pods and what is wanted of them, as users write them."""
+"""Small worlds of Services, pods and policies for tests."""
 
 from headgate.compiler.compile import compile_mesh
 from headgate.model.check import check
@@ -26,7 +26,7 @@ def pod(name, address, *, account="web", sidecar="transparent", annotations=None
 
 
 def service(name, *pods, port=8080, app="http", behind=None, of=None, namespace="default", created=""):
-    """A Service and its EndpointSlice; `pods` are pairs of a pod's name (none: only the address is known) and address."""
+    """Return a Service and its EndpointSlice; `pods` are pairs of pod name (None: only an address) and address."""
     ports = [{"name": "main", "port": port} | ({"appProtocol": app} if app else {})]
     endpoints = [
         {"addresses": [address]}

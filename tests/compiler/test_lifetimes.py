@@ -1,4 +1,4 @@
-"""How long connections between proxies last, by how long certificates live."""
+"""The longest connection between proxies depends on the lifetime of certificates."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from headgate.settings import Settings
 
 
 @pytest.mark.parametrize(("lifetime", "connection"), [(24 * 3600, 3600), (3600, 900), (10, 2)])
-def test_a_connection_ends_before_the_certificate_that_it_began_with(lifetime, connection):
+def test_a_connection_ends_before_its_certificate_expires(lifetime, connection):
     mesh = compile_mesh(Snapshot(), Settings(certificate_seconds=lifetime)).mesh
     assert mesh.connection_seconds == connection
     assert mesh.connection_seconds <= lifetime * (
         1 - RENEWAL_SHARE - RENEWAL_JITTER
-    )  # what is left of it at least, when it is used last
+    )  # the shortest remaining lifetime of a certificate that is still in use

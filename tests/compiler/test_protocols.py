@@ -1,4 +1,4 @@
-"""What is spoken on a Service port, and what that means for a split (R61 to R67, D7, D16)."""
+"""The protocols of Service ports, and their effect on splits (R61 to R67, D7, D16)."""
 
 import pytest
 
@@ -61,8 +61,8 @@ def spoken(name="", app=""):
         ("website", Protocol.HTTP),
     ],
 )
-def test_the_app_protocol_decides_in_any_case(app, protocol):
-    """R61, D16; R63: whatever the name says."""
+def test_app_protocol_decides_and_ignores_case(app, protocol):
+    """R61, R63, D16. The port's name has no influence then."""
     assert spoken(app=app) is spoken(name="tcp-x", app=app) is spoken(name="http-x", app=app) is protocol
 
 
@@ -83,25 +83,25 @@ def test_the_app_protocol_decides_in_any_case(app, protocol):
         ("tcpdump", Protocol.HTTP),
         ("redis", Protocol.TCP),
         ("redis-main", Protocol.TCP),
-        ("echo", Protocol.HTTP),  # IANA's names count for appProtocol only: as names of ports they are everyday words
+        ("echo", Protocol.HTTP),  # IANA's names are valid for appProtocol only; in port names they are common words
         ("snmp", Protocol.HTTP),
         ("domain-api", Protocol.HTTP),
         ("oracle-web", Protocol.HTTP),
         ("", Protocol.HTTP),
     ],
 )
-def test_the_beginning_of_the_name_decides_next(name, protocol):
+def test_the_prefix_of_the_port_name_decides_without_app_protocol(name, protocol):
     """R62, R64, R65, R66."""
     assert spoken(name=name) is protocol
 
 
-def test_every_word_has_a_reason_that_quotes_the_user():
+def test_the_reason_quotes_the_word_of_the_user():
     for word in KNOWN:
         assert protocol_of(ServicePort(port=80, app_protocol=word.upper())).why.endswith(word.upper())
 
 
-def test_the_list_is_the_registry_s_and_no_dozen_words():
-    """D16: some 6000 names for TCP; what headgate has words of its own for keeps its meaning."""
+def test_app_protocol_accepts_the_iana_registry():
+    """D16. It has about 6000 TCP names; headgate's own words keep their meaning."""
     assert sum(protocol is Protocol.TCP for protocol in KNOWN.values()) > 5900
     assert sum(protocol is Protocol.TLS for protocol in KNOWN.values()) > 100
     assert {KNOWN[word] is NAMED[word] for word in NAMED} == {True}
@@ -109,7 +109,7 @@ def test_the_list_is_the_registry_s_and_no_dozen_words():
     assert KNOWN["mysql"] is Protocol.TCP_SERVER_FIRST
 
 
-def test_only_a_known_word_is_a_declaration():
+def test_an_unknown_word_declares_no_protocol():
     assert protocol_of(ServicePort(port=80, app_protocol="http")).declared
     assert protocol_of(ServicePort(port=80, name="http")).declared
     assert not protocol_of(ServicePort(port=80, name="web")).declared
@@ -156,25 +156,25 @@ def reasons(result):
     return [finding.reason for finding in result.report.findings]
 
 
-def test_a_backend_that_says_nothing_takes_what_its_root_has():
+def test_an_undeclared_backend_gets_the_protocol_of_its_root():
     assert targets(compiled("tcp", v1="", v2="redis")) == {"v1": Protocol.TCP, "v2": None}
     assert targets(compiled("grpc", v1="", v2="http")) == {"v1": Protocol.HTTP2, "v2": None}
     assert targets(compiled("", v1="", v2="h2c")) == {"v1": None, "v2": None}
 
 
 @pytest.mark.parametrize(("root", "other"), [("", "tcp"), ("http", "tls"), ("tcp", "http"), ("mysql", "grpc")])
-def test_a_backend_of_the_other_kind_is_left_out(root, other):
+def test_a_backend_with_a_different_protocol_gets_no_traffic(root, other):
     result = compiled(root, v1=root, v2=other)
     assert list(targets(result)) == ["v1"]
     assert reasons(result) == [Reason.PROTOCOL_MISMATCH]
 
 
-def test_nobody_of_the_roots_kind_leaves_the_root_to_itself():
-    """D9, as with ports that no backend offers."""
+def test_a_root_without_compatible_backends_serves_itself():
+    """D9. The same holds if no backend has the port."""
     assert table(compiled("tcp", v1="http")).routes[0].split.targets == (Target(ref=ROOT, weight=1),)
 
 
-def test_on_a_tcp_port_a_split_with_matches_does_nothing():
+def test_a_split_with_matches_does_nothing_on_a_tcp_port():
     """D7."""
     result = compiled("tcp", v1="tcp", matches=True)
     assert targets(result) == {"web": None}

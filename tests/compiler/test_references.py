@@ -1,4 +1,4 @@
-"""The names that users write, and what they mean (R2, R29, D12)."""
+"""References to Services by name (R2, R29, D12)."""
 
 import pytest
 
@@ -34,11 +34,11 @@ GRANT = Key("gateway.networking.k8s.io", "ReferenceGrant", "blue", "g")
         ("a.b.c.d.e", ""),
     ],
 )
-def test_every_form_of_a_name(written, meant):
+def test_every_form_of_a_service_name_is_accepted(written, meant):
     assert service_name(written, "shop", "cluster.local") == meant
 
 
-def test_the_domain_is_the_meshs_own():
+def test_the_domain_of_a_name_is_the_domain_of_the_mesh():
     assert service_name("website.blue.svc.example.com", "shop", "example.com") == "blue/website"
 
 
@@ -51,11 +51,11 @@ FROM_SHOP = GrantFrom(group="split.smi-spec.io", kind="TrafficSplit", namespace=
 TO_SERVICES = GrantTo(group="", kind="Service")
 
 
-def test_a_namespace_needs_no_consent_of_its_own():
+def test_a_reference_in_its_own_namespace_needs_no_grant():
     assert permitted(Snapshot(), SPLIT, "shop/website")
 
 
-def test_another_namespace_must_consent():
+def test_a_reference_to_another_namespace_needs_a_grant():
     assert not permitted(Snapshot(), SPLIT, "blue/website")
     assert permitted(granted(FROM_SHOP, TO_SERVICES), SPLIT, "blue/website")
 
@@ -70,15 +70,15 @@ def test_another_namespace_must_consent():
         (FROM_SHOP, GrantTo(group="", kind="Service", name="other")),
     ],
 )
-def test_consent_to_something_else_is_none(source, target):
+def test_a_grant_for_another_source_or_target_does_not_apply(source, target):
     assert not permitted(granted(source, target), SPLIT, "blue/website")
 
 
-def test_consent_may_name_one_service():
+def test_a_grant_can_name_one_service():
     assert permitted(granted(FROM_SHOP, GrantTo(group="", kind="Service", name="website")), SPLIT, "blue/website")
 
 
-def test_the_hint_spells_the_grant_out():
+def test_the_hint_contains_the_complete_grant():
     assert grant_hint(SPLIT, "blue/website") == (
         "create a ReferenceGrant in the namespace blue from group split.smi-spec.io, kind TrafficSplit, "
         "namespace shop to kind Service, name website"

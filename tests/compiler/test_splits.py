@@ -1,4 +1,4 @@
-"""Who gets which share of a root's traffic (R7, R8, R22, R28, R34 to R43, D8 to D10)."""
+"""The shares of a root's traffic (R7, R8, R22, R28, R34 to R43, D8 to D10)."""
 
 from fractions import Fraction
 
@@ -70,7 +70,7 @@ def reasons(result):
     dead=st.sets(st.integers(0, 7)),
     fail=st.booleans(),
 )
-def test_the_live_share_everything_by_their_weights(weights, dead, fail):
+def test_usable_backends_share_all_traffic_by_weight(weights, dead, fail):
     named = {f"v{index}": weight for index, weight in enumerate(weights)}
     gone = {f"v{index}" for index in dead}
     result = compiled(world(named, dead=gone, no_endpoints="fail" if fail else "skip"))
@@ -82,36 +82,36 @@ def test_the_live_share_everything_by_their_weights(weights, dead, fail):
         f"default/{name}": Fraction(live.get(name, 0), total or 1) for name in named
     }
     split = root_split(result)
-    told = sum(item.weight for item in split.targets) + sum(item.weight for item in split.broken)
-    assert {name: Fraction(weight, told) for name, weight in targets(result).items()} == {
+    reported = sum(item.weight for item in split.targets) + sum(item.weight for item in split.broken)
+    assert {name: Fraction(weight, reported) for name, weight in targets(result).items()} == {
         name: Fraction(weight, total) for name, weight in live.items()
     }
-    assert sum(Fraction(item.weight, told) for item in split.broken) == (Fraction(lost, total) if lost else 0)
+    assert sum(Fraction(item.weight, reported) for item in split.broken) == (Fraction(lost, total) if lost else 0)
 
 
-def test_weights_are_reduced_so_that_equal_ratios_are_equal_configurations():
+def test_weights_with_equal_ratios_give_equal_configurations():
     assert root_split(compiled(world({"a": 900, "b": 100}))) == root_split(compiled(world({"a": 9, "b": 1})))
 
 
-def test_a_share_that_must_fail_says_why():
+def test_a_broken_share_has_a_reason():
     result = compiled(world({"a": 9, "b": 1}, dead={"b"}, no_endpoints="fail"))
     assert root_split(result).broken == (Broken(weight=1, reason="NoReadyEndpoints"),)
     assert reasons(result) == [Reason.NO_READY_ENDPOINTS]
 
 
-def test_a_backend_without_weight_needs_no_endpoints():
+def test_a_backend_with_weight_0_needs_no_endpoints():
     result = compiled(world({"a": 1, "b": 0}, dead={"b"}))
     assert targets(result) == {"a": 1}
     assert reasons(result) == []
 
 
-def test_nobody_with_a_weight_is_left_so_nobody_gets_anything():
+def test_a_split_without_usable_weighted_backends_has_no_targets():
     result = compiled(world({"a": 0, "b": 1}, ports={"b": (81,)}))
     assert targets(result) == {}
     assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
 
 
-def test_a_name_that_no_service_can_have_is_said_to_be_none():
+def test_an_invalid_service_name_has_its_own_message():
     first, *_ = compiled(world({"a": 1, "shop.example.com": 1})).report.findings
     assert first.reason == Reason.BACKEND_NOT_FOUND
     assert first.message == (
@@ -120,8 +120,8 @@ def test_a_name_that_no_service_can_have_is_said_to_be_none():
     )
 
 
-def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
-    """D9, D10: no weight is said to be 0 that is not."""
+def test_a_missing_backend_is_named_if_the_remaining_weights_are_0():
+    """D9, D10. The message does not claim that all weights are 0."""
     objects = world({"a": 0, "missing": 100}, dead={"missing"})
     del objects[SERVICE.key("default", "missing")]
     result = compiled(objects)
@@ -136,20 +136,20 @@ def test_the_missing_backend_is_named_first_when_the_others_have_no_weight():
 
 
 @pytest.mark.parametrize("ports", [{}, {"b": (81,)}, {"a": (81,), "b": (82,)}])
-def test_all_weights_are_zero_so_nothing_is_served_whoever_offers_the_port(ports):
+def test_weights_of_0_serve_no_traffic(ports):
     """D10."""
     result = compiled(world({"a": 0, "b": 0}, ports=ports))
     assert targets(result) == {}
     assert reasons(result)[0] is Reason.ALL_WEIGHTS_ZERO
 
 
-def test_no_backend_offers_the_port_so_the_root_serves_itself():
+def test_the_root_serves_a_port_that_no_backend_has():
     result = compiled(world({"a": 1, "b": 0}, ports={"a": (81,), "b": (82,)}))
     assert root_split(result).targets == (Target(ref=ROOT, weight=1),)
     assert reasons(result) == [Reason.PORT_MISMATCH, Reason.PORT_MISMATCH]
 
 
-def test_a_port_mismatch_is_told_once_for_each_port():
+def test_a_port_mismatch_is_reported_once_for_each_port():
     objects = world({"a": 1, "b": 1}, ports={"a": (80, 90), "b": (80,)})
     objects[SERVICE.key("default", "web")] = service(80, 90)
     (finding,) = compiled(objects).report.findings
@@ -159,7 +159,7 @@ def test_a_port_mismatch_is_told_once_for_each_port():
     assert finding.field == "spec.backends[1].service"
 
 
-def test_an_unrelated_split_of_the_same_root_in_another_namespace_does_not_count():
+def test_a_split_of_another_namespace_does_not_affect_the_root():
     objects = world({"a": 1})
     objects[TRAFFIC_SPLIT.key("blue", "web")] = objects[TRAFFIC_SPLIT.key("default", "web")]
     result = compiled(objects)

@@ -1,4 +1,4 @@
-"""What the annotation `headgate.dev/sticky` makes of a split (requirements 2.8)."""
+"""Sticky splits by the annotation `headgate.dev/sticky` (requirements 2.8)."""
 
 import pytest
 from hypothesis import given
@@ -26,13 +26,13 @@ def sides(weights, **more):
         ("source", Sticky(kind="source")),
     ],
 )
-def test_a_cookie_a_header_or_the_address_identifies_a_user(text, sticky):
+def test_a_cookie_a_header_or_the_source_identifies_a_user(text, sticky):
     found = root_split(compiled(world({"v1": 1, "v2": 0}, sticky=text))).sticky
     assert found == Sticky(kind=sticky.kind, name=sticky.name, slot_ranges=(SlotRange(slots=10_000, ref=V1),))
 
 
 @pytest.mark.parametrize("text", ["", "cookie", "cookie:", "cookie:a b", "user", "source:x", "header:a:b"])
-def test_what_is_none_of_them_is_refused_with_the_field(text):
+def test_an_invalid_annotation_is_rejected_with_its_field(text):
     split = {
         "apiVersion": "split.smi-spec.io/v1alpha4",
         "kind": "TrafficSplit",
@@ -44,18 +44,18 @@ def test_what_is_none_of_them_is_refused_with_the_field(text):
     assert "cookie:NAME" in cause.message
 
 
-def test_without_the_annotation_nothing_changes():
+def test_a_split_without_the_annotation_is_not_sticky():
     assert root_split(compiled(world({"v1": 90, "v2": 10}))).sticky is None
 
 
-def test_a_backend_without_endpoints_keeps_its_place():
+def test_a_backend_without_endpoints_keeps_its_position():
     assert sides({"v1": 2, "v2": 1, "v3": 1}) == [(V2, 2500), (V1, 5000), (V3, 2500)]
     assert sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",)) == [(V1, 6667), (V3, 3333)]
     assert sides({"v1": 2, "v2": 0, "v3": 1}) == [(V1, 6667), (V3, 3333)]
 
 
-def test_a_share_that_must_fail_keeps_its_users():
-    """D9 `fail`: who belongs to the backend that is away gets 503, and nobody else."""
+def test_a_broken_share_keeps_its_users():
+    """D9 `fail`. Only users of the backend without endpoints get 503."""
     found = sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",), no_endpoints="fail")
     assert found == [(None, 2500), (V1, 5000), (V3, 2500)]
 

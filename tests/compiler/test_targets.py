@@ -1,4 +1,4 @@
-"""Who may do what with a pod (R68 to R70, D21), and that mistakes close rather than open."""
+"""Authorization by TrafficTargets (R68 to R70, D21); mistakes close a workload and never open it."""
 
 import pytest
 from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
@@ -27,16 +27,16 @@ def allowed(result):
     }
 
 
-def test_pods_that_no_target_selects_are_open():
+def test_pods_without_a_target_are_open():
     assert access(compiled(*WORLD)) == OPEN
 
 
-def test_with_access_deny_they_are_closed():
+def test_access_deny_closes_pods_without_a_target():
     """D21."""
     assert access(compiled(*WORLD, access="deny")) == Access(closed=True)
 
 
-def test_a_target_closes_its_destination_to_all_but_its_sources():
+def test_a_target_allows_only_its_sources():
     result = compiled(
         *WORLD, pod("other", "10.1.0.2", account="other"), GROUP, target("t", "web", "client", rules=[API])
     )
@@ -45,7 +45,7 @@ def test_a_target_closes_its_destination_to_all_but_its_sources():
     assert access(result, "other") == OPEN
 
 
-def test_targets_add_up():
+def test_grants_of_several_targets_are_combined():
     result = compiled(
         *WORLD,
         GROUP,
@@ -58,26 +58,26 @@ def test_targets_add_up():
 @pytest.mark.parametrize(
     ("sources", "rules"), [((), [API]), (("client",), []), (("client",), [{"kind": "HTTPRouteGroup", "name": "gone"}])]
 )
-def test_nobody_or_nothing_allowed_is_closed_to_all(sources, rules):
+def test_a_target_without_sources_or_rules_allows_no_caller(sources, rules):
     assert access(compiled(*WORLD, GROUP, target("t", "web", *sources, rules=rules))) == Access(closed=True)
 
 
-def test_a_rule_for_a_match_that_is_not_there_does_not_stand_for_the_whole_group():
+def test_a_rule_with_a_missing_match_does_not_allow_the_whole_group():
     result = compiled(*WORLD, GROUP, target("t", "web", "client", rules=[API | {"matches": ["raed"]}]))
     assert access(result) == Access(closed=True)
-    (told,) = findings(result, Reason.RULE_NOT_FOUND)
-    assert told.field == "spec.rules[0].matches[0]"
-    assert told.message.endswith("its matches are: read, all")
+    (reported,) = findings(result, Reason.RULE_NOT_FOUND)
+    assert reported.field == "spec.rules[0].matches[0]"
+    assert reported.message.endswith("its matches are: read, all")
 
 
-def test_a_rule_for_a_group_with_mistakes_allows_nothing():
+def test_a_rule_with_an_invalid_group_allows_nothing():
     broken = obj("HTTPRouteGroup", "api", spec={"matches": [{"name": "read", "methods": ["GRAB"]}]})
     result = compiled(*WORLD, broken, target("t", "web", "client", rules=[API]))
     assert access(result) == Access(closed=True)
     assert "is not valid" in findings(result, Reason.RULE_NOT_FOUND)[0].message
 
 
-def test_the_gateway_apis_tcp_route_is_no_rule():
+def test_a_tcp_route_of_the_gateway_api_is_not_a_rule():
     other = {
         "apiVersion": "gateway.networking.k8s.io/v1alpha2",
         "kind": "TCPRoute",
@@ -89,8 +89,8 @@ def test_the_gateway_apis_tcp_route_is_no_rule():
 
 
 @pytest.mark.parametrize("port", [8080, 80])
-def test_a_tcp_routes_port_is_the_pods_or_the_services(port):
-    """003 says the port of the Service; SMI does not say which."""
+def test_a_tcp_rule_accepts_the_port_of_the_pod_or_the_service(port):
+    """003 uses the port of the Service; SMI does not specify it."""
     route = obj("TCPRoute", "sql", spec={"matches": {"ports": [port]}})
     rules = [{"kind": "TCPRoute", "name": "sql"}]
     services = service("web", WEB, port=80, behind=8080, app="tcp")
@@ -100,18 +100,18 @@ def test_a_tcp_routes_port_is_the_pods_or_the_services(port):
 
 
 @pytest.mark.parametrize(("app", "kind"), [("http", "TCPRoute"), ("tcp", "HTTPRouteGroup")])
-def test_a_rule_for_what_no_port_speaks_is_told(app, kind):
+def test_a_rule_for_a_protocol_without_a_port_is_reported(app, kind):
     """R69."""
     name = {"TCPRoute": "sql", "HTTPRouteGroup": "api"}[kind]
     objects = (GROUP, obj("TCPRoute", "sql", spec={"matches": {"ports": []}}))
     rule = {"kind": kind, "name": name}
     result = compiled(pod(*WEB), *service("web", WEB, app=app), *objects, target("t", "web", "client", rules=[rule]))
-    (told,) = findings(result, Reason.RULE_NOT_APPLICABLE)
-    assert told.field == "spec.rules[0]"
-    assert f"8080 ({app})" in told.message
+    (reported,) = findings(result, Reason.RULE_NOT_APPLICABLE)
+    assert reported.field == "spec.rules[0]"
+    assert f"8080 ({app})" in reported.message
 
 
-def test_an_explicit_pod_whose_process_is_not_there_yet_is_no_mistake_of_the_rule():
+def test_a_rule_is_not_reported_before_the_process_of_an_explicit_pod_runs():
     found = pod("web", "127.80.0.1", sidecar="explicit")
     services = service("web", ("web", "127.80.0.1"))
     result = compiled(found, *services, GROUP, target("t", "web", "client", rules=[API]))
@@ -119,8 +119,8 @@ def test_an_explicit_pod_whose_process_is_not_there_yet_is_no_mistake_of_the_rul
     assert not findings(result, Reason.RULE_NOT_APPLICABLE)
 
 
-def test_a_rule_waits_for_the_endpoints_of_the_service_that_it_is_for():
-    """003 has two Services; their EndpointSlices do not come at the same time."""
+def test_a_rule_is_not_reported_before_the_endpoints_of_its_service():
+    """003 has two Services, whose EndpointSlices appear at different times."""
     labelled = pod(*WEB, labels={"app": "web"})
     first, late = service("first", WEB), obj("Service", "late", spec={"selector": {"app": "web"}, "ports": []})
     route, rule = obj("TCPRoute", "raw", spec={"matches": {"ports": [8080]}}), {"kind": "TCPRoute", "name": "raw"}
@@ -130,12 +130,12 @@ def test_a_rule_waits_for_the_endpoints_of_the_service_that_it_is_for():
     assert not findings(compiled(*world, late), Reason.RULE_NOT_APPLICABLE)
 
 
-def test_a_target_with_mistakes_keeps_its_pods_closed():
+def test_an_invalid_target_keeps_its_pods_closed():
     broken = target("t", "web", "client", rules=[API | {"kind": "HttpRouteGroup"}])
     assert access(compiled(*WORLD, GROUP, broken)) == Access(closed=True)
 
 
-def test_a_target_cannot_close_or_open_pods_of_another_namespace():
+def test_a_target_does_not_affect_pods_of_another_namespace():
     foreign = target("t", "web", "client", rules=[API], namespace="blue")
     elsewhere = foreign | {"metadata": {"name": "t", "namespace": "evil"}}
     other = pod("web", "10.1.0.9", namespace="blue")
@@ -143,24 +143,24 @@ def test_a_target_cannot_close_or_open_pods_of_another_namespace():
     assert all(item.access == OPEN for item in result.mesh.workloads)
 
 
-def test_whose_callers_must_be_known_takes_tls():
+def test_a_pod_with_a_target_accepts_mutual_tls():
     result = compiled(*WORLD, GROUP, target("t", "web", "client", rules=[API]), mtls="off")
     assert workloads(result)["web"].target_tls_mode is TlsMode.PERMISSIVE
 
 
-def test_pods_without_a_sidecar_are_told_by_name():
+def test_a_finding_names_the_pods_without_a_sidecar():
     """R77."""
     bare = [pod(f"bare-{number}", f"10.1.1.{number}", sidecar="") for number in range(5)]
     result = compiled(*WORLD, *bare, GROUP, target("t", "web", "client", rules=[API]))
-    (told,) = findings(result, Reason.NOT_ENFORCED)
-    assert "pods default/bare-0, default/bare-1, default/bare-2 and 2 more" in told.message
-    assert 'headgate.dev/inject: "true"' in told.message
+    (reported,) = findings(result, Reason.NOT_ENFORCED)
+    assert "pods default/bare-0, default/bare-1, default/bare-2 and 2 more" in reported.message
+    assert 'headgate.dev/inject: "true"' in reported.message
     (selected,) = result.report.selected
     assert selected.workloads == ("default/web",)
     assert len(selected.without_sidecar) == 5
 
 
-def test_a_pod_that_waits_for_its_address_is_no_pod_without_a_sidecar():
+def test_a_pod_without_an_address_yet_is_not_reported():
     result = compiled(pod("web", ""), GROUP, target("t", "web", "client", rules=[API]), config("c", {}))
     assert result.report.findings == ()
     assert [item.workloads for item in result.report.selected] == [("default/web",), ("default/web",)]

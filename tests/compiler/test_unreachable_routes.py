@@ -1,4 +1,4 @@
-"""What is said to be unreachable is so, whatever is sent; and each witness shows it."""
+"""Reported routes are unreachable for every request, and each example request shows it."""
 
 import pytest
 from hypothesis import given
@@ -69,7 +69,7 @@ def fits(match, request):
 
 
 @given(st.lists(MATCHES, min_size=2, max_size=6), st.lists(REQUESTS, min_size=20, max_size=20))
-def test_every_finding_is_shown_by_its_witness_and_no_request_disproves_it(matches_, requests):
+def test_every_finding_has_a_valid_example_and_no_counterexample(matches_, requests):
     routes = table(matches_)
     for item in unreachable(routes):
         assert first_matching_route(routes, item.example) == item.winner != routes[item.number]
@@ -82,10 +82,10 @@ PARTS = st.sets(st.sampled_from(("path", "methods", "headers", "query")), max_si
 
 
 @given(MATCHES, MATCHES, PARTS, st.lists(REQUESTS, min_size=20, max_size=20))
-def test_what_contains_another_takes_all_of_its_requests(wide, other, parts, requests):
-    narrow = structs.replace(wide, **{part: getattr(other, part) for part in parts})
-    if contains(wide, narrow):
-        assert all(fits(wide, request) for request in requests if fits(narrow, request))
+def test_a_containing_match_takes_all_requests_of_the_other(outer, other, parts, requests):
+    narrow = structs.replace(outer, **{part: getattr(other, part) for part in parts})
+    if contains(outer, narrow):
+        assert all(fits(outer, request) for request in requests if fits(narrow, request))
 
 
 PATTERNS = (
@@ -105,29 +105,29 @@ PATTERNS = (
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_sample_is_found_and_matches(pattern):
+def test_the_sample_of_a_pattern_matches_it(pattern):
     found = sample(pattern)
     assert found is not None
     assert matches(pattern, found)
 
 
 @pytest.mark.parametrize("pattern", ["a$b", "$x", "a^b", "[^\\x00-\\x{10FFFF}]", "(?:/a$b).*"])
-def test_patterns_that_match_nothing_are_known(pattern):
+def test_a_pattern_without_matches_is_detected(pattern):
     assert matches_nothing(pattern)
     assert sample(pattern) is None
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, "(?:/a\\B).*", "(?:/a$).*", "^$"])
-def test_patterns_that_match_something_are_not_among_them(pattern):
+def test_a_pattern_with_matches_is_not_reported(pattern):
     assert not matches_nothing(pattern)
 
 
 @pytest.mark.parametrize(("pattern", "none"), [("(?:api).*", True), ("(?:/api).*", False), ("(?:.*api).*", False)])
-def test_a_path_that_begins_otherwise_is_never_asked_for(pattern, none):
+def test_a_path_pattern_without_a_leading_slash_matches_no_path(pattern, none):
     assert matches_no_path(pattern) is none
 
 
-def test_the_same_split_twice_is_no_finding():
+def test_two_equal_splits_are_not_reported():
     one, two = table([Match(path=Path(kind="prefix", value="/a"))] * 2)
     assert unreachable((one, two))
     again = Route(match=two.match, name=two.name, origin=one.origin, split=one.split)
@@ -141,7 +141,7 @@ def test_the_same_split_twice_is_no_finding():
     assert unreachable((one, other))
 
 
-def test_findings_are_the_same_in_the_next_build():
+def test_findings_are_stable_across_builds():
     key = Key("split.smi-spec.io", "TrafficSplit", "default", "one")
     older = Key("split.smi-spec.io", "TrafficSplit", "default", "older")
 

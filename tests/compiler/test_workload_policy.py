@@ -1,4 +1,4 @@
-"""Which pods talk through mutual TLS only, and the names that they show (R72 to R78, D17)."""
+"""Selection of pods by TLSConfigs, and subject names in certificates (R72 to R78, D17)."""
 
 import pytest
 from tests.compiler.pods import compiled, config, findings, pod, workloads
@@ -15,7 +15,7 @@ def targets(result):
     return {name: item.target_tls_mode for name, item in workloads(result).items()}
 
 
-def test_all_labels_must_fit():
+def test_a_selector_needs_all_of_its_labels():
     """R73."""
     result = compiled(FRONT, HALF, config("tls", WANTED, "foo", "bar"))
     assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.PERMISSIVE}
@@ -23,7 +23,7 @@ def test_all_labels_must_fit():
     assert workloads(result)["half"].subjects == ()
 
 
-def test_no_labels_are_all_pods_of_the_namespace_and_of_no_other():
+def test_an_empty_selector_selects_all_pods_of_its_namespace():
     other = pod("other", "10.1.0.3", namespace="blue")
     result = compiled(FRONT, HALF, other, config("tls", {}))
     assert targets(result) == {"front": TlsMode.STRICT, "half": TlsMode.STRICT, "other": TlsMode.PERMISSIVE}
@@ -32,26 +32,26 @@ def test_no_labels_are_all_pods_of_the_namespace_and_of_no_other():
 @pytest.mark.parametrize(
     ("mtls", "tls_mode"), [("off", TlsMode.PLAIN), ("permissive", TlsMode.PERMISSIVE), ("strict", TlsMode.STRICT)]
 )
-def test_the_setting_is_for_pods_that_none_selects(mtls, tls_mode):
+def test_the_mtls_setting_applies_to_unselected_pods(mtls, tls_mode):
     result = compiled(FRONT, HALF, config("tls", WANTED), mtls=mtls)
     assert targets(result) == {"front": TlsMode.STRICT, "half": tls_mode}
 
 
-def test_a_pod_of_several_has_the_names_of_all():
+def test_a_pod_gets_the_names_of_all_its_tls_configs():
     """R78."""
     result = compiled(FRONT, HALF, config("one", WANTED, "foo", "bar"), config("two", {"role": "frontend"}, "bar"))
     assert workloads(result)["front"].subjects == ("bar", "foo")
     assert workloads(result)["half"].subjects == ("bar",)
-    (told,) = findings(result, Reason.SUBJECTS_MERGED)
-    assert told.about.name == "two"
-    assert told.message.startswith("TLSConfig default/one also selects pod default/front")
+    (reported,) = findings(result, Reason.SUBJECTS_MERGED)
+    assert reported.about.name == "two"
+    assert reported.message.startswith("TLSConfig default/one also selects pod default/front")
 
 
-def test_equal_names_are_nothing_to_tell():
+def test_tls_configs_with_equal_names_are_not_reported():
     assert compiled(FRONT, config("one", WANTED, "foo"), config("two", {}, "foo")).report.findings == ()
 
 
-def test_a_selector_outlives_mistakes_elsewhere():
+def test_an_invalid_tls_config_keeps_its_selector():
     result = compiled(FRONT, config("tls", WANTED, "not a name"))
     assert targets(result) == {"front": TlsMode.STRICT}
     assert workloads(result)["front"].subjects == ()
@@ -61,7 +61,7 @@ def test_a_selector_outlives_mistakes_elsewhere():
 @pytest.mark.parametrize(
     "selector", [{}, {"matchLabels": None}, {"matchLabels": {"a": 1}}, {"matchLabels": {}, "x": 1}]
 )
-def test_a_selector_that_can_not_be_read_selects_nothing(selector):
+def test_an_invalid_selector_selects_no_pod(selector):
     broken = config("tls", {})
     broken["spec"]["selector"] = selector
     result = compiled(FRONT, broken)
@@ -69,6 +69,6 @@ def test_a_selector_that_can_not_be_read_selects_nothing(selector):
     assert findings(result, Reason.INVALID)
 
 
-def test_nobody_selected_is_told():
-    (told,) = compiled(FRONT, config("tls", {"role": "backend"})).report.findings
-    assert told.reason is Reason.NO_PODS
+def test_a_tls_config_without_pods_is_reported():
+    (reported,) = compiled(FRONT, config("tls", {"role": "backend"})).report.findings
+    assert reported.reason is Reason.NO_PODS

@@ -1,4 +1,4 @@
-"""Pods with a sidecar as workloads: their ports, what is spoken there, and how they are called (R61 to R67, R70, D15)."""
+"""Pods with a sidecar as workloads: ports, protocols and identities (R61 to R67, R70, D15)."""
 
 import pytest
 from tests.compiler.pods import compiled, findings, identities, obj, pod, service, workloads
@@ -7,7 +7,7 @@ from headgate.compiler.reasons import Reason, Severity
 from headgate.model.routing import PortProtocol, PortRef, Protocol, TlsMode
 
 WEB = ("web", "10.1.0.1")
-WHO = "spiffe://cluster.local/ns/default/sa/web"
+WEB_IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 
 def ports(result, name="web"):
@@ -17,33 +17,33 @@ def ports(result, name="web"):
 def test_only_a_pod_with_a_sidecar_is_a_workload():
     result = compiled(pod("web", "10.1.0.1"), pod("bare", "10.1.0.2", sidecar=""), pod("soon", ""))
     assert list(workloads(result)) == ["web"]
-    assert workloads(result)["web"].identity == WHO
+    assert workloads(result)["web"].identity == WEB_IDENTITY
 
 
-def test_a_pod_that_has_ended_is_none():
+def test_a_completed_pod_is_not_a_workload():
     done = pod("done", "10.1.0.2") | {"status": {"podIP": "10.1.0.2", "phase": "Succeeded"}}
     assert workloads(compiled(done)) == {}
 
 
-def test_an_account_that_no_identity_can_name_is_none():
+def test_a_pod_with_an_invalid_account_is_not_a_workload():
     assert workloads(compiled(pod("web", "10.1.0.1", account="A/B"))) == {}
 
 
-def test_the_gateways_identity_is_no_pods():
-    """R70: whoever may make pods in the system's namespace is not everybody who comes through the gateway."""
+def test_a_pod_can_not_have_the_identity_of_the_gateway():
+    """R70. Otherwise a pod in the system namespace could act as any client of the gateway."""
     system = {"namespace": "headgate-system"}
     assert workloads(compiled(pod("web", "10.1.0.1", account="gateway", **system))) == {}
     assert list(workloads(compiled(pod("web", "10.1.0.1", account="other", **system)))) == ["web"]
     assert list(workloads(compiled(pod("web", "10.1.0.1", account="gateway")))) == ["web"]
 
 
-def test_of_two_pods_with_one_address_the_younger_has_it():
+def test_the_younger_of_two_pods_owns_a_shared_address():
     old = pod("old", "10.1.0.1", created="2026-01-01T00:00:00Z")
     new = pod("new", "10.1.0.1", created="2026-01-02T00:00:00Z")
     assert list(workloads(compiled(new, old))) == ["new"]
 
 
-def test_the_oldest_service_decides_for_who_does_not_say_which_he_means():
+def test_the_oldest_service_decides_for_plaintext_clients():
     """D15, R67."""
     result = compiled(
         pod(*WEB),
@@ -55,14 +55,14 @@ def test_the_oldest_service_decides_for_who_does_not_say_which_he_means():
         PortProtocol(protocol=Protocol.TCP, services=(PortRef("default/old", 8080),)),
         PortProtocol(protocol=Protocol.HTTP, services=(PortRef("default/young", 8080),)),
     )
-    (told,) = findings(result, Reason.PROTOCOL_CONFLICT)
-    assert told.about.name == "young"
-    assert told.reason.severity is Severity.WARNING
-    assert "port 8080 is http, but port 8080 of the older Service default/old is tcp" in told.message
-    assert "the pods' sidecars treat plaintext as tcp" in told.message
+    (reported,) = findings(result, Reason.PROTOCOL_CONFLICT)
+    assert reported.about.name == "young"
+    assert reported.reason.severity is Severity.WARNING
+    assert "port 8080 is http, but port 8080 of the older Service default/old is tcp" in reported.message
+    assert "the pods' sidecars treat plaintext as tcp" in reported.message
 
 
-def test_a_service_that_says_nothing_decides_last():
+def test_a_service_without_a_declared_protocol_decides_last():
     result = compiled(
         pod(*WEB),
         *service("silent", WEB, app="", created="2025-01-01T00:00:00Z"),
@@ -71,8 +71,8 @@ def test_a_service_that_says_nothing_decides_last():
     assert ports(result) == {8080: [Protocol.TCP, Protocol.HTTP]}
 
 
-def test_a_service_of_another_namespace_decides_nothing():
-    """Else whoever may write there could choose which rules hold for the pod (R69)."""
+def test_a_service_of_another_namespace_does_not_choose_the_protocol():
+    """R69. Otherwise users of that namespace could choose which rules apply to the pod."""
     own = (pod(*WEB), *service("web", WEB))
     foreign = [*service("web", WEB, app="tcp", namespace="evil", of="default")]
     loose = [*service("loose", ("", "10.1.0.1"), app="tcp", port=9090, namespace="evil")]
@@ -80,21 +80,21 @@ def test_a_service_of_another_namespace_decides_nothing():
     assert workloads(result) == workloads(compiled(*own))
 
 
-def test_a_slice_that_names_no_pod_is_for_who_has_the_address():
+def test_a_slice_without_a_pod_applies_to_the_owner_of_the_address():
     result = compiled(pod(*WEB), *service("web", ("", "10.1.0.1")))
     assert ports(result) == {8080: [Protocol.HTTP]}
-    assert identities(result) == {("default/web:8080", "10.1.0.1"): WHO}
+    assert identities(result) == {("default/web:8080", "10.1.0.1"): WEB_IDENTITY}
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_callers_use_tls_as_soon_as_the_workload_is_ready_for_it(tls_mode):
+def test_clients_use_mtls_in_permissive_and_strict_mode(tls_mode):
     result = compiled(pod(*WEB), *service("web", WEB), tls_modes={"default/web": tls_mode})
     assert workloads(result)["web"].tls_mode is tls_mode
     assert workloads(result)["web"].target_tls_mode is TlsMode.PERMISSIVE
-    assert identities(result) == {("default/web:8080", "10.1.0.1"): WHO if tls_mode.clients_use_tls else ""}
+    assert identities(result) == {("default/web:8080", "10.1.0.1"): WEB_IDENTITY if tls_mode.clients_use_tls else ""}
 
 
-def test_a_port_that_the_sidecar_leaves_alone_is_called_in_plaintext():
+def test_an_excluded_port_is_called_in_plaintext():
     annotations = {"headgate.dev/excluded-inbound-ports": "9102"}
     result = compiled(pod(*WEB, annotations=annotations), *service("web", WEB), *service("scrape", WEB, port=9102))
     assert ports(result) == {8080: [Protocol.HTTP]}
@@ -102,7 +102,7 @@ def test_a_port_that_the_sidecar_leaves_alone_is_called_in_plaintext():
 
 
 @pytest.mark.parametrize("written", ["", "8080=20417,9090=20417", "8080=20417,9090=8080", "8080=20417,9090=9090"])
-def test_an_explicit_sidecar_has_only_ports_whose_process_is_known_and_alone_there(written):
+def test_an_explicit_sidecar_has_only_ports_with_a_known_application_port(written):
     found = pod("web", "127.80.0.1", sidecar="explicit", annotations={"headgate.dev/application-ports": written})
     services = [*service("web", ("web", "127.80.0.1")), *service("admin", ("web", "127.80.0.1"), port=9090)]
     result = compiled(found, *services)
@@ -110,8 +110,8 @@ def test_an_explicit_sidecar_has_only_ports_whose_process_is_known_and_alone_the
     assert known == ({8080: 20417} if written else {})
 
 
-def test_names_of_container_ports_say_what_is_spoken_where_no_service_does():
-    """R62; without a word nobody knows, and bytes are passed on."""
+def test_the_name_of_a_container_port_declares_a_protocol_without_a_service():
+    """R62. Without a known name the protocol is TCP."""
     declared = [
         {"containerPort": 8080, "name": "http-x"},
         {"containerPort": 3306, "name": "mysql"},
@@ -128,29 +128,29 @@ def test_names_of_container_ports_say_what_is_spoken_where_no_service_does():
     }
 
 
-def test_a_backend_that_says_nothing_speaks_what_the_root_of_its_split_says():
-    """Clients of the root call it so; the server must read it so."""
+def test_an_undeclared_backend_uses_the_protocol_of_its_root():
+    """Clients of the root use this protocol, so the server's sidecar must use it too."""
     split = obj("TrafficSplit", "db", spec={"service": "db", "backends": [{"service": "db-v1", "weight": 1}]})
     result = compiled(pod(*WEB), *service("db", app="mysql"), *service("db-v1", WEB, app=""), split)
     assert ports(result) == {8080: [Protocol.TCP_SERVER_FIRST]}
 
 
-def test_the_trust_domain_begins_every_identity():
+def test_every_identity_starts_with_the_trust_domain():
     result = compiled(pod(*WEB), trust_domain="example.org")
     assert result.mesh.trust_domain == "example.org"
     assert workloads(result)["web"].identity == "spiffe://example.org/ns/default/sa/web"
 
 
 @pytest.mark.parametrize(("outbound", "passthrough"), [("allow", True), ("refuse", False)])
-def test_what_is_no_service_is_passed_on_if_the_setting_says_so(outbound, passthrough):
+def test_the_outbound_setting_decides_about_unknown_addresses(outbound, passthrough):
     assert compiled(outbound=outbound).mesh.passthrough is passthrough
 
 
-def test_a_pod_with_mistakes_keeps_its_sidecar_and_no_exceptions():
-    """Without it, callers would send plaintext (R74)."""
+def test_an_invalid_pod_keeps_its_sidecar_without_exceptions():
+    """R74. Without a sidecar, callers would send plaintext."""
     wrong = {"headgate.dev/excluded-inbound-ports": "8080, everything"}
     result = compiled(pod(*WEB, annotations=wrong), *service("web", WEB))
     assert ports(result) == {8080: [Protocol.HTTP]}
-    assert set(identities(result).values()) == {WHO}
-    (told,) = findings(result, Reason.INVALID)
-    assert told.message.endswith("; until it is corrected, its sidecar has no excluded ports")
+    assert set(identities(result).values()) == {WEB_IDENTITY}
+    (reported,) = findings(result, Reason.INVALID)
+    assert reported.message.endswith("; until it is corrected, its sidecar has no excluded ports")

@@ -1,6 +1,7 @@
-"""What a golden case prints of a sidecar: its certificates, its inbound side, and which servers its calls accept.
+"""Print the configuration of a sidecar for a golden case: certificates, inbound side, and required server identities.
 
-Fields that hold in every case alike are left out (`_EVERYWHERE`), all others are printed: a new one shows by itself.
+Fields that are equal in all cases (`_EVERYWHERE`) are left out; all remaining fields are printed, so a new field is
+visible.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ import yaml
 from headgate.envoy import names
 
 _EVERYWHERE = {
-    "@type",  # the name beside it says the same
+    "@type",  # the name has the same information
     "access_log",
     "access_log_options",
     "circuit_breakers",
@@ -52,7 +53,10 @@ def _is_short(sequence: list[Any]) -> bool:
 
 
 def printed(documents: Iterable[Mapping[str, Any]], services: set[str]) -> str:
-    """Return a sidecar's resources as YAML; of its outbound side, the TLS of the clusters of `services`, or of all."""
+    """Return a sidecar's resources as YAML.
+
+    Of the outbound side it has only the TLS settings of the clusters of `services`; an empty set means all.
+    """
     found = sorted(_chosen(documents, services), key=lambda item: _ORDER.index(item[0]))
     return "---\n".join(
         yaml.dump({f"{kind} {name}": _short(body)}, Dumper=_Dumper, sort_keys=False, width=_LINE)
@@ -73,7 +77,7 @@ def _chosen(documents: Iterable[Mapping[str, Any]], services: set[str]) -> Itera
 
 
 def _short(value: Any) -> Any:
-    """Leave out what holds everywhere; write an extension as its name and its configuration."""
+    """Leave out values that are the same everywhere; write an extension as name and configuration."""
     if isinstance(value, list):
         return [_short(item) for item in value]
     if not isinstance(value, dict):

@@ -1,8 +1,7 @@
-"""Each directory here is a case: objects in, mesh, report and Envoy's configuration out, as `headgate compile` prints.
+"""Compare the output of `headgate compile` with golden files; each directory here is a case.
 
-`notes.md` says which requirement the case is about, and which of the gateway's resources it shows. Each sidecar of a case
-has a file of its own (`sidecars.py`). After a change that is meant, `make golden` writes the files; the diff is what the
-change does.
+`notes.md` has the requirement of the case and the gateway's resources to show. Each sidecar has its own file
+(`sidecars.py`). After an intended change, run `make golden` and review the diff.
 """
 
 import re
@@ -44,12 +43,12 @@ FROM_PROXIES = (
     Reason.COPIES_DROPPED,
     Reason.ENVOY_REJECTED,
     Reason.IDENTITY_UNAVAILABLE,
-)  # the control plane says so, not the compiler
+)  # reported by the control plane, not by the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
 
 
 def read(path: Path) -> Mapping[Key, Object]:
-    """Return the objects of a file, those with mistakes too."""
+    """Return all objects of a file, including invalid ones."""
     objects = {}
     for obj in map(with_metadata_name, yaml.load_all(path.read_text(), yaml.CSafeLoader)):
         kind = find_written(obj["apiVersion"], obj["kind"])
@@ -75,17 +74,17 @@ def owner(name: str) -> str:
 
 
 def topic(case: Path) -> tuple[set[str], set[str]]:
-    """Return the types of resources that the case is about, and the Services and Gateways; none of these means all."""
+    """Return the resource types of the case, and the Services and Gateways; an empty set means all."""
     found = SHOWN.search((case / "notes.md").read_text())
     assert found, f"{case.name}/notes.md must end with a line such as 'Shown: endpoints, routes of default/website.'"
     return {TYPES[word] for word in found["types"].split(", ")}, set((found["services"] or "").split(", ")) - {""}
 
 
 def shown(result: Compiled, types: set[str], services: set[str]) -> Iterator[object]:
-    """Yield the gateway's resources that the case is about."""
+    """Yield the gateway's resources that belong to the topic of the case."""
     for document in documents(result, Stage.XDS):
         if document["type"] in types and (not services or owner(document["name"]) in services):
-            del document["version"]  # a digest of what follows
+            del document["version"]  # a digest of the content
             yield document
 
 
@@ -105,7 +104,7 @@ def printed(case: Path) -> Mapping[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name, pytestconfig):
+def test_the_output_of_a_case_equals_its_golden_files(name, pytestconfig):
     case = HERE / name
     texts = printed(case)
     stale = {path for path in case.glob("xds/*") if str(path.relative_to(case)) not in texts}
@@ -124,7 +123,7 @@ def test_case(name, pytestconfig):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_notes_name_a_requirement(name):
+def test_the_notes_of_a_case_name_a_requirement(name):
     assert re.search(r"\b[RD]\d+\b", (HERE / name / "notes.md").read_text())
 
 
@@ -141,7 +140,7 @@ def test_every_reason_has_a_case(reason):
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_explained_to_users(reason):
+def test_every_reason_is_in_the_docs_with_its_meaning(reason):
     rows = [line for line in REASONS_PAGE.read_text().splitlines() if line.startswith(f"| `{reason.value}` ")]
     assert len(rows) == 1
     assert f"| {reason.condition.value} |" in rows[0]

@@ -1,4 +1,4 @@
-"""What holds for who may do what, whatever users write: by the oracle, and in what the proxies are told (003, D21)."""
+"""Properties of authorization over random worlds: in the model and in the proxies' configuration (003, D21)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,15 +30,20 @@ REQUESTS = (
 )
 EXTRA = targets().map(lambda obj: obj | {"metadata": obj["metadata"] | {"name": "extra"}})
 ACCOUNT = {"kind": "ServiceAccount", "name": "ape"}
-OF_NOBODY = [
-    named("TrafficTarget", namespace, "nobody", spec={"destination": ACCOUNT, "sources": [ACCOUNT], "rules": rules})
+UNUSED_ACCOUNT_TARGETS = [
+    named(
+        "TrafficTarget",
+        namespace,
+        "without_grants",
+        spec={"destination": ACCOUNT, "sources": [ACCOUNT], "rules": rules},
+    )
     for namespace in ("default", "zoo")
     for rules in ([], [{"kind": "HTTPRouteGroup", "name": "g"}, {"kind": "TCPRoute", "name": "t"}])
 ]
 
 
-def let_in(mesh, *, closed_only=False):
-    """Return who may do what: each call that a workload lets in."""
+def allowed_calls(mesh, *, closed_only=False):
+    """Return each call that a workload allows."""
     return {
         (item.name, port.port, spoken.protocol, caller, index)
         for item in mesh.workloads
@@ -51,30 +56,30 @@ def let_in(mesh, *, closed_only=False):
     }
 
 
-@given(meshes(), SETTINGS, st.sampled_from(OF_NOBODY), st.randoms(use_true_random=False))
-def test_what_holds_for_every_world(world, settings, target, random):
-    """One world for all of them: to draw it takes ten times as long as to compile it."""
+@given(meshes(), SETTINGS, st.sampled_from(UNUSED_ACCOUNT_TARGETS), st.randoms(use_true_random=False))
+def test_the_properties_of_access_in_every_world(world, settings, target, random):
+    """All properties share one world, because drawing it takes ten times as long as compiling it."""
     mesh = mesh_of(world, settings)
-    no_caller_enters_where_nothing_is_granted(mesh)
+    no_caller_is_allowed_without_a_grant(mesh)
     plaintext_has_no_identity_at_closed_workloads(mesh)
     a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, target)
     the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, random)
 
 
-def no_caller_enters_where_nothing_is_granted(mesh):
+def no_caller_is_allowed_without_a_grant(mesh):
     """D21."""
-    nobody = {item.name for item in mesh.workloads if item.access.closed and not item.access.grants}
-    assert not {call for call in let_in(mesh) if call[0] in nobody}
+    without_grants = {item.name for item in mesh.workloads if item.access.closed and not item.access.grants}
+    assert not {call for call in allowed_calls(mesh) if call[0] in without_grants}
     for item in mesh.workloads:
-        if item.name in nobody:
+        if item.name in without_grants:
             config = rendered(mesh, sidecar(item))
             assert all(not policies for policies in _policies(decoded(config, ROUTES)))
-            assert all(told == {names.MISSING} for told in _connected(decoded(config, LISTENER)))
+            assert all(clusters == {names.MISSING} for clusters in _connected(decoded(config, LISTENER)))
 
 
 def plaintext_has_no_identity_at_closed_workloads(mesh):
     """R70."""
-    assert all(caller for _, _, _, caller, _ in let_in(mesh, closed_only=True))
+    assert all(caller for _, _, _, caller, _ in allowed_calls(mesh, closed_only=True))
 
 
 def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, target):
@@ -83,12 +88,12 @@ def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, ta
 
 
 @given(meshes(), EXTRA, SETTINGS)
-def test_a_further_target_adds_to_the_others_and_changes_only_its_own_workloads(world, extra, settings):
+def test_an_added_target_adds_grants_to_its_own_workloads_only(world, extra, settings):
     """2.3."""
     about = f"/ns/{extra['metadata']['namespace']}/sa/{extra['spec']['destination']['name']}"
     world.pop(key_of(extra), None)
     before, after = mesh_of(world, settings), mesh_of(world | {key_of(extra): extra}, settings)
-    assert let_in(before, closed_only=True) <= let_in(after)
+    assert allowed_calls(before, closed_only=True) <= allowed_calls(after)
     for old, new in zip(before.workloads, after.workloads, strict=True):
         if not old.identity.endswith(about):
             assert _inbound(rendered(before, sidecar(old))) == _inbound(rendered(after, sidecar(new)))
@@ -96,12 +101,12 @@ def test_a_further_target_adds_to_the_others_and_changes_only_its_own_workloads(
 
 def the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, random):
     shuffled = {key: _shuffled(obj, random) for key, obj in world.items()}
-    assert let_in(mesh) == let_in(mesh_of(shuffled, settings))
+    assert allowed_calls(mesh) == allowed_calls(mesh_of(shuffled, settings))
 
 
 @given(meshes(), SETTINGS, st.lists(RULES, min_size=1, max_size=2))
-def test_a_rule_that_is_told_to_allow_nothing_allows_nothing(world, settings, rules):
-    """R69: without it, everybody may do exactly the same."""
+def test_a_rule_reported_as_not_applicable_allows_nothing(world, settings, rules):
+    """R69. The same calls are allowed without it."""
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {"destination": account, "sources": [account], "rules": rules}
     target = named("TrafficTarget", "default", "extra", spec=spec)
@@ -115,7 +120,7 @@ def test_a_rule_that_is_told_to_allow_nothing_allows_nothing(world, settings, ru
     }
     kept = [rule for index, rule in enumerate(rules) if str(index) not in useless]
     less = target | {"spec": spec | {"rules": kept}}
-    assert let_in(result.mesh) == let_in(mesh_of(world | {key_of(target): less}, settings))
+    assert allowed_calls(result.mesh) == allowed_calls(mesh_of(world | {key_of(target): less}, settings))
 
 
 def _policies(routes):
@@ -127,7 +132,7 @@ def _policies(routes):
 
 
 def _connected(listeners):
-    """Yield the clusters that connections of the inbound side go to, chain by chain."""
+    """Yield the clusters of each filter chain for inbound connections."""
     for name, listener in listeners.items():
         if name == names.INBOUND or names.parse_inbound(name):
             for chain in listener.filter_chains:

@@ -1,4 +1,4 @@
-"""What holds for whatever users write: the compiler and the rendering over random worlds."""
+"""Properties of compiler and rendering over random worlds."""
 
 from collections import Counter
 from fractions import Fraction
@@ -23,8 +23,8 @@ from headgate.settings import Settings
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/probe")
 NO_ENDPOINTS = Reason.NO_READY_ENDPOINTS
-KEPT = 0.7  # of the objects of a world, from one snapshot to the next
-HISTORIES = 50  # of up to four worlds each
+KEPT = 0.7  # fraction of objects that the next snapshot keeps
+HISTORIES = 50  # each has up to four worlds
 SLOT = Fraction(1, TOTAL)
 LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
 CLASSES = {
@@ -70,12 +70,12 @@ def decoded(config, type_url):
     return {name: CLASSES[type_url].FromString(item.resource.value) for name, item in resources.items()}
 
 
-def told_shares(config, ref):
-    """Return the share of each backend as Envoy is told it; what must fail has the name of its own cluster."""
+def configured_shares(config, ref):
+    """Return the share of each backend in Envoy's configuration; broken shares have their own cluster name."""
     _connect, plain, *_ = decoded(config, ROUTES)[names.outbound(ref)].virtual_hosts[0].routes
     action = plain.route
     clusters = Counter({action.cluster: 1} if action.cluster else {})
-    for item in action.weighted_clusters.clusters:  # with users that stay, a cluster stands in several places
+    for item in action.weighted_clusters.clusters:  # a sticky split has several entries for a cluster
         clusters[item.name] += item.weight.value
     assert sum(clusters.values()) <= LARGEST_SUM
     found = decoded(config, CLUSTER)
@@ -102,7 +102,7 @@ def order_does_not_matter(one, random):
     assert one.config == two.config
 
 
-def mesh_is_sound(one):
+def mesh_is_valid(one):
     result = one.result
     assert check(result.mesh) == ()
     assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
@@ -110,7 +110,7 @@ def mesh_is_sound(one):
 
 
 def weights_are_conserved(one):
-    """D9, D24: who is left shares everything by the weights as written; who has weight 0 gets nothing, ever."""
+    """D9, D24. Usable backends share all traffic by weight; weight 0 gets nothing."""
     result = one.result
     for outcome in result.report.outcomes:
         live = {item.service: item.weight for item in outcome.shares if item.weight and not item.left_out}
@@ -121,7 +121,7 @@ def weights_are_conserved(one):
         total = broken + sum(item.weight for item in split.targets)
         if live:
             assert sum(got.values()) + Fraction(broken, total) == 1
-        if split.sticky:  # users are counted in slots, so shares are right to one slot
+        if split.sticky:  # slots round the shares
             failed = (item.weight for item in outcome.shares if split.broken and item.left_out is NO_ENDPOINTS)
             whole = sum(live.values()) + sum(failed)
             assert got.keys() <= live.keys()
@@ -131,23 +131,23 @@ def weights_are_conserved(one):
             assert len({got[service] / weight for service, weight in live.items()}) <= 1
 
 
-def envoy_is_told_exactly_these_shares(one):
+def envoy_gets_exactly_these_shares(one):
     _, result, config = one
     with_requests = {table.ref for table in result.mesh.tables if table.protocol.is_http}
     for outcome in (item for item in result.report.outcomes if item.ref in with_requests):
-        told = told_shares(config, outcome.ref)
+        configured = configured_shares(config, outcome.ref)
         wanted = {item.service: Fraction(item.numerator, item.denominator) for item in outcome.shares if item.numerator}
-        assert sum(told.values()) == 1
+        assert sum(configured.values()) == 1
         if wanted:
-            assert {name: share for name, share in told.items() if name.count("/") == 1} == wanted
+            assert {name: share for name, share in configured.items() if name.count("/") == 1} == wanted
         else:
             refused = {item.left_out for item in outcome.shares}
             unresolved = {Reason.BACKEND_NOT_FOUND, Reason.PORT_MISMATCH, Reason.REF_NOT_PERMITTED}
             fails = {names.outbound(outcome.ref), names.no_endpoints(outcome.ref)}
-            assert told.keys() <= ({outcome.ref.service} | fails if refused <= unresolved else fails)
+            assert configured.keys() <= ({outcome.ref.service} | fails if refused <= unresolved else fails)
 
 
-def routes_name_only_clusters_that_are_there_with_their_endpoints(one):
+def routes_refer_to_existing_clusters_with_endpoints(one):
     config = one.config
     discovered = {name for name, item in decoded(config, CLUSTER).items() if item.type == pb.Cluster.DiscoveryType.EDS}
     assert config[ENDPOINTS].keys() == discovered
@@ -157,7 +157,7 @@ def routes_name_only_clusters_that_are_there_with_their_endpoints(one):
         assert scope.route_configuration_name in config[ROUTES]
 
 
-def no_address_and_no_authority_means_two_services(one):
+def addresses_and_authorities_are_unique(one):
     mesh = one.result.mesh
     spelled = [item for front in mesh.frontends for item in names.authorities(front, mesh.domain)]
     authorities = Counter(authority for authority, _ in spelled)
@@ -166,7 +166,7 @@ def no_address_and_no_authority_means_two_services(one):
     assert all(count == 1 for count in taken.values()), taken
 
 
-def every_name_is_read_back(one):
+def every_resource_name_can_be_parsed(one):
     refs = {table.ref for table in one.result.mesh.tables}
     for resources in one.config.values():
         for name in resources:
@@ -189,17 +189,17 @@ def unrelated_objects_change_no_digest(one):
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_what_holds_for_every_world(world, random):
-    """One world for all of them: to draw it takes ten times as long as to compile it."""
+def test_the_properties_of_every_world(world, random):
+    """All properties share one world, because drawing it takes ten times as long as compiling it."""
     one = built(world)
     order_does_not_matter(one, random)
     for holds in (
-        mesh_is_sound,
+        mesh_is_valid,
         weights_are_conserved,
-        envoy_is_told_exactly_these_shares,
-        routes_name_only_clusters_that_are_there_with_their_endpoints,
-        no_address_and_no_authority_means_two_services,
-        every_name_is_read_back,
+        envoy_gets_exactly_these_shares,
+        routes_refer_to_existing_clusters_with_endpoints,
+        addresses_and_authorities_are_unique,
+        every_resource_name_can_be_parsed,
         a_second_build_encodes_nothing,
         unrelated_objects_change_no_digest,
     ):
@@ -207,15 +207,15 @@ def test_what_holds_for_every_world(world, random):
 
 
 @given(gateway_worlds(), st.randoms(use_true_random=False))
-def test_what_holds_for_every_world_with_gateways(world, random):
+def test_the_properties_of_every_world_with_gateways(world, random):
     one = built(world)
     order_does_not_matter(one, random)
-    mesh_is_sound(one)
+    mesh_is_valid(one)
 
 
 @settings(max_examples=HISTORIES)
 @given(st.lists(worlds(), max_size=4))
-def test_a_memo_gives_what_a_fresh_encoding_gives(history):
+def test_encoding_with_a_memo_equals_a_fresh_encoding(history):
     memo = Memo()
     for world in history:
         mesh = compiled(world).mesh
@@ -225,8 +225,8 @@ def test_a_memo_gives_what_a_fresh_encoding_gives(history):
 
 @settings(max_examples=HISTORIES)
 @given(st.lists(worlds() | gateway_worlds() | meshes(), max_size=4), st.randoms(use_true_random=False))
-def test_what_was_compiled_before_does_not_matter(history, random):
-    """An object that stays is the same value in both snapshots, as it comes from a feed."""
+def test_the_result_does_not_depend_on_earlier_snapshots(history, random):
+    """An unchanged object is the same value in both snapshots, as from a feed."""
     compiler, before = Compiler(), Snapshot()
     world = {}
     for more in history:

@@ -1,4 +1,4 @@
-"""What holds for the configuration of sidecars, whatever users write."""
+"""Properties of the configuration of sidecars over random worlds."""
 
 from collections import Counter, defaultdict
 from fractions import Fraction
@@ -81,12 +81,12 @@ def unrelated_objects_change_no_digest(one):
             assert resources.items() <= after[node][type_url].items()
 
 
-def what_is_shared_is_what_each_would_have_alone(one):
+def shared_resources_equal_separate_rendering(one):
     for workload in one.mesh.workloads:
         assert one.configs[sidecar(workload).id] == rendered(one.mesh, sidecar(workload))
 
 
-def nothing_names_what_is_not_there(one):
+def all_references_exist(one):
     for config in one.configs.values():
         for resource in (*config[ROUTES].values(), *config[LISTENER].values(), *config[SCOPES].values()):
             assert resource.needs <= config[CLUSTER].keys()
@@ -102,7 +102,7 @@ def no_two_listeners_of_a_proxy_have_one_address(one):
         assert all(count == 1 for count in taken.values()), node
 
 
-def every_name_is_read_back(one):
+def every_resource_name_can_be_parsed(one):
     refs = {table.ref for table in one.mesh.tables}
     for workload in one.mesh.workloads:
         for resources in one.configs[sidecar(workload).id].values():
@@ -111,8 +111,8 @@ def every_name_is_read_back(one):
                 assert any(known) or name.startswith(f"{names.PROBES}/"), name
 
 
-def an_endpoint_must_prove_its_identity_and_no_other_one(one):
-    """R70, R76: what an endpoint says about its transport is in its cluster, and demands exactly its SPIFFE ID."""
+def a_cluster_requires_exactly_the_identity_of_its_endpoint(one):
+    """R70, R76. The cluster requires the SPIFFE ID of the endpoint."""
     wanted = defaultdict(set)
     for entry in one.mesh.endpoints:
         for place in entry.ready:
@@ -124,7 +124,7 @@ def an_endpoint_must_prove_its_identity_and_no_other_one(one):
                 assert _demanded(clusters[name], metadata) in wanted[backend, *place], (name, place)
 
 
-def backends_keep_their_shares_when_some_of_their_endpoints_are_called_by_tls(one):
+def backends_keep_their_shares_if_some_endpoints_use_mtls(one):
     secured = decoded(one.configs[GATEWAY.id], ENDPOINTS)
     plaintext = decoded(encode(project(one.mesh, GATEWAY), Memo()), ENDPOINTS)
     assert {name: _shares(item) for name, item in secured.items()} == {
@@ -133,42 +133,42 @@ def backends_keep_their_shares_when_some_of_their_endpoints_are_called_by_tls(on
 
 
 @given(meshes(), SETTINGS)
-def test_what_holds_for_every_world(world, settings):
-    """One world for all of them: to draw it takes ten times as long as to compile it."""
+def test_the_properties_of_sidecars_in_every_world(world, settings):
+    """All properties share one world, because drawing it takes ten times as long as compiling it."""
     mesh = mesh_of(world, settings)
     one = Built(world, settings, mesh, all_rendered(mesh))
     for holds in (
         unrelated_objects_change_no_digest,
-        what_is_shared_is_what_each_would_have_alone,
-        nothing_names_what_is_not_there,
+        shared_resources_equal_separate_rendering,
+        all_references_exist,
         no_two_listeners_of_a_proxy_have_one_address,
-        every_name_is_read_back,
-        an_endpoint_must_prove_its_identity_and_no_other_one,
-        backends_keep_their_shares_when_some_of_their_endpoints_are_called_by_tls,
+        every_resource_name_can_be_parsed,
+        a_cluster_requires_exactly_the_identity_of_its_endpoint,
+        backends_keep_their_shares_if_some_endpoints_use_mtls,
     ):
         holds(one)
 
 
 @given(meshes())
-def test_a_sidecar_is_told_of_what_it_may_call_and_of_nothing_else(world):
+def test_a_scoped_sidecar_knows_only_services_that_it_may_call(world):
     """D21 `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
     known = allowed_sources(mesh)
     addressed = {PortRef(front.service, port) for front in mesh.frontends if front.address for port in front.ports}
     for workload in mesh.workloads:
         config = rendered(mesh, sidecar(workload))
-        told = {ref.service for name in (*config[ROUTES], *config[SCOPES]) if (ref := names.parse(name))}
+        named = {ref.service for name in (*config[ROUTES], *config[SCOPES]) if (ref := names.parse(name))}
         for table in mesh.tables:
-            who = known[table.ref.service]
-            allowed = who is None or workload.identity in who
-            assert allowed or table.ref.service not in told
+            callers = known[table.ref.service]
+            allowed = callers is None or workload.identity in callers
+            assert allowed or table.ref.service not in named
             if workload.capture == "explicit":
-                assert (table.ref.service in told) is allowed
-            elif allowed and table.ref in addressed:  # no request can be meant for a Service without an address
+                assert (table.ref.service in named) is allowed
+            elif allowed and table.ref in addressed:  # no request can reach a Service without an address
                 name = names.outbound(table.ref)
                 assert name in config[LISTENER]
                 assert (name in config[SCOPES]) is table.protocol.is_http
-            if who is not None and workload.identity not in who:
+            if callers is not None and workload.identity not in callers:
                 assert not any(_may_call(mesh, workload, place) for place in _backends(mesh, table))
 
 
@@ -182,7 +182,7 @@ def _places(assignment):
 
 
 def _demanded(cluster, metadata):
-    """Return the identity that the proxy demands of an endpoint, as Envoy chooses; empty is plaintext."""
+    """Return the identity that the proxy requires of an endpoint; empty for plaintext."""
     if not cluster.transport_socket_matches:
         assert not cluster.HasField("transport_socket")
         return ""

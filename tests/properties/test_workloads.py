@@ -1,4 +1,4 @@
-"""What holds for workloads, whatever users write: who is closed stays closed, and nobody is asked for what he has not."""
+"""Properties of workloads over random worlds."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def compiled(world, settings=None, tls_modes=None):
 
 
 @given(meshes(), SETTINGS, TLS_MODES, st.randoms(use_true_random=False))
-def test_every_mesh_is_sound_and_the_order_of_objects_does_not_matter(world, settings, tls_modes, random):
+def test_every_mesh_is_valid_and_independent_of_object_order(world, settings, tls_modes, random):
     result = compiled(world, settings, tls_modes)
     assert check(result.mesh) == ()
     assert set(result.report.seen) >= {finding.about for finding in result.report.findings}
@@ -39,7 +39,7 @@ def test_every_mesh_is_sound_and_the_order_of_objects_does_not_matter(world, set
 
 @given(meshes())
 def test_a_target_that_allows_nothing_only_closes(world):
-    """D21: it adds no grant, closes the pods of its account, and leaves all others as they are."""
+    """D21. It adds no grant, closes the pods of its account, and changes no other pods."""
     world.pop(key_of(CLOSING), None)
     before, after = compiled(world).mesh, compiled(world | {key_of(CLOSING): CLOSING}).mesh
     for old, new in zip(before.workloads, after.workloads, strict=True):
@@ -48,8 +48,8 @@ def test_a_target_that_allows_nothing_only_closes(world):
 
 
 @given(meshes(), st.data())
-def test_without_a_route_nobody_may_do_more(world, data):
-    """A rule whose route is gone allows nothing; it never stands for something else."""
+def test_a_deleted_route_allows_no_additional_call(world, data):
+    """A rule without its route allows nothing."""
     routes = [key for key in world if key.kind in {"HTTPRouteGroup", "TCPRoute"}]
     if not routes:
         return
@@ -62,7 +62,7 @@ def test_without_a_route_nobody_may_do_more(world, data):
 
 
 @given(meshes(), TLS_MODES)
-def test_callers_use_tls_exactly_where_a_sidecar_takes_it(world, tls_modes):
+def test_clients_use_mtls_exactly_where_a_sidecar_accepts_it(world, tls_modes):
     mesh = compiled(world, tls_modes=tls_modes).mesh
     by_identity = {}
     for item in mesh.workloads:

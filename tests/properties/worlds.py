@@ -1,4 +1,4 @@
-"""Random worlds: few names, so that objects meet each other, and every oddity that a user may write."""
+"""Random worlds; names repeat often, and invalid values occur."""
 
 from hypothesis import strategies as st
 
@@ -110,7 +110,7 @@ def grants(draw):
 
 @st.composite
 def pods(draw):
-    """A pod behind one of the addresses of slices, now and then with somebody else's, or none."""
+    """Draw a pod with an address from the slices, sometimes with the address of another pod, or none."""
     number = draw(st.integers(1, 9))
     annotations = draw(
         st.sampled_from(
@@ -164,7 +164,7 @@ def rule_routes(draw):
 
 @st.composite
 def meshes(draw):
-    """Worlds with pods that have sidecars, and objects that say what is wanted of them."""
+    """Draw worlds with pods that have sidecars, and with policies."""
     found = [_spoken(obj, draw(PROTOCOLS)) for obj in draw(worlds()).values()]
     for kind in (pods(), pods(), tls_configs(), targets(), rule_routes()):
         found += draw(st.lists(kind, min_size=1, max_size=3))
@@ -179,7 +179,7 @@ def _spoken(obj, protocol):
 
 @st.composite
 def worlds(draw):
-    """Objects by key, in no particular order."""
+    """Draw objects by key, in random order."""
     found = [draw(services(*place)) for place in PLACES if draw(MOSTLY)]
     found += [draw(slices(*place)) for place in PLACES for _ in range(2) if draw(MOSTLY)]
     found += draw(st.lists(splits(), min_size=1, max_size=4)) + draw(st.lists(grants(), max_size=2))

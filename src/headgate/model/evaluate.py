@@ -80,7 +80,7 @@ class Decision(Value, frozen=True, kw_only=True):
 
     `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the one that
     matched. `host` is the host entry of a Gateway. `slot` is that of the request's user in a sticky split, if the
-    request identifies one; the shares are those of all users. `sanitized` is the request as the routes see it;
+    request identifies one; the shares are those of all users. `sanitized` is the request as routes see it;
     None where the proxy reads no requests.
     """
 

@@ -1,4 +1,4 @@
-"""Random routes and Gateways: few names, so that they meet, and every oddity that a user may write."""
+"""Random routes and Gateways; names repeat often, and invalid values occur."""
 
 from hypothesis import strategies as st
 from tests.properties.worlds import MOSTLY, NAMESPACES, SELDOM, TIMES, key_of, named, worlds

@@ -1,4 +1,4 @@
-"""A Gateway that gets no address is told why, where its user can mend it."""
+"""A Gateway without an address gets a finding with the field to change."""
 
 import re
 from typing import Any

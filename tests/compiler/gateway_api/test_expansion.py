@@ -1,4 +1,4 @@
-"""A rule that names the root of splits does what the root does (D13, R30, R60): compared with the two apart."""
+"""A rule with the root of splits as backend acts like the root (D13, R30, R60)."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -127,17 +127,17 @@ def of_backends(mesh, rule, request):
     total = sum(backend.weight for backend in rule.backend_refs)
     for backend in rule.backend_refs if total else ():
         parts = {500: Fraction(1)} if backend.name == "gone" else at_service(mesh, backend.name, request)
-        for who, part in parts.items():
-            found[who] += part * Fraction(backend.weight, total)
-    return {who: part for who, part in found.items() if part} or {500: Fraction(1)}
+        for receiver, part in parts.items():
+            found[receiver] += part * Fraction(backend.weight, total)
+    return {receiver: part for receiver, part in found.items() if part} or {500: Fraction(1)}
 
 
 def of_mirrors(mesh, rule, request):
     found = defaultdict(Fraction)
     for item in rule.filters:
-        for who, part in at_service(mesh, item.request_mirror.backend_ref.name, request).items():
-            if isinstance(who, PortRef):
-                found[who] += part
+        for receiver, part in at_service(mesh, item.request_mirror.backend_ref.name, request).items():
+            if isinstance(receiver, PortRef):
+                found[receiver] += part
     return dict(found)
 
 
@@ -156,7 +156,7 @@ DEAD = {PortRef("default/dead", 80), PortRef("default/r3", 80)}
 
 
 @given(groups(), splits(), st.lists(rules(), min_size=1, max_size=2), st.lists(requests(), min_size=1, max_size=8))
-def test_a_rule_does_what_the_roots_do_that_it_names(named, split, written, asked):
+def test_a_rule_acts_like_the_roots_in_its_backends(named, split, written, asked):
     world = BASE | named | split
     services_alone, route_alone = compiled(world).mesh, compiled(BASE | route(written)).mesh
     mesh = compiled(world | route(written)).mesh
@@ -169,7 +169,7 @@ def test_a_rule_does_what_the_roots_do_that_it_names(named, split, written, aske
             continue
         rule = written[int(chosen.name)]
         assert dict(found.receivers) == of_backends(services_alone, rule, request)
-        served = any(isinstance(who, PortRef) for who in found.receivers)
+        served = any(isinstance(receiver, PortRef) for receiver in found.receivers)
         assert copies(found, DEAD) == (of_mirrors(services_alone, rule, request) if served else {})
 
 
@@ -190,7 +190,7 @@ def ab_test(root, header, matches):
     return {ROUTE_GROUP.key("default", root): group, TRAFFIC_SPLIT.key("default", root): split}
 
 
-def test_combinations_that_are_too_many_are_named_and_the_last_root_is_plain():
+def test_too_many_combinations_are_reported_and_the_last_root_ignores_its_matches():
     rule = rt.HTTPRouteRule(backend_refs=(ref("r1"), ref("r2")))
     result = compiled(BASE | ab_test("r1", "x-a", 11) | ab_test("r2", "x-b", 11) | route([rule]))
     (finding,) = (item for item in result.report.findings if item.reason is Reason.TOO_MANY_MATCHES)
@@ -201,7 +201,7 @@ def test_combinations_that_are_too_many_are_named_and_the_last_root_is_plain():
     assert found == {PortRef("default/a", 80): Fraction(1, 2), PortRef("default/r2", 80): Fraction(1, 2)}
 
 
-def test_one_root_may_have_any_number_of_matches():
+def test_a_single_root_can_have_any_number_of_matches():
     rule = rt.HTTPRouteRule(backend_refs=(ref("r1"), ref("b")))
     result = compiled(BASE | ab_test("r1", "x-a", 2 * MOST_ROWS) | route([rule]))
     assert not [item for item in result.report.findings if item.reason is Reason.TOO_MANY_MATCHES]
@@ -210,8 +210,8 @@ def test_one_root_may_have_any_number_of_matches():
     assert found == {PortRef("default/a", 80): Fraction(1, 2), PortRef("default/b", 80): Fraction(1, 2)}
 
 
-def test_a_grpc_route_asks_the_matches_of_its_backend():
-    """A method and a split's path are two expressions on one path."""
+def test_a_grpc_route_uses_the_matches_of_its_backend():
+    """The gRPC method and the path of the split are two conditions on one path."""
     group = HTTPRouteGroup(
         spec=HTTPRouteGroupSpec(matches=(HttpMatch(name="shop", path_regex="/shop.*", headers={"x-user": "a.*"}),))
     )
@@ -239,8 +239,8 @@ def test_a_grpc_route_asks_the_matches_of_its_backend():
     assert receivers("/shop.v1.Cart/List", "alice") == {404: 1}
 
 
-def test_a_root_without_endpoints_keeps_its_share_where_its_split_has_no_backends():
-    """D9 and D11: the split leaves the root its own endpoints, and there are none; no other backend gets the share."""
+def test_a_root_without_endpoints_and_backends_keeps_its_share():
+    """D9, D11. The share fails instead of moving to another backend."""
     split = TrafficSplit(spec=TrafficSplitSpec(service="r3", backends=(Backend(service="gone", weight=1),)))
     rule = rt.HTTPRouteRule(backend_refs=(ref("r3"), ref("a")))
     result = compiled(BASE | {TRAFFIC_SPLIT.key("default", "s"): split} | route([rule]))

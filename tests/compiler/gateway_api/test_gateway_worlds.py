@@ -1,4 +1,4 @@
-"""What holds for whatever users write about Gateways and routes."""
+"""Properties of all Gateways and routes, over random worlds."""
 
 from hypothesis import given
 from tests.compiler.gateway_api.gateway_worlds import gateway_worlds
@@ -8,14 +8,14 @@ from headgate.envoy.config import CLUSTER, ROUTES
 
 
 @given(gateway_worlds())
-def test_every_route_names_only_clusters_that_are_there(world):
+def test_every_route_refers_to_existing_clusters(world):
     config = rendered(compiled(world).mesh)
     for routes in config[ROUTES].values():
         assert routes.needs <= config[CLUSTER].keys()
 
 
 @given(gateway_worlds())
-def test_each_parent_has_one_status_with_both_conditions(world):
+def test_each_parent_has_a_status_with_both_conditions(world):
     statuses = compiled(world).report.parents
     places = [(status.about, status.index) for status in statuses]
     assert places == sorted(set(places))

@@ -1,4 +1,4 @@
-"""The parts of the Gateway API's compiler that are rules by themselves: hosts, precedence, fractions, methods."""
+"""Single rules of the Gateway API compiler: hosts, precedence, fractions and methods."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -30,7 +30,7 @@ HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
 
 
 @given(st.sampled_from(HOSTS), st.sampled_from(HOSTS), st.sampled_from([host for host in HOSTS if "*" not in host]))
-def test_an_intersection_is_the_names_that_both_stand_for(first, second, name):
+def test_an_intersection_has_the_names_of_both_patterns(first, second, name):
     both = host_fits(first, name) and host_fits(second, name)
     common = intersection(first, second)
     assert both == bool(common and host_fits(common, name))
@@ -48,18 +48,18 @@ def test_an_intersection_is_the_names_that_both_stand_for(first, second, name):
     ],
 )
 def test_hosts_of_a_route_at_a_listener(listener, written, hosts):
-    """R59: a wildcard stands for one label or more, never for none."""
+    """R59. A wildcard matches one or more labels."""
     assert attached_hosts(listener, written) == hosts
 
 
 @given(st.sampled_from(HOSTS))
-def test_what_fits_a_host_is_found_the_most_specific_first(host):
+def test_matching_patterns_are_sorted_by_specificity(host):
     found = fitting_names(HOSTS, host)
     assert {pattern for pattern in HOSTS if host_fits(pattern, host)} == set(found)
     assert all(host_fits(wider, narrower) for narrower, wider in pairwise(found))
 
 
-def test_the_most_specific_listener_takes_a_host():
+def test_the_most_specific_listener_gets_a_host():
     listeners = ("*", "*.example", "shop.example", "*.shop.example")
     assert best_name(listeners, "shop.example") == "shop.example"
     assert best_name(listeners, "a.shop.example") == "*.shop.example"
@@ -97,12 +97,12 @@ BEST_FIRST = (
 
 
 @given(st.permutations(BEST_FIRST))
-def test_routes_are_tried_in_the_order_of_the_gateway_api(shuffled):
+def test_routes_are_sorted_by_gateway_api_precedence(shuffled):
     routes = in_order(ranked(match, rule=rule) for rule, match in enumerate(shuffled))
     assert tuple(route.match for route in routes) == BEST_FIRST
 
 
-def test_equal_matches_are_decided_by_age_then_name_then_rule():
+def test_equal_matches_are_sorted_by_age_name_and_rule():
     shuffled = (
         ranked(ANY, name="b", created="2026-01-02T00:00:00Z"),
         ranked(ANY, name="a", created="2026-01-02T00:00:00Z", rule=1),
@@ -112,12 +112,12 @@ def test_equal_matches_are_decided_by_age_then_name_then_rule():
     assert [route.name for route in in_order(shuffled)] == ["z/0", "a/0", "a/1", "b/0"]
 
 
-def test_header_names_are_compared_in_lower_case_and_the_first_of_two_counts():
+def test_the_first_of_two_header_matches_is_used_ignoring_case():
     written = (NameMatch(name="X-Color", value="red"), NameMatch(name="x-color", value="blue"))
     assert to_match(HTTPRouteMatch(headers=written)).headers == (Header(name="x-color", text=Text(value="red")),)
 
 
-def test_names_of_query_parameters_are_compared_as_they_are():
+def test_query_parameter_names_are_case_sensitive():
     written = (NameMatch(name="q", value="1"), NameMatch(name="Q", value="2"), NameMatch(name="q", value="3"))
     assert [(query.name, query.text.value) for query in to_match(HTTPRouteMatch(query_params=written)).query] == [
         ("Q", "2"),
@@ -126,7 +126,7 @@ def test_names_of_query_parameters_are_compared_as_they_are():
 
 
 @pytest.mark.parametrize(("written", "wanted"), [("/", None), ("/a", "/a"), ("/a/", "/a"), ("/a/b", "/a/b")])
-def test_a_slash_at_the_end_of_a_prefix_has_no_meaning(written, wanted):
+def test_the_trailing_slash_of_a_prefix_is_ignored(written, wanted):
     found = to_match(HTTPRouteMatch(path=PathMatch(type="PathPrefix", value=written))).path
     assert found == (Path(kind="prefix", value=wanted) if wanted else None)
 
@@ -149,12 +149,12 @@ def mirror(**written):
         ({"percent": 100, "fraction": WrittenFraction(numerator=1, denominator=10)}, Fraction(1, 10)),  # R49
     ],
 )
-def test_what_a_mirror_copies(written, share):
+def test_the_fraction_of_a_mirror(written, share):
     assert Fraction(*proportion(mirror(**written))) == share
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
-def test_a_rounded_fraction_is_the_nearest(numerator, denominator):
+def test_a_fraction_is_rounded_to_the_nearest_millionth(numerator, denominator):
     assume(numerator <= denominator)
     assert abs(Fraction(nearest(numerator, denominator), FINEST) - Fraction(numerator, denominator)) <= Fraction(
         1, 2 * FINEST
@@ -162,7 +162,7 @@ def test_a_rounded_fraction_is_the_nearest(numerator, denominator):
 
 
 @given(st.lists(st.integers(1, 2**40), min_size=1, max_size=40))
-def test_weights_fit_into_a_proxy_and_nobody_loses_all(weights):
+def test_scaled_weights_fit_the_limit_and_stay_above_0(weights):
     found = fitting(weights)
     assert sum(found) <= LARGEST_TOTAL
     assert min(found) >= 1
@@ -179,7 +179,7 @@ def test_weights_fit_into_a_proxy_and_nobody_loses_all(weights):
         (GRPCMethodMatch(type="RegularExpression", method="C."), "/a.B/CD", "/a.B/C"),
     ],
 )
-def test_methods_of_grpc_are_paths(written, fits, other):
+def test_a_grpc_method_becomes_a_path(written, fits, other):
     def decide(found, target):
         if found.kind == "exact":
             return found.value == target
@@ -190,5 +190,5 @@ def test_methods_of_grpc_are_paths(written, fits, other):
     assert not decide(found, other)
 
 
-def test_no_method_is_every_call():
+def test_a_match_without_method_matches_every_call():
     assert method_path(GRPCMethodMatch()) is None

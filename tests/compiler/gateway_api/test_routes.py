@@ -1,4 +1,4 @@
-"""What routes of the Gateway API do, seen in the mesh and in the statuses (R44 to R60, D3, D11, D13, D14)."""
+"""The effect of Gateway API routes on mesh and statuses (R44 to R60, D3, D11, D13, D14)."""
 
 from collections import Counter
 from fractions import Fraction
@@ -108,8 +108,8 @@ PARTS = {
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
-def test_shares_are_exactly_what_is_written(backends):
-    """D11, D13: errors keep their share, the root of a split stands for its backends, one level deep."""
+def test_shares_are_exact(backends):
+    """D11, D13. Errors keep their share; the root of a split stands for its backends, one level deep."""
     total = sum(weight for _, weight in backends)
     wanted = Counter()
     for name, weight in backends:
@@ -120,15 +120,15 @@ def test_shares_are_exactly_what_is_written(backends):
     assert found == ({part: weight / total for part, weight in wanted.items() if weight} if total else {500: 1})
 
 
-def test_a_weight_that_is_not_written_is_one():
+def test_the_default_weight_is_one():
     assert shares(only_route(compiled(WORLD | edge() | route(ref("a"), ref("b", weight=3))))) == {
         "a": Fraction(1, 4),
         "b": Fraction(3, 4),
     }
 
 
-def test_a_mirror_follows_its_grant():
-    """R55: without consent nothing is copied; the grant starts it, and taking it away stops it."""
+def test_a_mirror_works_only_while_its_grant_exists():
+    """R55. The grant starts the mirror, and its deletion stops it."""
     world = WORLD | services("copy", namespace="other") | edge()
     world |= route(ref("a"), filters=(mirror("copy", namespace="other"),))
     grant = gw.ReferenceGrant(
@@ -146,7 +146,7 @@ def test_a_mirror_follows_its_grant():
 
 
 def test_a_mirror_to_the_root_of_a_split_goes_to_the_backends_by_weight():
-    """D13: as a backendRef does."""
+    """D13. This is the same as in a backendRef."""
     (found,) = only_route(compiled(WORLD | edge() | route(ref("a"), filters=(mirror("root"),)))).mirrors
     assert {target.ref.service: target.weight for target in found.targets} == {
         "default/v1": 3,
@@ -157,7 +157,7 @@ def test_a_mirror_to_the_root_of_a_split_goes_to_the_backends_by_weight():
 
 
 @pytest.mark.parametrize("name", ["dead", "halted"])
-def test_a_mirror_whose_copies_arrive_nowhere_is_named(name):
+def test_a_mirror_without_endpoints_is_reported(name):
     result = compiled(WORLD | edge() | route(ref("a"), filters=(mirror(name),)))
     (finding,) = (item for item in result.report.findings if item.about == SHOP)
     assert (finding.reason, finding.field) == (
@@ -169,8 +169,8 @@ def test_a_mirror_whose_copies_arrive_nowhere_is_named(name):
     assert shares(only_route(result)) == {"a": 1}
 
 
-def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
-    """R54 of a port that speaks no HTTP: a copy is a request."""
+def test_a_mirror_to_a_tcp_port_is_left_out_and_reported():
+    """R54. Only requests can be copied."""
     key = SERVICE.key("default", "db")
     world = WORLD | services("db")
     world[key] = Service(spec=ServiceSpec(ports=(ServicePort(port=80, app_protocol="tcp"),)))
@@ -190,7 +190,7 @@ def test_a_mirror_to_a_port_that_carries_connections_is_left_out_and_named():
         (rt.BackendReference(name="a", namespace="other", port=80), "RefNotPermitted", "create a ReferenceGrant"),
     ],
 )
-def test_a_mirror_that_means_nothing_is_dropped_and_named(reference, reason, words):
+def test_a_mirror_with_an_invalid_reference_is_left_out_and_reported(reference, reason, words):
     """R54 to R57, D14."""
     filters = (rt.RouteFilter(type="RequestMirror", request_mirror=rt.RequestMirror(backend_ref=reference)),)
     result = compiled(WORLD | edge() | route(ref("a"), filters=filters))
@@ -220,8 +220,8 @@ def length(pattern):
     st.lists(st.lists(st.sampled_from(HOSTNAMES), max_size=3, unique=True), min_size=1, max_size=3),
     st.sampled_from(NAMES),
 )
-def test_a_request_finds_the_routes_of_the_most_specific_listener(listeners, routes, name):
-    """R59 and listener isolation, against the definition: one listener for a name, and the routes there for that name."""
+def test_a_request_uses_the_routes_of_the_most_specific_listener(listeners, routes, name):
+    """R59. Compares with the definition of listener isolation."""
     world = WORLD | edge(*listeners)
     for index, hostnames in enumerate(routes):
         world |= route(ref("a"), name=f"r{index}", hostnames=tuple(hostnames))
@@ -236,7 +236,7 @@ def test_a_request_finds_the_routes_of_the_most_specific_listener(listeners, rou
     assert {found.origin.name for found in hosts.get(best, ())} == wanted
 
 
-def test_a_gateway_of_another_class_is_left_alone():
+def test_a_gateway_of_another_class_is_ignored():
     foreign = Key(gw.GROUP, "GatewayClass", "", "foreign")
     theirs = gw.Gateway(spec=gw.GatewaySpec(gateway_class_name="foreign"))
     result = compiled(
@@ -253,15 +253,15 @@ def test_attached_routes_are_counted_at_each_listener():
     assert [(item.name, item.attached) for item in outcome.listeners] == [("l0", 2), ("l1", 1)]
 
 
-def test_a_namespace_is_let_in_by_its_labels():
-    everyone = gw.AllowedRoutes(namespaces=gw.RouteNamespaces(from_="None"))
-    result = compiled(WORLD | edge(allowed_routes=everyone) | route(ref("a")))
+def test_a_listener_allows_namespaces_by_label():
+    all_namespaces = gw.AllowedRoutes(namespaces=gw.RouteNamespaces(from_="None"))
+    result = compiled(WORLD | edge(allowed_routes=all_namespaces) | route(ref("a")))
     assert verdict(result, SHOP, "Accepted").reason == "NotAllowedByListeners"
     assert result.mesh.gateways[0].hosts[0].routes == ()
 
 
-def test_routes_of_a_service_decide_for_its_port_and_its_split_is_asked_behind_them():
-    """GAMMA: a backendRef to the Service itself is not a loop, it is what the Service does."""
+def test_routes_of_a_service_apply_before_its_split():
+    """GAMMA. A backendRef to the Service itself is no loop; it means the Service without the route."""
     rule = rt.HTTPRouteRule(matches=(rt.HTTPRouteMatch(path=rt.PathMatch(value="/shop")),), backend_refs=(ref("root"),))
     parent = rt.ParentReference(group="", kind="Service", name="root")
     mesh = {SHOP: rt.HTTPRoute(spec=rt.HTTPRouteSpec(parent_refs=(parent,), rules=(rule,)))}
@@ -273,7 +273,7 @@ def test_routes_of_a_service_decide_for_its_port_and_its_split_is_asked_behind_t
     assert verdict(result, SHOP, "Accepted").status
 
 
-def test_a_deleted_route_gives_the_service_back_to_its_split():
-    """R27, seen from a route."""
+def test_the_split_of_a_service_applies_again_after_its_route_is_deleted():
+    """R27. This is the same rule for a deleted route."""
     (table,) = (table for table in compiled(WORLD).mesh.tables if table.ref.service == "default/root")
     assert shares(table.routes[0]) == PARTS["root"]
