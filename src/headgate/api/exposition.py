@@ -15,7 +15,7 @@ from headgate.api.http_server import Server, serve_on_loopback
 from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
-YIELD_LINES = 500  # after which other tasks may run
+YIELD_LINES = 500  # lines that are formatted before other tasks may run
 
 Families = Callable[[], Iterable[Family]]
 

@@ -36,7 +36,7 @@ class _GuardRecord(Value, frozen=True, kw_only=True):
 
 
 class NoAddress(HeadgateError):
-    """No loopback address, or no range of them, is free."""
+    """All loopback addresses of a range, or all ranges, are in use, or a wanted address has another owner."""
 
 
 class AddressPool:

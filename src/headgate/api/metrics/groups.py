@@ -97,7 +97,7 @@ def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False
     return f"/apis/{group.name}/{group.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
 
 
-def written(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
+def traffic_metrics(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
     """Convert rows to TrafficMetrics of a group's resource `plural`."""
     time, window, version = timestamp(reading.end), durations.formatted(reading.window), group.api_version
     latencies = _latencies(group)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.api import responses
-from headgate.api.metrics.groups import SPLITS, self_link, written
+from headgate.api.metrics.groups import SPLITS, self_link, traffic_metrics
 from headgate.api.metrics.query import MetricsPath, grouping, window
 from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, label_selector_object
@@ -32,7 +32,7 @@ from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, 
 from headgate.telemetry.answers.object_graph import ObjectInfo
 from headgate.telemetry.counters.flows import Reading, Source
 
-_YIELD_ROWS = 500  # after which other tasks may run
+_YIELD_ROWS = 500  # rows that are computed before other tasks may run
 _WINDOWS = 4  # number of windows whose indexes are cached
 
 
@@ -149,7 +149,7 @@ def _selection(query: Mapping[str, str]) -> Selects:
 
 def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
     group, plural, ref, edges = found.path
-    items = written(group, plural, found.rows, found.reading)
+    items = traffic_metrics(group, plural, found.rows, found.reading)
     if not found.many:
         return items[0]
     return TrafficMetricsList(
@@ -165,7 +165,7 @@ def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
 def _shaped(found: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
     """Return a Table or only the metadata. Raises ApiError 406, 400."""
     api = responses.table_version(form)
-    items = written(found.path.group, found.path.plural, found.rows, found.reading)
+    items = traffic_metrics(found.path.group, found.path.plural, found.rows, found.reading)
     if form.shape == "Table":
         return table(found.rows, items, found.reading.window, include=responses.included_object(query), api=api)
     if not found.many:

@@ -11,7 +11,7 @@ Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # upper limit in seconds, unit, its seconds, smaller unit, its seconds
+_STEPS = (  # the highest age in seconds, a unit and its seconds, a smaller unit and its seconds
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),

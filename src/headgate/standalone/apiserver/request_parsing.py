@@ -20,7 +20,7 @@ from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
-LARGEST_BODY = 3 * 1024 * 1024  # bytes, as in Kubernetes
+LARGEST_BODY = 3 * 1024 * 1024  # bytes, the limit of kube-apiserver
 _LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 _NO_LOG_OPTIONS = (

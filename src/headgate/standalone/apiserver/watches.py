@@ -16,7 +16,7 @@ from headgate.standalone.apiserver.objects import Target, as_served
 from headgate.standalone.store.memory import MemoryStore
 
 BOOKMARK_SECONDS = 60.0
-LONGEST_SECONDS = 3600.0  # of a watch
+LONGEST_SECONDS = 3600.0  # after which every watch ends
 _END_OF_INITIAL = "k8s.io/initial-events-end"
 
 

@@ -10,7 +10,7 @@ from yarl import URL
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 
-TIMEOUT_S = 5.0  # of one request
+TIMEOUT_S = 5.0  # seconds for one request
 
 
 class Admin:

@@ -35,8 +35,8 @@ _ERROR = re.compile(r"\]\[(critical|error)\]\[|^error: ")
 _PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")  # time, thread, level, component, and source location
 STEADY_S = 30.0
 """An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
-BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # before each restart
-TERM_S = 5.0  # between SIGTERM and SIGKILL
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds before the first and the following restarts
+TERM_S = 5.0  # seconds between SIGTERM and SIGKILL
 RECORD = "envoy.json"
 _TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
 

@@ -26,7 +26,7 @@ from headgate.resources.meta import Key, Object
 
 _APPLICATION = 0x68656467  # "hedg": marks the file as ours
 _FORMAT = 1
-_FREE_BYTES = 64 * 1024  # that must be free on the disk for the store to count as writable
+_FREE_BYTES = 64 * 1024  # with less free space on the disk the store counts as not writable
 _REVISION_SKIP = 1_000_000  # more changes than can be lost before a sync
 _REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
