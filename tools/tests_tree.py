@@ -28,11 +28,11 @@ def misplaced() -> Iterator[str]:
     """Yield a message for each directory or file of tests without the package or module that it should test."""
     for directory in directories(TESTS):
         if directory.parts[0] not in WITHOUT_PACKAGE and not (SOURCE / directory / "__init__.py").exists():
-            yield f"{TESTS / directory}: the package {SOURCE / directory} does not exist; move the tests to their package's directory"
+            yield f"{TESTS / directory}: {SOURCE / directory} does not exist; move the tests to their package's directory"
     for path in sorted(TESTS.glob("test_*.py")):
         subject = SOURCE / path.name.removeprefix("test_")
         if not subject.exists():
-            yield f"{path}: the module {subject} does not exist; move the tests to their package's directory"
+            yield f"{path}: {subject} does not exist; move the tests to their package's directory"
     for name in sorted(WITHOUT_PACKAGE):
         if not (TESTS / name).is_dir():
             yield f"tools/tests_tree.py: {TESTS / name} does not exist; remove its line"

@@ -63,7 +63,7 @@ def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Return whether a count of users fits a share within 3 sigma; users and hash are constant: the result is stable."""
+    """Return whether a count of users fits a share within 3 sigma: users and hash are constant."""
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 
