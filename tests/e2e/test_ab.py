@@ -76,14 +76,14 @@ def test_a_group_of_every_shape_is_readable_in_every_api_version(
     """R14, D4: headers as a map or as a list, matches in `spec` or at top level."""
     written = group("g", {"name": "both", "headers": headers}, version=version, shape=shape)
     world.apply(written, namespace=namespace)
-    whole = {"x-a": "1", "x-b": "2"}
+    headers_map = {"x-a": "1", "x-b": "2"}
     for read in ("v1alpha1", "v1alpha2", "v1alpha3", "v1alpha4"):
         obj = json.loads(
             world.kubectl("get", f"httproutegroups.{read}.specs.smi-spec.io", "g", "-n", namespace, "-o", "json")
         )
         assert obj["apiVersion"] == f"specs.smi-spec.io/{read}"
         inside = obj if read in {"v1alpha1", "v1alpha2"} else obj["spec"]
-        assert inside["matches"] == [{"name": "both", "headers": whole}]
+        assert inside["matches"] == [{"name": "both", "headers": headers_map}]
         assert ("spec" in obj) == (read in {"v1alpha3", "v1alpha4"})
 
 

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.test_grpc import LIMIT_S, Greeter
-from tests.e2e.test_routes import entry, listening, written
+from tests.e2e.test_routes import gateway_address, gateway_api_object, gateway_with_listener
 from tests.e2e.world import World
 
 GRPC = 9000
@@ -40,11 +40,11 @@ def test_a_grpc_route_selects_backends_by_method_and_metadata(
         endpoints("greeter-v1", {"grpc": [v1]}),
         service("greeter-v2", {"grpc": GRPC}),
         endpoints("greeter-v2", {"grpc": [v2]}),
-        listening({"name": "grpc", "protocol": "HTTP"}),
-        written("GRPCRoute", "greeter", spec),
+        gateway_with_listener({"name": "grpc", "protocol": "HTTP"}),
+        gateway_api_object("GRPCRoute", "greeter", spec),
         namespace=namespace,
     )
-    address = entry(world, namespace)
+    address = gateway_address(world, namespace)
     with grpc.insecure_channel(f"{address.host}:{address.port}") as channel:
         hello = channel.unary_unary("/Greeter/Hello")
         assert hello(b"I am ", timeout=LIMIT_S) == b"I am v1"

@@ -32,25 +32,27 @@ def gateway(*hostnames: str) -> str:
         {"name": f"l{index}", "port": PORT, "protocol": "HTTP"} | ({"hostname": hostname} if hostname else {})
         for index, hostname in enumerate(hostnames or ("",))
     ]
-    return written("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
+    return gateway_api_object("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": listeners})
 
 
-def listening(listener: Mapping[str, Any]) -> str:
-    return written("Gateway", "edge", {"gatewayClassName": "headgate", "listeners": [{"port": PORT, **listener}]})
+def gateway_with_listener(listener: Mapping[str, Any]) -> str:
+    return gateway_api_object(
+        "Gateway", "edge", {"gatewayClassName": "headgate", "listeners": [{"port": PORT, **listener}]}
+    )
 
 
 def route(
     *rules: Mapping[str, Any], name: str = "route", hosts: Sequence[str] = (), parent: Mapping[str, Any] | None = None
 ) -> str:
     spec = {"parentRefs": [parent or {"name": "edge"}], "hostnames": list(hosts), "rules": list(rules)}
-    return written("HTTPRoute", name, spec)
+    return gateway_api_object("HTTPRoute", name, spec)
 
 
-def written(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
+def gateway_api_object(kind: str, name: str, spec: Mapping[str, Any], version: str = "v1") -> str:
     return json.dumps({"apiVersion": f"{GROUP}/{version}", "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
-def to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
+def rule_to(*backends: str, path: str = "/", **more: Any) -> Mapping[str, Any]:
     """Return a rule; backends are `name` or `name:weight`."""
     refs = [{"name": name, "port": 8080, "weight": int(weight or 1)} for name, _, weight in _parts(backends)]
     return {"matches": [{"path": {"value": path}}], "backendRefs": refs, **more}
@@ -65,7 +67,7 @@ def mirror(name: str, **more: Any) -> Mapping[str, Any]:
     return {"type": "RequestMirror", "requestMirror": {"backendRef": reference, **more}}
 
 
-def entry(world: World, namespace: str) -> Address:
+def gateway_address(world: World, namespace: str) -> Address:
     """Wait for the Gateway's address; return it with the port."""
 
     def address() -> Any:
@@ -93,17 +95,17 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(wo
         external("foo-v1", v1),
         external("foo-v2", *copies),
         gateway(),
-        route(to("foo-v1", filters=[mirror("foo-v2")]), to("foo-v1", path="/private"), hosts=[HOST]),
+        route(rule_to("foo-v1", filters=[mirror("foo-v2")]), rule_to("foo-v1", path="/private"), hosts=[HOST]),
         namespace=namespace,
     )
     for backend in copies:
         backend.status = "500 Internal Server Error"
-    place = entry(world, namespace)
-    assert world.send(60, Request(place, "/", HOST)) == {"v1": 60}
+    address = gateway_address(world, namespace)
+    assert world.send(60, Request(address, "/", HOST)) == {"v1": 60}
     until(lambda: sum(backend.requests for backend in copies) == 60)
     assert sum((backend.hosts for backend in copies), Counter()).keys() == {HOST}
-    assert world.send(20, Request(place, "/private", HOST)) == {"v1": 20}
-    assert world.send(20, Request(place, "/", "other.example")) == {"404": 20}
+    assert world.send(20, Request(address, "/private", HOST)) == {"v1": 20}
+    assert world.send(20, Request(address, "/", "other.example")) == {"404": 20}
     world.settle()
     assert sum(backend.requests for backend in copies) == 60
 
@@ -120,9 +122,9 @@ def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
     world: World, namespace: str, proportion: Mapping[str, Any], share: float
 ) -> None:
     v1, copy = world.backend("v1"), world.backend("copy")
-    rule = to("foo-v1", filters=[mirror("foo-v2", **proportion)])
+    rule = rule_to("foo-v1", filters=[mirror("foo-v2", **proportion)])
     world.apply(external("foo-v1", v1), external("foo-v2", copy), gateway(), route(rule), namespace=namespace)
-    assert world.send(MANY, Request(entry(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
+    assert world.send(MANY, Request(gateway_address(world, namespace), "/", HOST), connections=4) == {"v1": MANY}
     sent = f"cluster.{names.mirror(PortRef(f'{namespace}/foo-v2', 8080))}.upstream_rq_total"
     until(lambda: copy.requests == counter(world, sent), "the copies have arrived")
     assert fits(copy.requests, share, of=MANY)
@@ -137,10 +139,10 @@ def test_mirrors_of_0_and_100_percent_are_exact(world: World, namespace: str) ->
         external("none", none),
         external("each", each),
         gateway(),
-        route(to("foo-v1", filters=filters)),
+        route(rule_to("foo-v1", filters=filters)),
         namespace=namespace,
     )
-    assert world.send(200, Request(entry(world, namespace), "/", HOST)) == {"v1": 200}
+    assert world.send(200, Request(gateway_address(world, namespace), "/", HOST)) == {"v1": 200}
     assert gets_copies(each, 200)
     assert none.requests == 0
 
@@ -151,9 +153,9 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, nam
     world.create_namespace(other)
     v1, copy = world.backend("v1"), world.backend("copy")
     world.apply(external("copy", copy), namespace=other)
-    rule = to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
+    rule = rule_to("foo-v1", filters=[mirror("copy", ref={"namespace": other})])
     world.apply(external("foo-v1", v1), gateway(), route(rule), namespace=namespace)
-    place = entry(world, namespace)
+    address = gateway_address(world, namespace)
 
     def resolved() -> str:
         parents = world.get("httproute/route", namespace)["status"]["parents"]
@@ -162,7 +164,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, nam
 
     def copies(wanted: int) -> None:
         copy.reset_count()
-        assert world.send(20, Request(place, "/", HOST)) == {"v1": 20}
+        assert world.send(20, Request(address, "/", HOST)) == {"v1": 20}
         assert gets_copies(copy, wanted)
 
     copies(0)
@@ -171,7 +173,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, nam
         "from": [{"group": GROUP, "kind": "HTTPRoute", "namespace": namespace}],
         "to": [{"group": "", "kind": "Service"}],
     }
-    world.apply(written("ReferenceGrant", "copies", grant), namespace=other)
+    world.apply(gateway_api_object("ReferenceGrant", "copies", grant), namespace=other)
     copies(20)
     until(lambda: resolved() == "ResolvedRefs")
     world.delete("referencegrant/copies", other)
@@ -191,19 +193,19 @@ def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_roo
         split("web", "web", {"web-v1": 3, "web-v2": 1}),
         gateway(),
         route(
-            to("web:4", "gone:2", "empty:2", filters=[mirror("copy")]),
-            to("web-v1:0", path="/zero"),
-            to("web", path="/only-the-split"),
+            rule_to("web:4", "gone:2", "empty:2", filters=[mirror("copy")]),
+            rule_to("web-v1:0", path="/zero"),
+            rule_to("web", path="/only-the-split"),
         ),
         namespace=namespace,
     )
-    place = entry(world, namespace)
-    counts = world.send(MANY, Request(place, "/", HOST), connections=4)
+    address = gateway_address(world, namespace)
+    counts = world.send(MANY, Request(address, "/", HOST), connections=4)
     shares = {"v1": 3 / 8, "v2": 1 / 8, "500": 1 / 4, "503": 1 / 4}
     assert counts.keys() == shares.keys()
     assert all(fits(counts[backend], share, of=MANY) for backend, share in shares.items()), counts
-    assert world.send(20, Request(place, "/zero", HOST)) == {"500": 20}
-    assert world.send(40, Request(place, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
+    assert world.send(20, Request(address, "/zero", HOST)) == {"500": 20}
+    assert world.send(40, Request(address, "/only-the-split", HOST)) == {"v1": 30, "v2": 10}
 
 
 def groups(name: str, **matches: Mapping[str, Any]) -> str:
@@ -237,17 +239,17 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world:
         split("web", "web", {"web-v1": 1, "web-v2": 0}),
         gateway(),
         route(
-            to("web"),
-            to("web", "shop", path="/half"),
-            to("shop", path="/copied", filters=[mirror("web")]),
+            rule_to("web"),
+            rule_to("web", "shop", path="/half"),
+            rule_to("shop", path="/copied", filters=[mirror("web")]),
         ),
         namespace=namespace,
     )
-    place = entry(world, namespace)
+    address = gateway_address(world, namespace)
     firefox = {"user-agent": "Firefox"}
 
     def send(target: str, headers: Mapping[str, str] = MappingProxyType({})) -> Mapping[str, int]:
-        return world.send(40, Request(place, target, HOST, headers))
+        return world.send(40, Request(address, target, HOST, headers))
 
     assert send("/") == {"v1": 40}
     assert send("/", firefox) == {"v2": 40}
@@ -273,10 +275,10 @@ def test_a_mirror_to_the_root_of_a_split_follows_the_weights(world: World, names
         *(external(name, backend) for name, backend in backends.items()),
         split("web", "web", {"web-v1": 3, "web-v2": 1, "web-v3": 0}),
         gateway(),
-        route(to("main", filters=[mirror("web")])),
+        route(rule_to("main", filters=[mirror("web")])),
         namespace=namespace,
     )
-    assert world.send(80, Request(entry(world, namespace), "/", HOST)) == {"main": 80}
+    assert world.send(80, Request(gateway_address(world, namespace), "/", HOST)) == {"main": 80}
     assert gets_copies(backends["web-v1"], 60)
     assert gets_copies(backends["web-v2"], 20)
     assert (backends["web"].requests, backends["web-v3"].requests) == (0, 0)
@@ -289,17 +291,17 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(wo
         external("main", main),
         external("slow", slow),
         gateway(),
-        route(to("main", filters=[mirror("slow")])),
+        route(rule_to("main", filters=[mirror("slow")])),
         namespace=namespace,
     )
-    place = entry(world, namespace)
+    address = gateway_address(world, namespace)
 
     def dropping() -> Sequence[str]:
         parents = world.get("httproute/route", namespace)["status"]["parents"]
         return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
 
     assert dropping() == []
-    assert world.send(MIRROR_MAX_REQUESTS + 150, Request(place, "/", HOST)) == {"main": MIRROR_MAX_REQUESTS + 150}
+    assert world.send(MIRROR_MAX_REQUESTS + 150, Request(address, "/", HOST)) == {"main": MIRROR_MAX_REQUESTS + 150}
     dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
     assert dropped >= 150
     kind, _, message = world.event("CopiesDropped", "route", namespace)
@@ -314,22 +316,25 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(wo
 def test_the_most_specific_listener_and_match_select_the_route(world: World, namespace: str) -> None:
     """Listener isolation and match precedence, independent of the order of rules."""
     names = ("any", "prefix", "exact", "header", "wild", "shop")
-    exact = {"matches": [{"path": {"type": "Exact", "value": "/cart"}}], "backendRefs": to("exact")["backendRefs"]}
-    header = {"matches": [{"headers": [{"name": "X-Kind", "value": "1"}]}], "backendRefs": to("header")["backendRefs"]}
+    exact = {"matches": [{"path": {"type": "Exact", "value": "/cart"}}], "backendRefs": rule_to("exact")["backendRefs"]}
+    header = {
+        "matches": [{"headers": [{"name": "X-Kind", "value": "1"}]}],
+        "backendRefs": rule_to("header")["backendRefs"],
+    }
     listeners = [{"name": "edge", "sectionName": f"l{number}"} for number in range(3)]
     world.apply(
         *(external(name, world.backend(name)) for name in names),
         gateway("", "*.example", "shop.example"),
-        route(to("any"), to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]),
-        route(to("wild"), name="wild", parent=listeners[1]),
-        route(to("shop", path="/shop"), name="shop", parent=listeners[2]),
+        route(rule_to("any"), rule_to("prefix", path="/cart"), exact, header, name="any", parent=listeners[0]),
+        route(rule_to("wild"), name="wild", parent=listeners[1]),
+        route(rule_to("shop", path="/shop"), name="shop", parent=listeners[2]),
         namespace=namespace,
     )
-    place = entry(world, namespace)
+    address = gateway_address(world, namespace)
 
     def answer(host: str, target: str = "/", **headers: str) -> str:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return world.ask(Request(place, target, host, named)).answered_by
+        return world.ask(Request(address, target, host, named)).answered_by
 
     assert answer("other.org") == "any"
     assert answer("other.org", "/cart") == "exact"
@@ -351,14 +356,16 @@ def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: Wo
         external("web-v2", world.backend("v2")),
         split("web", "web", {"web-v1": 1, "web-v2": 1}),
         route(
-            to("web", path="/split"), to("web-v2", path="/v2"), parent={"kind": "Service", "group": "", "name": "web"}
+            rule_to("web", path="/split"),
+            rule_to("web-v2", path="/v2"),
+            parent={"kind": "Service", "group": "", "name": "web"},
         ),
         namespace=namespace,
     )
-    place = world.address("web", 8080, namespace)
+    address = world.address("web", 8080, namespace)
 
     def send(target: str) -> Mapping[str, int]:
-        return world.send(10, Request(place, target, "web"))
+        return world.send(10, Request(address, target, "web"))
 
     assert send("/split") == {"v1": 5, "v2": 5}
     assert send("/v2/a") == {"v2": 10}
@@ -381,7 +388,12 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, na
         "data": {"tls.crt": text, "tls.key": text},
     }
     listener = {"name": "tls", "protocol": "HTTPS", "hostname": "db", "tls": {"certificateRefs": [{"name": "db"}]}}
-    world.apply(external("web", world.backend("web")), listening(listener), route(to("web")), namespace=namespace)
+    world.apply(
+        external("web", world.backend("web")),
+        gateway_with_listener(listener),
+        route(rule_to("web")),
+        namespace=namespace,
+    )
 
     def resolved() -> str:
         (status,) = world.get("gateway/edge", namespace)["status"]["listeners"]
@@ -389,12 +401,12 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, na
 
     until(lambda: resolved() == "InvalidCertificateRef")
     world.apply(json.dumps(secret), namespace=namespace)
-    place = entry(world, namespace)
+    address = gateway_address(world, namespace)
     until(lambda: resolved() == "ResolvedRefs")
 
     async def ask() -> bytes:
-        reader, writer = await asyncio.open_connection(*place, ssl=trusting, server_hostname="db")
-        writer.write(Request(place, "/", "db").encoded())
+        reader, writer = await asyncio.open_connection(*address, ssl=trusting, server_hostname="db")
+        writer.write(Request(address, "/", "db").encoded())
         head = await reader.readuntil(b"\r\n\r\n")
         writer.close()
         return head
@@ -413,10 +425,10 @@ def test_a_tcp_listener_splits_connections_by_weight(world: World, namespace: st
         endpoints("db-v1", {"mysql": [v1]}),
         service("db-v2", {"mysql": 3306}),
         endpoints("db-v2", {"mysql": [v2]}),
-        listening({"name": "db", "protocol": "TCP"}),
-        written("TCPRoute", "db", spec, "v1alpha2"),
+        gateway_with_listener({"name": "db", "protocol": "TCP"}),
+        gateway_api_object("TCPRoute", "db", spec, "v1alpha2"),
         namespace=namespace,
     )
-    place = entry(world, namespace)
-    assert world.network.run(connect_often(place, 20)) == {"v1": 18, "v2": 2}
+    address = gateway_address(world, namespace)
+    assert world.network.run(connect_often(address, 20)) == {"v1": 18, "v2": 2}
     assert (v1.connections, v2.connections) == (18, 2)
