@@ -173,13 +173,13 @@ spec:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("localhost", "is this machine itself"),
-        ("a.localhost", "is this machine itself"),
-        ("169.254.169.254", "is an address"),
-        ("web.shop.svc.cluster.local.", "a name of this mesh"),
-        ("web.shop.svc", "a name of this mesh"),
+        ("localhost", "is this machine"),
+        ("a.localhost", "is this machine"),
+        ("169.254.169.254", "is an IP address"),
+        ("web.shop.svc.cluster.local.", "is a Service of this mesh"),
+        ("web.shop.svc", "is a Service of this mesh"),
         ("", "is missing"),
-        ("a_b", "is no DNS name"),
+        ("a_b", "is not a DNS name"),
     ],
 )
 def test_a_service_with_an_invalid_external_name_has_a_finding_and_gets_503(rig: Rig, name: str, message: str) -> None:

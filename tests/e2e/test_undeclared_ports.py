@@ -100,8 +100,8 @@ def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     until(lambda: world.send(1, world.request("web", 8080)) == {"503": 1})
     severity, _, message = world.event("TargetPortNotDeclared", "web")
     assert severity == "Warning"
-    assert "port 8080 leads to port 31001 of pod default/web-" in message
-    assert "no container declares it (declared: 31000)" in message
+    assert "port 8080 has the targetPort 31001, which no container of pod default/web-" in message
+    assert "declares (declared: 31000)" in message
 
     def condition() -> tuple[str, str]:
         (found,) = world.get("service/web")["status"]["conditions"]
@@ -111,7 +111,7 @@ def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     checked = headgate("check", str(world.directory))
     assert "web.yaml:3: warning TargetPortNotDeclared Service default/web: spec.ports[0].targetPort" in checked.stdout
     warned = world.try_kubectl("apply", "-f", "-", stdin=json.dumps(wrong | {"metadata": {"name": "other"}})).stderr
-    assert "Warning: spec.ports[0].targetPort: port 8080 leads to port 31001" in warned
+    assert "Warning: spec.ports[0].targetPort: port 8080 has the targetPort 31001" in warned
     world.write("web.yaml", f"{manifest}\n---\n{json.dumps(wrong).replace('31001', '31000')}")
     until(lambda: condition() == ("True", "ResolvedRefs"))
     until(lambda: world.send(1, world.request("web", 8080)) == {"web": 1})
