@@ -1,4 +1,4 @@
-"""Checkpoints of the traffic counts on writer, so that a restarted headgate continues to count.
+"""Checkpoints of the traffic counts on disk, so that a restarted headgate continues to count.
 
 The last values of all series and the windows are one file, which is replaced as a whole. If they came from different moments,
 requests would count twice or not at all.
@@ -34,7 +34,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 async def write_checkpoints(receiver: Receiver, path: Path) -> None:
-    """Write a checkpoint every few seconds if something changed, and once more when canceled. Log a failing writer once."""
+    """Write a checkpoint every few seconds if something changed, and once more when canceled. Log a failing disk once."""
     writer = _CheckpointWriter(receiver, path)
     try:
         while True:

@@ -20,7 +20,7 @@ from headgate.telemetry.prometheus.totals import Totals
 
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
-TOO_MANY = f"requests of more than {MOST_FLOWS} different flows in {KEPT / 60:g} minutes"
+TOO_MANY = f"requests of flows beyond the limit of {MOST_FLOWS} in {KEPT / 60:g} minutes"
 MOST_SUMS = 2  # windows whose sums are kept from one query to the next
 IDLE = 60.0  # seconds after the last query until such a sum is dropped
 REUSE = 20  # a reading is reused for this many times as long as it took, for at most a second

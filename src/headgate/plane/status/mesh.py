@@ -95,7 +95,7 @@ def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str
     if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
         return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
-        return _verdict("Programmed", "the selector matches no pod with a sidecar", status=True)
+        return _verdict("Programmed", "it selects no pod", status=True)
     found = programmed(progress, accepted=True, held=held)
     pending = _pending_step(report, blocking) if found.status else ""
     return _verdict("Pending", f"{found.message}; {pending}") if pending else found

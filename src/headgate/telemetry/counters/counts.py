@@ -73,7 +73,7 @@ class Counts(Value, frozen=True, gc=False):
 
     @property
     def failure(self) -> int:
-        """Requests with another response, and requests that reached no server."""
+        """Server errors (HTTP status 500 and above, gRPC server errors), and requests that reached no server."""
         return _total(self.counters & _FAILURES)
 
     @property

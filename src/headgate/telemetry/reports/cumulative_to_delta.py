@@ -260,7 +260,7 @@ class _Process:
             self._encoded = b""
 
     def set_back(self, time: float) -> None:
-        """Limit all times to `time`."""
+        """Set all times that are later than `time` to `time`."""
         for last in self._series.values():
             last.time = min(last.time, time)
 

@@ -19,7 +19,7 @@ METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", STATS_OVERFLOW
 _BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
 _COUNTS = 8 * (len(BOUNDS) + 1)  # bytes of a histogram's counts
-_NANOSECONDS = 1e17  # Envoy writes the start in microseconds; a value from here on is in nanoseconds (1973, or 5138)
+_NANOSECONDS = 1e17  # Envoy writes the start in microseconds. Larger values are nanoseconds (since 1973; as microseconds, the year 5138)
 
 
 class Series(NamedTuple):

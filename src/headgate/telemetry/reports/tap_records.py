@@ -51,7 +51,7 @@ _TEXTS = [field.name for field in fields(Record) if field.type is str and field.
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
-    """Return a proxy's node ID and records from a message. Raises TelemetryError if it is malformed, or unless it names one proxy."""
+    """Return a proxy's node ID and records. Raises TelemetryError if the message is malformed or does not name one proxy."""
     try:
         message = pb.ExportLogsServiceRequest.FromString(data)
     except DecodeError as error:
