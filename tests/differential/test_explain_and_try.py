@@ -17,6 +17,7 @@ from tests.differential.worlds import requests, worlds
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
+from headgate.compiler.explain import PLAIN
 from headgate.resources.decode import validate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
@@ -67,7 +68,7 @@ def placed(running, value):
     if isinstance(value, list):
         return [placed(running, item) for item in value]
     if isinstance(value, str) and value.startswith("member-"):
-        return running.members[int(value.removeprefix("member-"))].where.port
+        return running.members[int(value.removeprefix("member-"))].address.port
     return value
 
 
@@ -86,7 +87,7 @@ def compare(running, item):
         if "far from" not in found:
             break
     assert not found, f"{item}: {found}\nexplain {said}\ntry {tried}"
-    by_split = f"TrafficSplit {tried['split']}" if tried["split"] else "the Service itself (no route)"
+    by_split = f"TrafficSplit {tried['split']}" if tried["split"] else PLAIN
     if not said["object"].startswith("HTTPRoute "):  # try reports splits only
         assert said["object"] in {by_split, ""}, f"{item}: explain names {said['object']}, try {by_split}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{item}: try fails\nexplain {said}\ntry {tried}"
