@@ -172,7 +172,7 @@ def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(
     given.write(new_root(DOMAIN, time.time() + DAY))
     message = fails(world)
     assert f"in {given.certificate} and {given.key} is not valid before " in message
-    assert "correct this machine's clock, or that of the machine that made it" in message
+    assert "correct this machine's clock, or the clock of the machine that signed it" in message
     given.write(new_root(DOMAIN, time.time() - 400 * DAY))
     assert f"in {given.certificate} and {given.key} expired at " in fails(world)
 

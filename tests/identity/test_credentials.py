@@ -74,7 +74,7 @@ async def test_a_failed_request_is_retried_and_does_not_affect_other_proxies(wor
     await world.want(bad=wanted("bad"), good=wanted("good"))
     assert set(world.credentials.current.get()) == {"good"}
     assert world.credentials.faults.get() == {
-        "bad": "the printer is out of paper; refill it; it has no certificate from this run of headgate: its calls with"
+        "bad": "the signer does not answer; restart it; it has no certificate from this run of headgate: its calls with"
         " mutual TLS fail, at the latest when the certificate from an earlier run expires"
     }
     await world.time.advance(10 * 60)

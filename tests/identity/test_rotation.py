@@ -1,4 +1,4 @@
-"""Tests of rotation: each step waits for every proxy, and continues after a crash."""
+"""Tests of rotation: a step waits for every proxy, and a rotation continues after a crash."""
 
 import asyncio
 import contextlib

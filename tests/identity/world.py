@@ -88,7 +88,7 @@ class FakeIssuer:
             self.concurrent -= 1
         self.requests.append(wanted.identity)
         if self.fails(wanted):
-            raise IssueError("the printer is out of paper; refill it")
+            raise IssueError("the signer does not answer; restart it")
         leaf = sign(signer, wanted, self.time.now, lifetime)
         return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
 

@@ -95,7 +95,7 @@ class Authenticator:
     async def authenticate(self, node_id: str, authorization: list[str]) -> float:
         """Return when the token of a call expires (seconds since the epoch). Raises StatusError.
 
-        The proxy need not exist.
+        It does not check that the proxy exists.
         """
         if self._verifier is None:
             return NEVER

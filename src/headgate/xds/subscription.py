@@ -319,7 +319,7 @@ class Subscription:
                 self.sent[name] = UNCERTAIN
 
     def mark_uncertain(self, response: Response) -> None:
-        """Record that the proxy may use any resource of a response, without saying which.
+        """Record that it is unknown which resources of a response the proxy uses.
 
         A resource whose removal was sent later is certain: Envoy handles responses in order.
         """

@@ -102,8 +102,8 @@ class Controllers:
     def _is_new(self, about: Object, error: str) -> bool:
         """Return whether an object's error is new, so that each error is reported once until the object is valid."""
         uid = about["metadata"]["uid"]
-        known, self._errors[uid] = self._errors.get(uid), error
-        return known != error
+        before, self._errors[uid] = self._errors.get(uid), error
+        return before != error
 
     async def _known(self, group: str, kind: str, namespace: str, shape: type[T]) -> list[TypedObject[T]]:
         found = []

@@ -34,13 +34,13 @@ _Owned: TypeAlias = TypedObject[ReplicaSet]
 
 
 def plan_deployment(
-    known: TypedObject[Deployment], replicasets: Sequence[TypedObject[ReplicaSet]], pods: Sequence[Pod], *, now: float
+    subject: TypedObject[Deployment], replicasets: Sequence[TypedObject[ReplicaSet]], pods: Sequence[Pod], *, now: float
 ) -> list[Action]:
     """Decide which ReplicaSets to adopt, create, scale and delete, and the status.
 
     `replicasets` and `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
     """
-    deployment, typed = known
+    deployment, typed = subject
     if typed.metadata.deletion_timestamp:
         return []
     check_selector(typed)
@@ -50,10 +50,10 @@ def plan_deployment(
     owned = _owned(typed, replicasets)
     current = next((one for one in owned if _template(one.typed) == _template(typed)), None)
     if current is None and not typed.spec.paused:
-        return [*_start_rollout(deployment, typed, owned, pods=pods), *_status(known, owned, current, now=now)]
+        return [*_start_rollout(deployment, typed, owned, pods=pods), *_status(subject, owned, current, now=now)]
     old = [one for one in owned if one is not current]
     actions = _steps(deployment, typed, current, old=old, pods=pods)
-    return [*actions, *_prune_history(typed, old), *_status(known, owned, current, now=now)]
+    return [*actions, *_prune_history(typed, old), *_status(subject, owned, current, now=now)]
 
 
 def template_hash(template: dict[str, Any]) -> str:
@@ -194,7 +194,7 @@ def _prune_history(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
 
 
 def _status(
-    known: TypedObject[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float
+    subject: TypedObject[Deployment], owned: Sequence[_Owned], current: _Owned | None, *, now: float
 ) -> list[Action]:
-    status = deployment_status(known.typed, [one.typed for one in owned], current.typed if current else None, now=now)
-    return with_status(known.object, status)
+    status = deployment_status(subject.typed, [one.typed for one in owned], current.typed if current else None, now=now)
+    return with_status(subject.object, status)

@@ -32,12 +32,12 @@ def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
     return found
 
 
-def plan_slices(known: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
+def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
     """Decide which slices of a Service to write.
 
     `pods` are those of its namespace, in any order, `slices` its own `managed_slices`.
     """
-    service, typed = known
+    service, typed = subject
     if not typed.spec.selected or typed.metadata.deletion_timestamp:
         return []
     existing = {found["metadata"]["name"]: found for found in slices}

@@ -21,12 +21,12 @@ from headgate.standalone.controllers.actions import (
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def plan_replicaset(known: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
+def plan_replicaset(subject: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
     """Decide which pods to create, delete, adopt and release, and the status.
 
     `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
     """
-    replicaset, typed = known
+    replicaset, typed = subject
     if typed.metadata.deletion_timestamp:
         return []
     check_selector(typed)
@@ -98,8 +98,8 @@ def _by_deletion_order(pods: Sequence[TypedObject[Pod]], now: float) -> list[Typ
     First unscheduled, not running and unready pods; then by deletion cost, time of readiness, restarts and age.
     """
 
-    def order(known: TypedObject[Pod]) -> tuple[Any, ...]:
-        pod = known.typed
+    def order(subject: TypedObject[Pod]) -> tuple[Any, ...]:
+        pod = subject.typed
         cost = pod.metadata.annotations.get(_DELETION_COST, "0")
         return (
             bool(pod.spec.node_name),
