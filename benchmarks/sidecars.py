@@ -86,7 +86,7 @@ KINDS = (
     Kind("HTTP/1.1, connections kept", HTTP, fresh=False),
     Kind("TCP, connections kept", TCP, fresh=False),
     Kind("HTTP/1.1, a connection for each request", HTTP, fresh=True),
-    Kind("TCP, a connection for each question", TCP, fresh=True),
+    Kind("TCP, a connection for each request", TCP, fresh=True),
 )
 Results = dict[tuple[Kind, Way], list[Result]]
 

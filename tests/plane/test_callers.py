@@ -68,5 +68,5 @@ def test_before_the_first_build_a_caller_is_an_address():
     ],
 )
 def test_an_authenticated_caller_is_the_only_pod_with_its_identity_or_the_identity(identity, caller):
-    """R70: on one machine all proxies call from one address."""
+    """R70. On a single host all proxies call from one address."""
     assert callers(capture="explicit")(WEB, "127.0.0.1", identity) == caller
