@@ -121,10 +121,10 @@ def test_a_rule_is_not_reported_before_the_process_of_an_explicit_pod_runs():
 
 def test_a_rule_is_not_reported_before_the_endpoints_of_its_service():
     """003 has two Services, whose EndpointSlices appear at different times."""
-    labelled = pod(*WEB, labels={"app": "web"})
+    labeled = pod(*WEB, labels={"app": "web"})
     first, late = service("first", WEB), obj("Service", "late", spec={"selector": {"app": "web"}, "ports": []})
     route, rule = obj("TCPRoute", "raw", spec={"matches": {"ports": [8080]}}), {"kind": "TCPRoute", "name": "raw"}
-    world = (labelled, *first, route, target("t", "web", "client", rules=[rule]))
+    world = (labeled, *first, route, target("t", "web", "client", rules=[rule]))
     assert findings(compiled(*world, late), Reason.RULE_NOT_APPLICABLE)
     late["spec"]["ports"] = [{"port": 8080, "appProtocol": "tcp"}]
     assert not findings(compiled(*world, late), Reason.RULE_NOT_APPLICABLE)

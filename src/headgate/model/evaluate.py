@@ -78,7 +78,7 @@ class Portion(Value, frozen=True, kw_only=True):
 class Decision(Value, frozen=True, kw_only=True):
     """Where a request goes. Without a route the proxy responds with 404.
 
-    `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the one that
+    `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the route that
     matched. `host` is the host entry of a Gateway. `slot` is that of the request's user in a sticky split, if the
     request identifies one; the shares are those of all users. `sanitized` is the request as routes see it;
     None where the proxy reads no requests.
