@@ -1,4 +1,4 @@
-"""The Kubernetes API as tests call it: one connection that is kept. A kubectl takes 60 ms of processor time for a call."""
+"""A client of the Kubernetes API for tests. It keeps one connection open: a call of kubectl takes 60 ms of CPU time."""
 
 import base64
 import contextlib
@@ -19,7 +19,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 class Access(NamedTuple):
-    """Where a kubeconfig leads, and with which token."""
+    """The address of an API server, its CA and the token for it."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class Access(NamedTuple):
 
 
 def access(kubeconfig: Path) -> Access:
-    """Read a kubeconfig that headgate wrote."""
+    """Return the address and the token in a kubeconfig that headgate wrote."""
     content = yaml.safe_load(kubeconfig.read_text())
     cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
     host, _, port = cluster["server"].removeprefix("https://").rpartition(":")
@@ -37,7 +37,7 @@ def access(kubeconfig: Path) -> Access:
 
 
 class Api:
-    """The API that a kubeconfig leads to. Threads take turns."""
+    """A client of the API server in a kubeconfig. It may be used by several threads, one call at a time."""
 
     def __init__(self, kubeconfig: Path) -> None:
         found = access(kubeconfig)
@@ -47,7 +47,7 @@ class Api:
         self._versions: dict[str, str] = {}
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
-        """Make a call and return its answer; one that fails is an AssertionError."""
+        """Make a call and return the response. Raises AssertionError if the call fails."""
         headers = {"authorization": f"Bearer {self._token}", "content-type": content}
         sent = None if body is None else json.dumps(body)
         with self._turn:
@@ -60,7 +60,9 @@ class Api:
         return json.loads(text)
 
     def _exchange(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        with contextlib.suppress(ConnectionError, ssl.SSLEOFError):  # a server ends a connection that is idle for 5 s
+        with contextlib.suppress(
+            ConnectionError, ssl.SSLEOFError
+        ):  # the server closes connections that are idle for 5 s
             return self._once(method, path, body, headers)
         self._connection.close()
         return self._once(method, path, body, headers)
@@ -71,7 +73,7 @@ class Api:
         return answer.status, answer.read()
 
     def get(self, what: str, namespace: str = "default") -> Any:
-        """Return an object (`kind/name`) or a list of them (`kind`), with the words that kubectl takes for kinds."""
+        """Return an object (`kind/name`) or a list of them (`kind`), with kubectl's names of kinds."""
         return self.call("GET", self._place(what, namespace))
 
     def delete(self, what: str, namespace: str = "default") -> None:
@@ -79,14 +81,14 @@ class Api:
         self.call("DELETE", self._place(what, namespace))
 
     def apply(self, obj: Mapping[str, Any], namespace: str = "default") -> Any:
-        """Apply an object on the server's side, and return it as it is now."""
+        """Apply an object by server-side apply, and return it."""
         group, metadata = obj["apiVersion"].rpartition("/")[0], obj["metadata"]
         names = names_of(obj["kind"], group or None)  # an early TrafficSplit has a version without a group
         path = self._path(names, obj["apiVersion"], metadata.get("namespace", namespace))
         return self.call("PATCH", f"{path}/{metadata['name']}?fieldManager=tests&force=true", obj, APPLY)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _place(self, what: str, namespace: str) -> str:

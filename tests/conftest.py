@@ -1,4 +1,4 @@
-"""What all tests share: the option that writes golden files, patience on a busy machine, and what Ctrl-C does."""
+"""Settings of all tests: the option that writes golden files, the order of slow tests, and cleanup after the run."""
 
 import contextlib
 import gc
@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, settings
 
 from headgate.standalone.runtime_directory import remove_unused
 
-pytest_plugins = ["tests.embedded_api"]  # an embedded API, in the process or served
+pytest_plugins = ["tests.embedded_api"]  # fixtures of the embedded API
 
 RUN = "HEADGATE_TESTS"
-os.environ.setdefault(RUN, str(os.getpid()))  # the mark of all that this run starts, workers included
+os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
-SLOW = (  # files and directories, in the order in which they begin; what is not here takes the shortest time
+SLOW = (  # files and directories that run first, in this order; all other files are faster
     "tests/standalone/apiserver/test_kubectl.py",
     "tests/docs",
     "tests/chaos",
@@ -41,8 +41,8 @@ sys.dont_write_bytecode = False
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # who runs the tests in the background has it so, and so have
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start: none would end
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT in background jobs, and child
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes inherit that: none would end
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,17 +50,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many workers `-n auto` starts: most of the slow tests wait, for a proxy, a process or a clock."""
+    """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock."""
     return 2 * (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow files first: a slow file that begins last keeps one worker busy while the others wait."""
+    """Run slow files first: a slow file at the end would keep one worker busy while the remaining ones are idle."""
     items.sort(key=lambda item: _rank(item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what collecting made from garbage collection: it lives as long as the process, and there is much of it."""
+    """Exempt the collected tests from garbage collection, because they live as long as the process."""
     gc.collect()
     gc.freeze()
 
@@ -70,9 +70,9 @@ def _rank(file: str) -> int:
     return next((rank for rank, place in enumerate(SLOW) if f"{file}/".startswith(f"{place}/")), len(SLOW))
 
 
-@pytest.hookimpl(trylast=True)  # when the workers have ended
+@pytest.hookimpl(trylast=True)  # after the workers have ended
 def pytest_sessionfinish() -> None:
-    """End what outlived its tests, as killed workers leave it; remove the runtime directories of killed headgates."""
+    """End processes that outlived their tests, for example of killed workers, and remove their runtime directories."""
     if os.environ[RUN] == str(os.getpid()):
         for number, seconds in ((signal.SIGTERM, PATIENCE_S), (signal.SIGKILL, 1)):
             deadline = time.monotonic() + seconds
@@ -85,7 +85,7 @@ def pytest_sessionfinish() -> None:
 
 
 def _left() -> list[int]:
-    """Return the processes with this run's mark, but itself: headgates and proxies. A headgate ends its pods."""
+    """Return the other processes with this run's mark: headgates and proxies. A headgate ends its own pods."""
     mark, found = f"{RUN}={os.environ[RUN]}".encode(), []
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Objects decoded and checked in one call, for tests that need the value alone, or a store that refuses mistakes."""
+"""Decode an object in one call, for tests that need only the value, and admission that checks objects."""
 
 from headgate.errors import DecodeError, Invalid
 from headgate.resources.decode import check
@@ -6,7 +6,7 @@ from headgate.resources.meta import Object, Resource
 
 
 def decode(obj: Object) -> Resource:
-    """Return the value of an object. Raises DecodeError with every mistake."""
+    """Return the decoded value of an object. Raises DecodeError with every mistake."""
     checked = check(obj)
     if checked.value is None:
         raise DecodeError(*checked.causes)
@@ -14,7 +14,7 @@ def decode(obj: Object) -> Resource:
 
 
 def admit(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Let an object into a store when it is sound (type `objects.ports.AdmissionStep`). Raises Invalid with every mistake."""
+    """Admit an object if it is valid (an `objects.ports.AdmissionStep`). Raises Invalid with every mistake."""
     causes = check(new).causes
     if causes:
         raise Invalid(*causes)

@@ -1,16 +1,16 @@
-"""What a proxy draws at random, and how far from its share a count may be.
+"""Statistics of random draws: how far a count of requests may be from its share.
 
-The band of 3 sigma (requirements, part 3) is wrong in one run of 370; with a dozen of them no run of all tests can be
-relied on. So four times as many requests must keep to the band of a quarter of them: it is as narrow as it was, 6 sigma
-of what is drawn, and wrong once in 500 million runs.
+The requirements (part 3) allow 3 sigma, which a correct proxy exceeds once in 370 runs. With a dozen such tests, the suite
+would not be reliable. So tests send four times as many requests and keep the same relative band, which is then 6 sigma: a
+correct proxy exceeds it once in 500 million runs.
 """
 
 import math
 
 TIMES = 30
-"""Fair draws between two sides, of which each is seen: all fall on one side once in 500 million runs."""
+"""The number of fair draws after which both sides were seen; all fall on one side once in 500 million runs."""
 
 
 def fits(count: int, share: float, *, of: int) -> bool:
-    """Say whether a count of `of` requests is what a share lets expect: in the 3-sigma band of a quarter of them."""
+    """Return whether a count of `of` requests agrees with a share: it is in the 3-sigma band of a quarter of the requests."""
     return abs(count / of - share) <= 3 * math.sqrt(share * (1 - share) / (of / 4))

@@ -1,4 +1,4 @@
-"""An embedded API over an empty store: called in the process, or served for a real kubectl."""
+"""Fixtures of an embedded API over an empty store: called in the process, or served for a real kubectl."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Calls the application itself: what goes over the wire is what it sends."""
+    """A client that calls the ASGI application in the process, without a network."""
 
     def __init__(self, app: Starlette, store: MemoryStore) -> None:
         self.app = app
@@ -47,7 +47,7 @@ class Client:
         return Answer(start["status"], start["headers"], json.loads(content) if is_json else content)
 
     async def stream(self, method: str, url: str, body: Any = None, **headers: str) -> AsyncIterator[Any]:
-        """Yield the start of the answer, then its body as it comes; the client leaves when the iterator is closed."""
+        """Yield the start of the response, then the parts of its body. Closing the iterator disconnects the client."""
         path, _, query = url.partition("?")
         sent: asyncio.Queue[Any] = asyncio.Queue()
         given = {"host": "127.0.0.1:1", "authorization": f"Bearer {TOKEN}", "content-type": JSON, "accept": JSON}
@@ -105,7 +105,7 @@ class Ran(NamedTuple):
 
 
 class EmbeddedApi(NamedTuple):
-    """An API that listens, and a kubectl that knows where."""
+    """A listening API, and a kubectl with its kubeconfig."""
 
     store: MemoryStore
     kubeconfig: Path
@@ -135,7 +135,7 @@ class EmbeddedApi(NamedTuple):
 
 
 def kubectls() -> list[str]:
-    """The kubectl of the environment; besides it an older one, where there is one."""
+    """The kubectl of the virtual environment, and an older one if it is installed."""
     current = str(Path(sys.executable).parent / "kubectl")
     older = os.environ.get("HEADGATE_KUBECTL_OLD") or shutil.which("kubectl", path="/usr/local/bin:/usr/bin:/bin")
     return [program for program in (current, older) if program and Path(program).exists()]

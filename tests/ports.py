@@ -1,7 +1,7 @@
-"""Ports for what listens only later: other programs must not get them meanwhile.
+"""Free ports for programs that start to listen later. Other programs must not get them in between.
 
-A number that the kernel chose and that is given back may be the next one that it chooses, for whoever asks. It chooses
-from 32 768 on, and processes behind sidecars get theirs from 20 000 on, so the numbers below are nobody's by chance.
+The kernel may choose a released ephemeral port again for any program. Ephemeral ports begin at 32 768, and ports of
+processes behind sidecars at 20 000, so the ports here are lower.
 """
 
 import itertools
@@ -9,15 +9,15 @@ import os
 import socket
 
 _NUMBERS = range(10_000, 15_000)
-_turns = itertools.count(os.getpid() * 97)  # two runs at a time begin at different numbers
+_turns = itertools.count(os.getpid() * 97)  # concurrent runs begin at different numbers
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """Return a port of an address that nobody listens on, another one on each call."""
+    """Return a free port of an address; each call returns another one."""
     while True:
         port = _NUMBERS[next(_turns) % len(_NUMBERS)]
         with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections are no listeners
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore old connections in TIME_WAIT
             try:
                 tried.bind((address, port))
             except OSError:

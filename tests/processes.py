@@ -1,4 +1,4 @@
-"""How tests look at a process, stop it and let it go on."""
+"""Check whether a process runs, and suspend it for a time."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ SECONDS = 10.0
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process runs; one that has ended and that its new parent has not reaped does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return _state(Path(f"/proc/{pid}")) != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -20,7 +20,7 @@ def runs(pid: int) -> bool:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a process while the context lasts. It begins when no thread runs any more: one that waits may run once more."""
+    """Suspend a process (SIGSTOP) while the context lasts. The context begins when all its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     try:
         end = time.monotonic() + SECONDS

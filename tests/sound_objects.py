@@ -1,4 +1,4 @@
-"""One sound object of each kind that headgate stores, in hub version."""
+"""One valid object of each kind that headgate stores, in hub version."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def sound(kind: Kind, name: str) -> dict[str, Any]:
-    """Return a new object of a kind that the API must take."""
+    """Return a valid object of a kind."""
     content = _CONTENT[kind.group, kind.kind]
     metadata = {**content.get("metadata", {}), "name": name}
     if kind.namespaced:
@@ -71,6 +71,6 @@ def sound(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def path(kind: Kind) -> str:
-    """Return the collection of a kind in the namespace `default`, in hub version."""
+    """Return the API path of a kind's collection in the namespace `default`, in hub version."""
     scope = "/namespaces/default" if kind.namespaced else ""
     return f"/{'apis' if kind.group else 'api'}/{kind.hub}{scope}/{kind.plural}"

@@ -1,4 +1,4 @@
-"""How tests look at what a store's watchers see."""
+"""Read the changes that watchers of a store see."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -22,7 +22,7 @@ async def _available(watch: AsyncIterator[Change]) -> list[Change]:
     found = []
     while True:
         step = asyncio.ensure_future(anext(watch))  # type: ignore[arg-type]
-        await asyncio.sleep(0)  # a change that is kept takes no more than that
+        await asyncio.sleep(0)  # a stored change is delivered within one turn of the event loop
         if not step.done():
             step.cancel()
             await asyncio.gather(step, return_exceptions=True)
@@ -31,12 +31,12 @@ async def _available(watch: AsyncIterator[Change]) -> list[Change]:
 
 
 def every_step(reader: Reader) -> AsyncGenerator[Relist | Change]:
-    """Follow all kinds."""
+    """Follow all kinds: list, then watch."""
     return follow_all(reader, ((kind.group, kind.kind) for kind in KINDS))
 
 
 async def until(reader: Reader, holds: Callable[[], Any], seconds: float) -> Any:
-    """Wait until `holds` (a coroutine function) returns something true, looking again after every change."""
+    """Wait until `holds` (a coroutine function) returns something true. It is called after every change."""
     async with asyncio.timeout(seconds), aclosing(every_step(reader)) as steps:
         async for _ in steps:
             if found := await holds():

@@ -1,4 +1,4 @@
-"""Dry runs against the API with everything that takes part in a write: admission, addresses, the compiler's advice."""
+"""Dry runs against the API with admission, address assignment and the compiler's warnings."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class World(NamedTuple):
     addresses: AddressPool
 
     async def dry(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
-        """Send a dry run; it must succeed and leave no trace."""
+        """Send a dry run, which must succeed and store nothing."""
         before = self.client.store.revision
         separator = "&" if "?" in url else "?"
         answer = await self.client.call(method, f"{url}{separator}dryRun=All", body, **headers)
@@ -69,7 +69,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def writes(world: World, kind: Kind) -> None:
-    """Try every verb on an object of a kind."""
+    """Send a dry run of every verb for an object of a kind."""
     url, obj = path(kind), sound(kind, "web")
     created = await world.dry("POST", url, obj)
     assert created.code == 201
@@ -100,7 +100,7 @@ async def writes(world: World, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.kind}.{kind.group}")
-async def test_every_verb_of_every_kind_answers_as_if_done_and_stores_nothing(world: World, kind: Kind) -> None:
+async def test_a_dry_run_of_any_verb_responds_as_usual_and_stores_nothing(world: World, kind: Kind) -> None:
     await writes(world, kind)
 
 
@@ -124,7 +124,7 @@ async def test_a_scale_is_not_stored_by_a_dry_run(world: World) -> None:
     assert (await world.dry("PUT", f"{deployments}/web/scale", scale)).body["spec"] == scale["spec"]
 
 
-async def test_a_dry_run_keeps_no_address(world: World) -> None:
+async def test_a_dry_run_reserves_no_address(world: World) -> None:
     answer = await world.dry("POST", SERVICES, sound(SERVICE, "web"))
     address = answer.body["spec"]["clusterIP"]
     assert world.addresses.covers(address, "services")
@@ -133,7 +133,7 @@ async def test_a_dry_run_keeps_no_address(world: World) -> None:
     assert (await world.client.call("POST", SERVICES, other)).body["spec"]["clusterIP"] == address
 
 
-async def test_the_advice_is_about_the_object_as_it_would_be(world: World) -> None:
+async def test_the_warnings_of_a_dry_run_are_about_the_new_object(world: World) -> None:
     await world.client.call("POST", SERVICES, sound(SERVICE, "web"))
     answer = await world.dry("POST", SPLITS, sound(TRAFFIC_SPLIT, "web"))
     assert any("web-v1" in warning for warning in answer.header("warning")), answer.headers

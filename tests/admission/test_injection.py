@@ -1,4 +1,4 @@
-"""Which pods get a sidecar (R77): one decision, when a pod is created."""
+"""Sidecar injection is decided once, when a pod is created (R77)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def admitted(
     around: Mapping[str, str] = {},
     configs: Sequence[Object] = (),
 ) -> Object:
-    """Return what is stored when `shop` has the labels `around`, and these TLSConfigs are there."""
+    """Return the pod after admission, if the namespace `shop` has the labels `around` and these TLSConfigs."""
     stored = ObjectIndex()
     for obj in (namespace(around), *configs):
         stored.put(key_of(obj), {**obj, "metadata": {**obj["metadata"], "uid": str(key_of(obj))}})
@@ -69,7 +69,7 @@ def said(obj: Object, name: str = SIDECAR) -> str | None:
         ("labelled", "", "false", "true", None),
     ],
 )
-def test_the_pods_label_then_its_annotation_then_its_namespace_then_the_option(mode, own, annotated, around, expected):
+def test_label_annotation_namespace_and_option_decide_in_this_order(mode, own, annotated, around, expected):
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
     assert said(admitted(pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
 
@@ -87,20 +87,20 @@ def test_the_pods_label_then_its_annotation_then_its_namespace_then_the_option(m
     ],
 )
 def test_a_tls_config_gives_the_pods_that_it_selects_a_sidecar(mode, own, annotated, around, expected):
-    """R77: unless the pod says no; --sidecars none is for a headgate without any."""
+    """R77. The pod can opt out, and `--sidecars none` disables all sidecars."""
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
     made = pod(labels={"app": "web", "stage": "production", **labels}, annotations=annotations)
     for selector in ({"app": "web"}, {"app": "web", "stage": "production"}, {}):
         assert said(admitted(made, mode=mode, around=outer, configs=[config(selector)])) == expected
 
 
-def test_a_tls_config_is_for_pods_of_its_namespace_with_all_of_its_labels():
+def test_a_tls_config_selects_pods_of_its_namespace_with_all_of_its_labels():
     made = pod(labels={"app": "web"})
     assert said(admitted(made, mode="labelled", configs=[config({"app": "web", "stage": "production"})])) is None
     assert said(admitted(made, mode="labelled", configs=[config({"app": "web"}, "default")])) is None
 
 
-def test_the_pods_of_a_template_that_a_tls_config_selects_are_checked_as_such():
+def test_a_template_selected_by_a_tls_config_is_checked_like_a_pod_with_a_sidecar():
     spec = pod(port=15001)["spec"]
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
     assert admitted(deployment(template), mode="labelled")
@@ -108,13 +108,13 @@ def test_the_pods_of_a_template_that_a_tls_config_selects_are_checked_as_such():
         admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
 
 
-def test_a_copy_of_a_live_pod_gets_what_is_its_own():
+def test_a_copy_of_a_running_pod_gets_its_own_decision():
     copied = pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
     assert admitted(copied)["metadata"]["annotations"] == {SIDECAR: "explicit", "team": "blue"}
     assert admitted(copied, mode="none")["metadata"]["annotations"] == {"team": "blue"}
 
 
-def test_no_edit_of_a_pod_gives_or_takes_a_sidecar():
+def test_an_edit_of_a_pod_neither_adds_nor_removes_its_sidecar():
     old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     replaced = admitted(pod(labels={INJECT: "false"}), old)
     assert replaced["metadata"]["annotations"] == old["metadata"]["annotations"]
@@ -123,7 +123,7 @@ def test_no_edit_of_a_pod_gives_or_takes_a_sidecar():
 
 
 @pytest.mark.parametrize("name", [SIDECAR, APPLICATION_PORTS, EXCLUDED_PORTS, PROCESS, PROCESS_ID])
-def test_what_is_decided_can_not_be_written_over(name):
+def test_an_edit_of_a_decided_annotation_is_rejected(name):
     old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     changed = pod(annotations={**old["metadata"]["annotations"], name: "9090"})
     with pytest.raises(Invalid, match="after the pod is created") as refused:
@@ -131,7 +131,7 @@ def test_what_is_decided_can_not_be_written_over(name):
     assert [cause.field for cause in refused.value.causes] == [f"metadata.annotations.{name}"]
 
 
-def test_the_runtime_may_say_once_where_the_process_listens():
+def test_the_runtime_may_set_the_application_ports_once():
     old = pod(annotations={SIDECAR: "explicit"})
     bound = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     assert admitted(bound, old) == bound
@@ -142,7 +142,7 @@ def deployment(template: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"template": template}}
 
 
-def test_the_sidecars_own_port_is_refused_where_the_user_wrote_it():
+def test_the_sidecars_own_port_is_rejected_with_its_field():
     with pytest.raises(Invalid, match="15001 is the sidecar's own") as refused:
         admitted(pod(port=15001))
     assert refused.value.causes[0].field == "spec.containers[0].ports[0].containerPort"
@@ -152,8 +152,8 @@ def test_the_sidecars_own_port_is_refused_where_the_user_wrote_it():
     assert said(admitted(pod(port=15001, labels={INJECT: "false"}))) is None
 
 
-def test_no_pod_with_a_sidecar_has_the_gateways_account():
-    """R70: it would be taken for everybody who comes through the gateway."""
+def test_a_pod_with_the_gateways_service_account_is_rejected():
+    """R70. Its requests would look like requests through the gateway."""
 
     def of(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
         made["metadata"]["namespace"] = namespace
@@ -172,12 +172,12 @@ def test_no_pod_with_a_sidecar_has_the_gateways_account():
         assert admitted(of(system, made), mode="none")
 
 
-def test_a_template_is_not_changed():
+def test_injection_does_not_change_pod_templates():
     obj = deployment({"metadata": {"labels": {"app": "web"}}, "spec": pod()["spec"]})
     assert admitted(obj) == obj
 
 
-def test_a_process_from_elsewhere_always_has_a_sidecar():
+def test_a_pod_of_headgate_run_always_has_a_sidecar():
     external = {PROCESS: "external", PROCESS_ID: IDENTITY}
     assert said(admitted(pod(annotations={**external, INJECT: "false"}), mode="labelled")) == "explicit"
     with pytest.raises(Invalid, match="this headgate runs with --sidecars none"):
@@ -188,6 +188,6 @@ def test_a_process_from_elsewhere_always_has_a_sidecar():
         admitted(pod(annotations={PROCESS: "foreign", PROCESS_ID: IDENTITY}))
 
 
-def test_other_kinds_go_through():
+def test_injection_leaves_other_kinds_unchanged():
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "shop"}}
     assert admitted(config) is config

@@ -9,7 +9,7 @@ def pod(**spec):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
 
 
-def test_what_can_run_is_let_in():
+def test_valid_workloads_are_admitted_unchanged():
     for obj in (
         make_deployment(),
         pod(containers=[{"name": "a"}]),
@@ -27,13 +27,13 @@ def test_what_can_run_is_let_in():
         ({"strategy": {"type": "Blue"}}, "spec.strategy.type: must be RollingUpdate or Recreate, not 'Blue'"),
     ],
 )
-def test_a_deployment_that_can_not_work_is_refused(spec, cause):
+def test_an_invalid_deployment_is_rejected_with_its_field(spec, cause):
     with pytest.raises(Invalid) as caught:
         check_workload(make_deployment(**spec), None)
     assert str(caught.value).startswith(cause)
 
 
-def test_the_template_is_checked_with_its_place():
+def test_a_mistake_in_a_pod_template_has_its_full_path():
     wrong = make_deployment()
     wrong["spec"]["template"]["spec"] = {"containers": [{"name": "a", "command": "python3 x.py"}]}
     with pytest.raises(Invalid, match=r"spec.template.spec.containers\[.*\].command: must be a list"):
@@ -49,6 +49,6 @@ def test_the_template_is_checked_with_its_place():
         ({"containers": [{"name": "a"}], "initContainers": [{"name": "volumes/x"}]}, r"spec.initContainers\[0\].name"),
     ],
 )
-def test_names_of_containers_are_names(spec, field):
+def test_an_invalid_container_name_is_rejected(spec, field):
     with pytest.raises(Invalid, match=f"^{field}: "):
         check_workload(pod(**spec), None)

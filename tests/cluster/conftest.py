@@ -1,4 +1,4 @@
-"""A real kube-apiserver with its etcd, on loopback; where the binaries are is told by KUBEBUILDER_ASSETS."""
+"""A real kube-apiserver with its etcd, on loopback. KUBEBUILDER_ASSETS is the directory of the binaries."""
 
 import http.client
 import json
@@ -23,13 +23,13 @@ from headgate.kubernetes.credentials import InCluster
 
 READY_S = 90
 STOP_S = 20
-ADMIN, HEADGATE, NO_PEER = "token-of-the-admin", "token-of-headgate", "token-of-nobody"
-USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{NO_PEER},nobody,3\n'
+ADMIN, HEADGATE, UNPRIVILEGED = "token-of-the-admin", "token-of-headgate", "token-without-permissions"
+USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{UNPRIVILEGED},unprivileged,3\n'
 ISSUER = "https://kubernetes.default.svc"
 
 
 class Cluster:
-    """What tests need of an API server: its objects, its key, and who may ask for reviews."""
+    """An API server for tests, with functions that create objects and tokens."""
 
     def __init__(self, root: Path, port: int) -> None:
         self.root = root
@@ -37,7 +37,7 @@ class Cluster:
         self.port = port
 
     def api(self, token: str = HEADGATE) -> ApiServer:
-        """Return the API server as a pod with this token asks it."""
+        """Return a client of the API server that uses a pod's token."""
         account = self.root / token
         account.mkdir(exist_ok=True)
         (account / "token").write_text(token)
@@ -46,13 +46,13 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment by which a pod finds the API server."""
+        """The environment variables by which a pod finds the API server."""
         return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
 
     def call(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> tuple[int, Any]:
-        """Call the API as its admin; return the status and the answer."""
+        """Call the API as admin; return the status and the response."""
         trust = ssl.create_default_context(cafile=str(self.root / "api.crt"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust)
         headers = {"authorization": f"Bearer {ADMIN}", "content-type": content_type}
@@ -65,29 +65,29 @@ class Cluster:
         return answer.status, json.loads(content) if content.startswith(b"{") else content.decode()
 
     def make(self, path: str, body: Any) -> Any:
-        """Create an object that the API must take."""
+        """Create an object as admin."""
         status, answer = self.call("POST", path, body)
         assert status in {200, 201}, json.dumps(answer)
         return answer
 
     def namespace(self, name: str) -> None:
-        """Make a namespace with the ServiceAccount `web`."""
+        """Create a namespace with the ServiceAccount `web`."""
         self.make("/api/v1/namespaces", {"metadata": {"name": name}})
         self.make(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "web"}})
 
     def pod(self, namespace: str, name: str) -> str:
-        """Make a pod that no kubelet will ever run; return its uid."""
+        """Create a pod, which no kubelet runs; return its uid."""
         spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
         made = self.make(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name}, "spec": spec})
         return str(made["metadata"]["uid"])
 
     def delete_pod(self, namespace: str, name: str) -> None:
-        """Delete a pod at once."""
+        """Delete a pod without a grace period."""
         status, answer = self.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
         assert status == 200, answer
 
     def token(self, namespace: str, pod: str = "", audiences: Sequence[str] = ("headgate",)) -> str:
-        """Ask for a token as a kubelet does for a projected volume; bound to a pod, if one is given."""
+        """Request a token, as a kubelet does for a projected volume; bound to a pod, if one is given."""
         spec: dict[str, Any] = {"audiences": list(audiences), "expirationSeconds": 600}
         if pod:
             _, found = self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}")
@@ -142,10 +142,10 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
     files = {"api.crt": certificate, "api.key": key, "sa.pub": public, "sa.key": private, "users.csv": USERS.encode()}
     for name, content in files.items():
         (root / name).write_bytes(content)
-    front = Authority()  # by which servers behind an APIService know the API server
+    front = Authority()  # authenticates the API server to servers behind an APIService
     (root / "front.crt").write_bytes(front.pem)
     proxy = front.write(root, "front-proxy")
-    front.write(root, "somebody-else")
+    front.write(root, "other-client")
     users = Authority()
     (root / "users.crt").write_bytes(users.pem)
     users.write(root, "certified")
@@ -171,7 +171,7 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
         "token-auth-file": root / "users.csv",
         "authorization-mode": "RBAC",
         "service-cluster-ip-range": "10.0.0.0/24",
-        "disable-admission-plugins": "ServiceAccount",  # no controller makes the secrets that it waits for
+        "disable-admission-plugins": "ServiceAccount",  # it waits for secrets of a controller that does not run
         "endpoint-reconciler-type": "none",
     }
     return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
@@ -199,7 +199,7 @@ def _wait(cluster: Cluster) -> None:
         except OSError:
             pass
         assert time.monotonic() < deadline, (cluster.root / "api.log").read_text()[-3000:]
-        time.sleep(0.1)  # readiness is announced nowhere else
+        time.sleep(0.1)  # readiness can only be polled
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "headgate"}
     cluster.make(

@@ -1,4 +1,4 @@
-"""Server-side apply beside a real kube-apiserver: the same writes give the same objects, managers and conflicts."""
+"""Server-side apply gives the same objects, managers and conflicts as a real kube-apiserver."""
 
 import json
 from collections.abc import Mapping
@@ -169,7 +169,7 @@ SEQUENCES = {
 
 @pytest.fixture(scope="module")
 def reference(cluster: Cluster) -> Cluster:
-    """Give the API server the kinds of the mesh, with the schemas that headgate publishes."""
+    """Create CustomResourceDefinitions for the mesh's kinds, with the schemas that headgate publishes."""
     for group, version, kind, plural in (
         ("split.smi-spec.io", "v1alpha4", "TrafficSplit", "trafficsplits"),
         ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
@@ -187,7 +187,7 @@ def reference(cluster: Cluster) -> Cluster:
 
 
 def _structural(schema: Mapping[str, Any]) -> Any:
-    """Return a schema as a CustomResourceDefinition takes it: whole, and without what only headgate reads."""
+    """Return a schema for a CustomResourceDefinition: without `$ref` and without headgate's own formats."""
     part = dict(schema)
     if "properties" in part:
         part["properties"] = {
@@ -203,11 +203,11 @@ def _structural(schema: Mapping[str, Any]) -> Any:
 
 def _until_served(cluster: Cluster, collection: str) -> None:
     while cluster.call("GET", collection)[0] != 200:
-        pass  # each look is a call to the server; the test's own timeout ends it
+        pass  # poll; the test's own timeout ends it
 
 
 class Sides:
-    """Both servers, given the same writes."""
+    """The kube-apiserver and headgate, which get the same writes."""
 
     def __init__(self, reference: Cluster, collection: str, name: str) -> None:
         store = MemoryStore(admit=admit)
@@ -217,7 +217,7 @@ class Sides:
         self._name = name
 
     async def write(self, step: Step) -> tuple[Any, Any]:
-        """Write at the reference, then at headgate; return both answers."""
+        """Write to the kube-apiserver, then to headgate; return both responses."""
         method, url, kind = self._request(step)
         body = {"apiVersion": self._version, "kind": self._kind, **step.fields}
         body["metadata"] = {"name": self._name, **step.fields.get("metadata", {})}
@@ -259,7 +259,7 @@ class Sides:
 
 
 def managers(answer: Any) -> Any:
-    """Return what each manager owns; the older server records no subresources."""
+    """Return the fields of each manager. Older servers do not record subresources."""
     return {
         (entry["manager"], entry["operation"], entry["apiVersion"]): entry["fieldsV1"]
         for entry in answer["metadata"].get("managedFields", ())
@@ -267,7 +267,7 @@ def managers(answer: Any) -> Any:
 
 
 def content(answer: Any) -> Any:
-    """Return what users write: not what each server fills in for itself."""
+    """Return the object without the fields that a server fills in."""
     labels = {name: answer["metadata"].get(name) for name in ("labels", "annotations")}
     labels["finalizers"] = sorted(
         answer["metadata"].get("finalizers", ())

@@ -1,4 +1,4 @@
-"""Every way of a kubeconfig to log in, before a real API server that says whom it takes the caller for."""
+"""Every kind of credentials in a kubeconfig, against a real API server, which says how it identified the client."""
 
 import asyncio
 import base64
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.conftest import ADMIN, HEADGATE, NO_PEER, Cluster
+from tests.cluster.conftest import ADMIN, HEADGATE, UNPRIVILEGED, Cluster
 
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import AccessDenied, Client, path_of
@@ -38,15 +38,15 @@ class Configs:
         return path
 
     def program(self, status: dict[str, str], then: str = "") -> dict[str, Any]:
-        """Return a user whose credentials a program prints; it notes that it ran, and what it was told."""
+        """Return a user with a credentials program, which records its runs and its environment."""
         api = "client.authentication.k8s.io/v1"
         answer = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": status})
         path = self.directory / "log-in"
         path.write_text(
-            f"#!/bin/sh\necho \"$WHO $1 $KUBERNETES_EXEC_INFO\" >> {path}.runs\n{then}\ncat <<'END'\n{answer}\nEND\n"
+            f"#!/bin/sh\necho \"$CALLER $1 $KUBERNETES_EXEC_INFO\" >> {path}.runs\n{then}\ncat <<'END'\n{answer}\nEND\n"
         )
         path.chmod(0o700)
-        env = [{"name": "WHO", "value": "me"}]
+        env = [{"name": "CALLER", "value": "me"}]
         return {"exec": {"apiVersion": api, "command": "./log-in", "args": ["now"], "env": env}}
 
     @property
@@ -59,106 +59,108 @@ def configs(tmp_path: Path, cluster: Cluster) -> Configs:
     return Configs(tmp_path, cluster)
 
 
-async def taken_for(client: Client) -> str:
-    """Return whom the server takes the client for: it says so when it refuses."""
+async def identified_user(client: Client) -> str:
+    """Return the user that the server identified, from its message when it denies a request."""
     with pytest.raises(AccessDenied, match="the API refuses") as raised:
         await client.get("/api/v1/nodes")
     return str(raised.value).partition('User "')[2].partition('"')[0]
 
 
-async def who(*paths: Path) -> str:
-    return await taken_for(Client(Kubeconfig(paths)))
+async def user_of(*paths: Path) -> str:
+    return await identified_user(Client(Kubeconfig(paths)))
 
 
 def encoded(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
-async def test_a_token(configs):
+async def test_a_token_authenticates(configs):
     path = configs.write({"token": HEADGATE})
-    assert await who(path) == "headgate"
+    assert await user_of(path) == "headgate"
     assert Kubeconfig([path]).namespace == "shop"
 
 
-async def test_a_file_with_a_token_beside_the_kubeconfig(configs):
+async def test_a_relative_token_file_authenticates(configs):
     (configs.directory / "token").write_text(f"{HEADGATE}\n")
-    assert await who(configs.write({"tokenFile": "token"})) == "headgate"
+    assert await user_of(configs.write({"tokenFile": "token"})) == "headgate"
 
 
-async def test_a_token_that_was_replaced_is_read_again(configs):
+async def test_a_replaced_token_file_is_read_again(configs):
     file = configs.directory / "token"
     file.write_text(HEADGATE)
     client = Client(Kubeconfig([configs.write({"tokenFile": "token"})]))
-    assert await taken_for(client) == "headgate"
+    assert await identified_user(client) == "headgate"
     client._login.api_key["BearerToken"] = "Bearer one-that-expired"
-    file.write_text(NO_PEER)
-    assert await taken_for(client) == "nobody"
+    file.write_text(UNPRIVILEGED)
+    assert await identified_user(client) == "unprivileged"
 
 
-async def test_a_client_certificate_in_files(configs, cluster):
+async def test_a_client_certificate_in_files_authenticates(configs, cluster):
     for name in ("certified.crt", "certified.key"):
         (configs.directory / name).write_bytes((cluster.root / name).read_bytes())
     path = configs.write({"client-certificate": "certified.crt", "client-key": "certified.key"})
-    assert await who(path) == "certified"
+    assert await user_of(path) == "certified"
 
 
 async def test_a_client_certificate_as_data_leaves_no_key_behind(configs, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     user = {f"client-{part}-data": encoded(cluster.root / f"certified.{end}") for part, end in PARTS}
     path = configs.write(user, **{"certificate-authority-data": encoded(cluster.root / "api.crt")})
-    assert await who(path) == "certified"
+    assert await user_of(path) == "certified"
     assert list(tmp_path.iterdir()) == [path]
 
 
-async def test_a_program_with_a_token_runs_once_for_many_requests(configs):
+async def test_a_credentials_program_runs_once_for_many_requests(configs):
     client = Client(Kubeconfig([configs.write(configs.program({"token": HEADGATE}))]))
     for _ in range(3):
-        assert await taken_for(client) == "headgate"
+        assert await identified_user(client) == "headgate"
     (run,) = configs.runs
     assert run.startswith("me now {")
     assert json.loads(run.removeprefix("me now "))["kind"] == "ExecCredential"
 
 
-async def test_a_program_with_a_certificate(configs, cluster):
+async def test_a_credentials_program_may_return_a_certificate(configs, cluster):
     status = {f"client{part.title()}Data": (cluster.root / f"certified.{end}").read_text() for part, end in PARTS}
-    assert await who(configs.write(configs.program(status))) == "certified"
+    assert await user_of(configs.write(configs.program(status))) == "certified"
 
 
-async def test_a_program_that_fails_or_is_not_there_is_named(configs):
+async def test_the_error_for_a_failed_or_missing_program_names_it(configs):
     path = configs.write(configs.program({"token": HEADGATE}, then="echo log in first >&2; exit 3"))
     with pytest.raises(HeadgateError, match=rf"{path} can't be used: exec: process returned 3. log in first"):
-        await who(path)
+        await user_of(path)
     user = configs.program({})
     user["exec"] |= {"command": "no-such-program", "installHint": "Install it from the shop"}
     with pytest.raises(HeadgateError, match=r"No such file or directory: 'no-such-program'. Install it from the shop"):
-        await who(configs.write(user))
+        await user_of(configs.write(user))
 
 
 async def test_a_user_without_credentials_is_anonymous(configs):
-    assert await who(configs.write({})) == "system:anonymous"
+    assert await user_of(configs.write({})) == "system:anonymous"
 
 
-async def test_a_user_acts_as_another_where_the_kubeconfig_says_so(configs):
-    assert await who(configs.write({"token": ADMIN, "as": "jane", "as-user-extra": {"why": ["x"]}})) == "jane"
+async def test_a_kubeconfig_can_impersonate_another_user(configs):
+    assert await user_of(configs.write({"token": ADMIN, "as": "jane", "as-user-extra": {"why": ["x"]}})) == "jane"
     path = configs.write({"token": ADMIN, "as": "jane", "as-groups": ["a", "system:masters"]})
     assert (await Client(Kubeconfig([path])).get("/api/v1/nodes"))["items"] == []
 
 
-async def test_another_authority_gets_no_token_unless_the_user_wants_it_so(configs, cluster):
+async def test_a_server_with_an_untrusted_certificate_gets_no_token_unless_insecure(configs, cluster):
     other = {"certificate-authority": str(cluster.root / "users.crt")}
     with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED") as raised:
-        await who(configs.write({"token": HEADGATE}, **other))
+        await user_of(configs.write({"token": HEADGATE}, **other))
     assert HEADGATE not in str(raised.value)
-    assert await who(configs.write({"token": HEADGATE}, **other, **{"insecure-skip-tls-verify": True})) == "headgate"
+    assert (
+        await user_of(configs.write({"token": HEADGATE}, **other, **{"insecure-skip-tls-verify": True})) == "headgate"
+    )
 
 
-async def test_the_name_of_the_servers_certificate(configs):
+async def test_tls_server_name_is_verified_instead_of_the_host(configs):
     with pytest.raises(Unavailable, match=r"not valid for 'elsewhere\.example'"):
-        await who(configs.write({"token": HEADGATE}, **{"tls-server-name": "elsewhere.example"}))
-    assert await who(configs.write({"token": HEADGATE}, **{"tls-server-name": "localhost"})) == "headgate"
+        await user_of(configs.write({"token": HEADGATE}, **{"tls-server-name": "elsewhere.example"}))
+    assert await user_of(configs.write({"token": HEADGATE}, **{"tls-server-name": "localhost"})) == "headgate"
 
 
-async def test_several_files_are_one_kubeconfig_and_the_first_entry_counts(configs, tmp_path):
+async def test_several_kubeconfigs_are_merged_and_the_first_entry_wins(configs, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "token").write_text(HEADGATE)
@@ -170,12 +172,12 @@ async def test_several_files_are_one_kubeconfig_and_the_first_entry_counts(confi
     paths = [tmp_path / "a" / "config", tmp_path / "missing", tmp_path / "b" / "config"]
     paths[0].write_text(json.dumps(first))
     paths[2].write_text(json.dumps(second))
-    assert await who(*paths) == "headgate"
+    assert await user_of(*paths) == "headgate"
 
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[tuple[str, list[str]]]:
-    """An HTTP proxy that knows CONNECT, and what was asked of it."""
+    """An HTTP proxy that supports CONNECT and records its requests."""
     asked: list[str] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -195,21 +197,21 @@ async def proxy() -> AsyncIterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
 
 
-async def test_a_proxy_on_the_way(configs, cluster, proxy, monkeypatch):
+async def test_requests_go_through_an_http_proxy(configs, cluster, proxy, monkeypatch):
     url, asked = proxy
-    assert await who(configs.write({"token": HEADGATE}, **{"proxy-url": url})) == "headgate"
+    assert await user_of(configs.write({"token": HEADGATE}, **{"proxy-url": url})) == "headgate"
     assert asked == [f"CONNECT 127.0.0.1:{cluster.port}"]
     monkeypatch.setenv("HTTPS_PROXY", url)  # `source STATE/env` sets one: it is not for the API of this machine
-    assert await who(configs.write({"token": HEADGATE})) == "headgate"
+    assert await user_of(configs.write({"token": HEADGATE})) == "headgate"
     assert len(asked) == 1
 
 
-async def test_the_account_of_a_pod(cluster):
-    cluster.api(NO_PEER)
-    assert await taken_for(Client(InCluster(cluster.environment, cluster.root / NO_PEER))) == "nobody"
+async def test_a_pod_authenticates_by_its_service_account(cluster):
+    cluster.api(UNPRIVILEGED)
+    assert await identified_user(Client(InCluster(cluster.environment, cluster.root / UNPRIVILEGED))) == "unprivileged"
 
 
-async def test_objects_are_made_watched_changed_and_deleted(configs):
+async def test_objects_are_created_watched_patched_and_deleted(configs):
     client = Client(Kubeconfig([configs.write({"token": ADMIN})]))
     kind = next(kind for kind in KINDS if kind.kind == "ConfigMap")
     created = await client.create(kind, {"metadata": {"namespace": "default", "name": "one"}, "data": {"a": "b"}})

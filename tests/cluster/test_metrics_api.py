@@ -1,4 +1,4 @@
-"""The metrics API behind a real API server: found through an APIService, and seen by whom RBAC lets (R81, R99 to R101)."""
+"""The metrics API behind a real API server: registered by an APIService, and authorized by RBAC (R81, R99 to R101)."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
-from tests.cluster.conftest import ADMIN, NO_PEER, Cluster
+from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -41,18 +41,18 @@ OF_DEFAULT = (
 
 
 class Metrics(NamedTuple):
-    """A metrics server that a cluster knows."""
+    """A metrics server that is registered in a cluster."""
 
     cluster: Cluster
     port: int
 
     async def through(self, user: str, path: str) -> tuple[int, Any]:
-        """Ask the API server as a user; it passes the question on."""
+        """Call the API server as a user; it forwards the request to the metrics server."""
         headers = {"authorization": f"Bearer {ADMIN}"} | ({"impersonate-user": user} if user else {})
         return await asyncio.to_thread(self._get, self.cluster.port, "api.crt", path, headers, "")
 
     async def past(self, user: str, path: str, *, certificate: str = "front-proxy") -> tuple[int, Any]:
-        """Ask the metrics server itself, as the API server would after it let the user through."""
+        """Call the metrics server directly, as the API server does after it authorized the user."""
         headers = {"x-remote-user": user, "x-remote-group": "system:authenticated"}
         return await asyncio.to_thread(self._get, self.port, "front.crt", path, headers, certificate)
 
@@ -83,13 +83,13 @@ class Metrics(NamedTuple):
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}bindings", binding)
 
     async def settled(self, user: str, path: str) -> None:
-        """Wait until the API server knows its own new objects; it tells so nowhere else."""
+        """Wait until the API server uses its new objects, which can only be polled."""
         async with asyncio.timeout(90):
             while (await self.through(user, path))[0] != 200:
                 await asyncio.sleep(0.05)
 
     async def ready(self) -> None:
-        """Wait until the API server passes questions on."""
+        """Wait until the API server forwards requests."""
         for service in api_services("mesh/metrics", b""):
             group, version = service["spec"]["group"], service["spec"]["version"]
             await self.settled("", f"/apis/{group}/{version}")
@@ -97,7 +97,7 @@ class Metrics(NamedTuple):
 
 @pytest.fixture(scope="module")
 def reader(cluster: Cluster) -> None:
-    """Lets headgate read how the API server is known, as every server behind it may."""
+    """Allow headgate to read the CA of the API server's client certificate, as servers behind it may."""
     role = {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "Role",
@@ -134,7 +134,7 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
 
 
 def _publish(cluster: Cluster, authority: bytes, port: int) -> None:
-    """Make the Service, which leads to this machine, and the APIServices as headgate writes them."""
+    """Create a Service for this machine, and headgate's APIServices."""
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mesh"}})
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
@@ -142,8 +142,8 @@ def _publish(cluster: Cluster, authority: bytes, port: int) -> None:
         cluster.make("/apis/apiregistration.k8s.io/v1/apiservices", service)
 
 
-async def test_the_groups_are_part_of_the_cluster(metrics: Metrics) -> None:
-    """R80 to R82: discovery and answers through the API server."""
+async def test_the_cluster_serves_the_metrics_groups(metrics: Metrics) -> None:
+    """R80 to R82: discovery and responses through the API server."""
     _, groups = await metrics.through("", "/apis")
     names = [one["name"] for one in groups["groups"]]
     assert {"traffic.metrics.k8s.io", "mesh.metrics.k8s.io", "metrics.smi-spec.io"} <= set(names)
@@ -160,7 +160,7 @@ async def test_the_groups_are_part_of_the_cluster(metrics: Metrics) -> None:
         )
 
 
-async def test_a_role_on_everything_sees_everything(metrics: Metrics) -> None:
+async def test_a_role_for_all_resources_reads_all_metrics(metrics: Metrics) -> None:
     """R99."""
     metrics.allow("alice", "*", namespace="")
     await metrics.settled("alice", f"{SEED}/nodes")
@@ -169,7 +169,7 @@ async def test_a_role_on_everything_sees_everything(metrics: Metrics) -> None:
             assert (await way("alice", path))[0] == 200, (way, path)
 
 
-async def test_a_role_on_edges_of_pods_sees_these_and_nothing_else(metrics: Metrics) -> None:
+async def test_a_role_for_edges_of_pods_reads_only_these(metrics: Metrics) -> None:
     """R100."""
     metrics.allow("edgar", "pods/edges")
     await metrics.settled("edgar", f"{POD}/edges")
@@ -180,7 +180,7 @@ async def test_a_role_on_edges_of_pods_sees_these_and_nothing_else(metrics: Metr
             assert (code, said["kind"], said["reason"]) == (403, "Status", "Forbidden"), (way, path)
 
 
-async def test_a_role_of_a_namespace_sees_that_namespace_alone(metrics: Metrics) -> None:
+async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) -> None:
     """R101."""
     metrics.allow("nadia", "*")
     await metrics.settled("nadia", POD)
@@ -191,7 +191,7 @@ async def test_a_role_of_a_namespace_sees_that_namespace_alone(metrics: Metrics)
             assert (await way("nadia", path))[0] == 403, (way, path)
 
 
-async def test_a_role_of_one_group_is_none_of_another(metrics: Metrics) -> None:
+async def test_a_role_for_one_group_gives_no_access_to_another(metrics: Metrics) -> None:
     metrics.allow("gustav", "pods", group="metrics.smi-spec.io")
     released = "/apis/metrics.smi-spec.io/v1alpha1/namespaces/default/pods"
     await metrics.settled("gustav", released)
@@ -200,8 +200,8 @@ async def test_a_role_of_one_group_is_none_of_another(metrics: Metrics) -> None:
         assert (await way("gustav", f"{DEFAULT}/pods"))[0] == 403
 
 
-async def test_edges_of_a_namespace_need_a_right_on_both_readings_of_the_path(metrics: Metrics) -> None:
-    """The API server takes .../namespaces/default/edges for a list of `edges` in the namespace."""
+async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_path(metrics: Metrics) -> None:
+    """The API server also reads .../namespaces/default/edges as a list of `edges` in the namespace."""
     metrics.allow("nora", "namespaces/edges", "edges")
     await metrics.settled("nora", f"{DEFAULT}/edges")
     assert (await metrics.past("nora", f"{DEFAULT}/edges"))[0] == 200
@@ -210,14 +210,14 @@ async def test_edges_of_a_namespace_need_a_right_on_both_readings_of_the_path(me
     assert (await metrics.past("nils", f"{DEFAULT}/edges"))[0] == 403
 
 
-async def test_nobody_gets_past_the_api_server(metrics: Metrics) -> None:
-    """Whoever reaches the server without its certificate can write what headers he likes."""
-    for certificate in ("", "somebody-else"):
+async def test_a_client_without_the_api_servers_certificate_is_rejected(metrics: Metrics) -> None:
+    """Without that certificate, a client could set the user's headers itself."""
+    for certificate in ("", "other-client"):
         code, said = await metrics.past("admin", POD, certificate=certificate)
         assert (code, said["reason"]) == (401, "Unauthorized")
     assert (await metrics.past("", "/healthz", certificate=""))[0] == 200
 
 
-async def test_headgate_without_permission_says_which_one_it_needs(cluster: Cluster) -> None:
+async def test_the_error_without_permission_names_the_missing_role(cluster: Cluster) -> None:
     with pytest.raises(ProxyError, match="extension-apiserver-authentication-reader"):
-        await read_request_header_config(cluster.api(NO_PEER))
+        await read_request_header_config(cluster.api(UNPRIVILEGED))

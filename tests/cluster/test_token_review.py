@@ -1,4 +1,4 @@
-"""Tokens of service accounts before a real API server: whose it accepts, and in which words it refuses the others."""
+"""TokenReviews of a real API server: the tokens that it accepts, and its messages for rejected tokens."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from tests.cluster.conftest import HEADGATE, ISSUER, NO_PEER
+from tests.cluster.conftest import HEADGATE, ISSUER, UNPRIVILEGED
 from tests.ports import free_port
 from tests.xds.proxies import Authority, Proxy
 
@@ -47,7 +47,7 @@ async def refusal(verifier, node_id, token):
 
 
 def signed(key, claims):
-    """Return a token of our own making, as the API server signs them."""
+    """Return a token signed with the API server's key."""
     parts = ({"alg": "RS256", "typ": "JWT"}, claims)
     said = ".".join(encoded(json.dumps(part).encode()) for part in parts)
     return f"{said}.{encoded(key.sign(said.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
@@ -62,7 +62,7 @@ def claims_of(token):
     return json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
 
 
-async def test_the_token_of_the_right_pod_is_accepted_until_it_ends(cluster, namespace, reviews):
+async def test_a_token_is_accepted_for_its_pod_until_it_expires(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     ends = await reviews.verify(f"sidecar/{namespace}/web-1", token)
@@ -70,7 +70,7 @@ async def test_the_token_of_the_right_pod_is_accepted_until_it_ends(cluster, nam
     assert 0 < ends - time.time() <= 600
 
 
-async def test_another_pods_token_is_refused(cluster, namespace, reviews):
+async def test_another_pods_token_is_rejected(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     cluster.pod(namespace, "web-2")
     said = await refusal(reviews, f"sidecar/{namespace}/web-2", cluster.token(namespace, "web-1"))
@@ -82,7 +82,7 @@ async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_na
     token = cluster.token(namespace, "web-1")
     cluster.delete_pod(namespace, "web-1")
     async with asyncio.timeout(60):
-        while True:  # the API server takes a moment itself to notice
+        while True:  # the API server takes a moment to notice the deletion
             try:
                 await reviews.verify(f"sidecar/{namespace}/web-1", token)
             except InvalidToken as refused:
@@ -93,25 +93,25 @@ async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_na
     await reviews.verify(f"sidecar/{namespace}/web-1", cluster.token(namespace, "web-1"))
 
 
-async def test_a_token_for_another_audience_is_refused(cluster, namespace, reviews):
+async def test_a_token_for_another_audience_is_rejected(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     for audience in (ISSUER, "vault"):
         token = cluster.token(namespace, "web-1", [audience])
         assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
 
 
-async def test_a_token_for_several_audiences_is_for_headgate_too(cluster, namespace, reviews):
+async def test_a_token_for_several_audiences_with_headgates_is_accepted(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1", [ISSUER, "headgate"])
     assert await reviews.verify(f"sidecar/{namespace}/web-1", token)
 
 
-async def test_a_token_that_is_bound_to_no_pod_is_refused(cluster, namespace, reviews):
+async def test_a_token_that_is_not_bound_to_a_pod_is_rejected(cluster, namespace, reviews):
     said = await refusal(reviews, f"sidecar/{namespace}/web-1", cluster.token(namespace))
     assert "not bound to a pod: give the sidecar a projected serviceAccountToken with audience headgate" in said
 
 
-async def test_an_expired_token_is_refused_by_headgate_and_by_the_api_server(cluster, namespace, reviews):
+async def test_an_expired_token_is_rejected_by_headgate_and_by_the_api_server(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     claims = claims_of(cluster.token(namespace, "web-1"))
     past = int(time.time()) - 3600
@@ -123,7 +123,7 @@ async def test_an_expired_token_is_refused_by_headgate_and_by_the_api_server(clu
     assert "does not accept" in await refusal(slow, node, token)
 
 
-async def test_a_forged_token_is_refused(cluster, namespace, reviews):
+async def test_a_forged_token_is_rejected(cluster, namespace, reviews):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -135,19 +135,19 @@ async def test_a_forged_token_is_refused(cluster, namespace, reviews):
 
 
 @pytest.mark.parametrize("token", ["garbage", "a.b.c", "x" * 5000])
-async def test_garbage_is_refused(reviews, token):
+async def test_a_malformed_token_is_rejected(reviews, token):
     assert "token is" in await refusal(reviews, "sidecar/default/web-1", token)
 
 
-async def test_headgate_without_permission_says_which_one_it_needs(cluster, namespace):
+async def test_the_error_without_permission_names_the_missing_role(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
-    for who, code in ((NO_PEER, 403), ("no-token-at-all", 401)):
+    for account, code in ((UNPRIVILEGED, 403), ("no-token-at-all", 401)):
         with pytest.raises(ProxyError, match=rf"\({code}\): .* system:auth-delegator"):
-            await TokenReview(cluster.api(who)).verify(f"sidecar/{namespace}/web-1", token)
+            await TokenReview(cluster.api(account)).verify(f"sidecar/{namespace}/web-1", token)
 
 
-async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
+async def test_the_error_for_an_unreachable_api_server_names_it(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     cluster.api()
@@ -157,7 +157,7 @@ async def test_an_api_server_that_is_not_there_is_named(cluster, namespace):
         await TokenReview(gone).verify(f"sidecar/{namespace}/web-1", token)
 
 
-async def test_an_api_server_with_another_authority_gets_no_token(cluster, namespace, tmp_path):
+async def test_an_api_server_with_an_untrusted_certificate_gets_no_token(cluster, namespace, tmp_path):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     (tmp_path / "ca.crt").write_text(Authority().roots)
@@ -167,7 +167,7 @@ async def test_an_api_server_with_another_authority_gets_no_token(cluster, names
         await TokenReview(wrong).verify(f"sidecar/{namespace}/web-1", token)
 
 
-async def test_a_sidecar_is_served_over_tls_by_its_pods_token(cluster, namespace, reviews):
+async def test_a_sidecar_with_its_pods_token_is_served_over_tls(cluster, namespace, reviews):
     node = f"sidecar/{namespace}/web-1"
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")

@@ -1,4 +1,4 @@
-"""cert-manager signs: a request in, a certificate out; what it refuses is told in its own words."""
+"""Certificates by cert-manager: requests, answers, and rejections with cert-manager's message."""
 
 import asyncio
 import base64
@@ -32,7 +32,7 @@ def encoded(text: str) -> str:
 
 
 class CertManager:
-    """Answers requests as cert-manager's CA issuer does, unless told to do otherwise."""
+    """A fake cert-manager that answers requests like its CA issuer, or with a given answer."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
@@ -67,7 +67,7 @@ class CertManager:
 
 @pytest.fixture
 async def manager(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertManager]:
-    """A store that knows cert-manager's kind, and who answers in it."""
+    """A store with cert-manager's kind, and a fake cert-manager that answers in it."""
     monkeypatch.setitem(registry._BY_KIND, ("cert-manager.io", "CertificateRequest"), CERTIFICATE_REQUEST)
     store = MemoryStore()
     await store.create(namespace("headgate-system"))
@@ -90,7 +90,7 @@ async def requests_left(manager: CertManager) -> int:
     return len((await manager.store.list("cert-manager.io", "CertificateRequest")).items)
 
 
-async def test_a_request_is_made_answered_and_removed(manager: CertManager, tmp_path: Path) -> None:
+async def test_a_request_is_created_answered_and_deleted(manager: CertManager, tmp_path: Path) -> None:
     found = issuer(manager)
     credential = await found.issue(wanted("web", "foo"), LIFETIME)
     assert credential.roots == found.roots.get() == manager.authority.certificate
@@ -127,7 +127,7 @@ def condition(type: str, status: str, reason: str, message: str) -> Mapping[str,
         ({**condition("Ready", "True", "Issued", ""), "certificate": "%%%"}, "is not base64 of PEM text"),
     ],
 )
-async def test_a_refusal_is_told_in_cert_managers_words(manager: CertManager, answer: Any, words: str) -> None:
+async def test_a_rejection_has_cert_managers_message(manager: CertManager, answer: Any, words: str) -> None:
     manager.answer = lambda _: answer
     with pytest.raises(IssueError) as error:
         await issuer(manager).issue(wanted(), LIFETIME)
@@ -135,14 +135,14 @@ async def test_a_refusal_is_told_in_cert_managers_words(manager: CertManager, an
     assert await requests_left(manager) == 0
 
 
-async def test_a_request_that_nobody_answers_ends(manager: CertManager) -> None:
+async def test_a_request_without_an_answer_times_out(manager: CertManager) -> None:
     manager.answer = lambda _: condition("Ready", "False", "Pending", "waiting for approval")
     with pytest.raises(IssueError, match="ClusterIssuer mesh has not answered within 0 s"):
         await issuer(manager, patience=timedelta()).issue(wanted(), LIFETIME)
     assert await requests_left(manager) == 0
 
 
-async def test_an_answer_that_comes_later_is_waited_for(manager: CertManager) -> None:
+async def test_the_issuer_waits_for_a_late_answer(manager: CertManager) -> None:
     manager.answer = lambda _: condition("Ready", "False", "Pending", "waiting for approval")
     asked = asyncio.create_task(issuer(manager).issue(wanted(), LIFETIME))
     async for change in manager.store.watch("cert-manager.io", "CertificateRequest", since="0"):
@@ -152,7 +152,7 @@ async def test_an_answer_that_comes_later_is_waited_for(manager: CertManager) ->
     assert (await asked).roots == manager.authority.certificate
 
 
-async def test_a_request_that_is_deleted_is_a_fault(manager: CertManager) -> None:
+async def test_a_deleted_request_is_an_issue_error(manager: CertManager) -> None:
     manager.answer = lambda _: condition("Ready", "False", "Pending", "waiting for approval")
     asked = asyncio.create_task(issuer(manager).issue(wanted(), LIFETIME))
     async for change in manager.store.watch("cert-manager.io", "CertificateRequest", since="0"):
@@ -198,7 +198,7 @@ async def test_a_certificate_for_another_key_or_without_the_identity_is_not_used
         await issuer(manager).issue(wanted(), LIFETIME)
 
 
-async def test_roots_of_a_file_are_the_only_ones_that_are_believed(manager: CertManager, tmp_path: Path) -> None:
+async def test_only_the_roots_of_the_file_are_trusted(manager: CertManager, tmp_path: Path) -> None:
     trusted = tmp_path / "roots.pem"
     with pytest.raises(IssueError, match=r"the roots .*roots.pem can't be read"):
         await issuer(manager, trusted).issue(wanted(), LIFETIME)
@@ -210,7 +210,7 @@ async def test_roots_of_a_file_are_the_only_ones_that_are_believed(manager: Cert
     assert credential.roots == trusted.read_text()
 
 
-async def test_a_root_that_cert_manager_changes_is_believed_beside_the_old_one(manager: CertManager) -> None:
+async def test_a_new_root_of_cert_manager_is_trusted_in_addition_to_the_old_one(manager: CertManager) -> None:
     found = issuer(manager)
     await found.issue(wanted(), LIFETIME)
     old = manager.authority.certificate
@@ -219,13 +219,13 @@ async def test_a_root_that_cert_manager_changes_is_believed_beside_the_old_one(m
     assert found.roots.get() == old + manager.authority.certificate
 
 
-async def test_without_a_root_in_the_answer_a_file_is_asked_for(manager: CertManager) -> None:
+async def test_an_answer_without_a_root_is_an_error_that_asks_for_a_file(manager: CertManager) -> None:
     manager.answer = lambda obj: {**manager.signed(obj), "ca": ""}
     with pytest.raises(IssueError, match=r"names no root .*; give the roots as a file"):
         await issuer(manager).issue(wanted(), LIFETIME)
 
 
-async def test_without_cert_manager_it_says_so() -> None:
+async def test_the_error_without_cert_manager_says_so() -> None:
     ref = IssuerRef(name="mesh")
     with pytest.raises(IssueError, match="install cert-manager, or choose another authority"):
         await CertManagerIssuer(MemoryStore(), ref, DOMAIN, clock=lambda: START).issue(wanted(), LIFETIME)

@@ -1,4 +1,4 @@
-"""Kubeconfigs without a cluster: OIDC with an identity provider of the test, mistakes, and what messages never say."""
+"""Kubeconfigs without a cluster: OIDC with a fake identity provider, mistakes, and no secrets in messages."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def write(path: Path, user: Any, **cluster: Any) -> Path:
 
 
 class Provider:
-    """An identity provider that renews tokens, over TLS."""
+    """A fake identity provider that refreshes tokens, over TLS."""
 
     def __init__(self, url: str, authority: bytes) -> None:
         self.url = url
@@ -86,14 +86,14 @@ async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
     await runner.cleanup()
 
 
-async def test_a_token_of_an_identity_provider_is_used_until_it_ends(tmp_path: Path, provider: Provider) -> None:
+async def test_an_oidc_token_is_used_until_it_expires(tmp_path: Path, provider: Provider) -> None:
     token = jwt("me", time.time() + 3600)
     found = await Kubeconfig([write(tmp_path / "config", provider.user(token))]).connect()
     assert found.headers() == [("authorization", f"Bearer {token}")]
     assert provider.asked == []
 
 
-async def test_an_old_one_is_renewed_and_written_back(tmp_path: Path, provider: Provider) -> None:
+async def test_an_expired_oidc_token_is_refreshed_and_written_back(tmp_path: Path, provider: Provider) -> None:
     path = write(tmp_path / "config", provider.user(jwt("me", time.time() - 1)), **{"certificate-authority": "ca.crt"})
     (tmp_path / "ca.crt").write_bytes(Authority().pem)
     ((_, token),) = (await Kubeconfig([path]).connect()).headers()
@@ -108,7 +108,7 @@ async def test_an_old_one_is_renewed_and_written_back(tmp_path: Path, provider: 
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_no_provider_gets_a_secret_that_does_not_prove_who_it_is(
+async def test_a_provider_without_a_trusted_certificate_gets_no_secret(
     tmp_path: Path, provider: Provider, named: bool
 ) -> None:
     provider.authority = base64.b64encode(Authority().pem).decode()
@@ -125,7 +125,7 @@ async def test_no_provider_gets_a_secret_that_does_not_prove_who_it_is(
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [
         ({"token": SECRET, "client-certificate": "missing.crt"}, "missing.crt"),
         ({"token": SECRET, "client-certificate-data": "%", "client-key-data": "%"}, "can't be used"),
@@ -140,16 +140,16 @@ async def test_no_provider_gets_a_secret_that_does_not_prove_who_it_is(
         ({"tokenFile": "missing"}, "missing"),
     ],
 )
-async def test_a_user_that_can_not_be_used_is_named_without_its_secrets(tmp_path: Path, user: Any, told: str) -> None:
+async def test_the_error_for_an_unusable_user_contains_no_secrets(tmp_path: Path, user: Any, message: str) -> None:
     path = write(tmp_path / "config", user)
     with pytest.raises(HeadgateError, match=rf"the kubeconfig {path} can't be used: ") as raised:
         await Kubeconfig([path]).connect()
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("a: [", "is not YAML"),
         ("", "is empty or not a YAML object"),
@@ -162,24 +162,24 @@ async def test_a_user_that_can_not_be_used_is_named_without_its_secrets(tmp_path
         ),
     ],
 )
-def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: str, told: str) -> None:
+def test_the_error_for_an_unusable_kubeconfig_names_the_file(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    with pytest.raises(HeadgateError, match=told) as raised:
+    with pytest.raises(HeadgateError, match=message) as raised:
         Kubeconfig([path])
     assert str(path) in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("cluster", "told"),
+    ("cluster", "message"),
     [
         ({"server": "https://127.0.0.1:99999"}, "names no server URL"),
         ({"server": "127.0.0.1:6443"}, "names no server URL"),
         ({"proxy-url": "socks5://127.0.0.1:1080"}, "names a proxy-url that is not http or https"),
     ],
 )
-def test_a_url_that_can_not_be_used_is_named(tmp_path: Path, cluster: dict[str, str], told: str) -> None:
-    with pytest.raises(HeadgateError, match=told):
+def test_an_unusable_server_url_is_an_error(tmp_path: Path, cluster: dict[str, str], message: str) -> None:
+    with pytest.raises(HeadgateError, match=message):
         Kubeconfig([write(tmp_path / "config", {}, **cluster)])
 
 

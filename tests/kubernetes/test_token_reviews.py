@@ -1,4 +1,4 @@
-"""Tokens of service accounts: what is asked of the API server, what is not, and what is made of its answers."""
+"""Verification of ServiceAccount tokens: local checks, the TokenReview, and the API server's answers."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ def good(**more):
 
 
 class Api:
-    """An API server with one answer; keeps what it was asked."""
+    """A fake API server with one answer, which records the requests."""
 
     def __init__(self, status=None, error=None):
         self.status = good() if status is None else status
@@ -60,7 +60,7 @@ async def refusal(api, token, node_id=WEB_1):
     return str(refused.value)
 
 
-async def test_a_pods_token_proves_its_sidecar_until_it_ends():
+async def test_a_pods_token_authenticates_its_sidecar_until_it_expires():
     api, token = Api(), jwt(claims())
     assert await check(api, token) == ENDS
     ((path, body),) = api.asked
@@ -68,7 +68,7 @@ async def test_a_pods_token_proves_its_sidecar_until_it_ends():
     assert body["spec"] == {"token": token, "audiences": ["headgate"]}
 
 
-async def test_servers_that_do_not_name_the_pod_vouch_for_the_token_that_does():
+async def test_a_review_without_the_pods_name_is_accepted():
     assert await check(Api(good(user={"username": USER})), jwt(claims())) == ENDS
 
 
@@ -89,26 +89,26 @@ async def test_servers_that_do_not_name_the_pod_vouch_for_the_token_that_does():
         ("abc", "malformed: it is not a JSON Web Token"),
     ],
 )
-async def test_what_is_plain_to_see_is_refused_without_a_review(token, said):
+async def test_an_obviously_invalid_token_is_rejected_without_a_review(token, said):
     api = Api()
     assert said in await refusal(api, token)
     assert api.asked == []
 
 
-async def test_what_the_api_server_does_not_accept_is_refused_in_its_words():
+async def test_a_token_that_the_api_server_rejects_is_rejected_with_its_message():
     token = jwt(claims())
     api = Api({"authenticated": False, "error": f"{token[:9]}: service account token has been invalidated"})
     assert "service account token has been invalidated" in await refusal(api, token)
     assert "no reason" in await refusal(Api({}), token)
 
 
-async def test_an_error_that_quotes_the_token_does_not_reach_the_message():
+async def test_a_token_in_the_api_servers_error_is_redacted():
     token = jwt(claims())
     assert "..." in await refusal(Api({"error": f"invalid bearer token {token}"}), token)
 
 
 @pytest.mark.parametrize("audiences", [[], ["https://kubernetes.default.svc"]])
-async def test_a_token_for_somebody_else_is_refused(audiences):
+async def test_a_token_for_another_audience_is_rejected(audiences):
     said = await refusal(Api(good(audiences=audiences)), jwt(claims()))
     assert "audience headgate" in said
 
@@ -125,17 +125,17 @@ async def test_a_token_for_somebody_else_is_refused(audiences):
         {},
     ],
 )
-async def test_what_the_api_server_knows_better_counts(user):
+async def test_a_review_that_contradicts_the_claims_rejects_the_token(user):
     assert "the API server says" in await refusal(Api(good(user=user)), jwt(claims()))
 
 
 @pytest.mark.parametrize("status", [{"authenticated": "yes"}, [], {"authenticated": True, "user": "web"}])
-async def test_an_answer_that_is_none_is_not_taken_for_one(status):
+async def test_a_malformed_review_is_an_error(status):
     with pytest.raises(ProxyError, match="not a TokenReview"):
         await check(Api(status), jwt(claims()))
 
 
-async def test_a_server_that_cant_be_asked_makes_no_token_wrong():
+async def test_an_unreachable_api_server_does_not_make_a_token_invalid():
     with pytest.raises(ProxyError, match="no route") as raised:
         await check(Api(error=ProxyError("no route")), jwt(claims()))
     assert not isinstance(raised.value, InvalidToken)

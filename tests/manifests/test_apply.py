@@ -1,4 +1,4 @@
-"""A directory's objects come, change and go in the store; what is not the directory's stays as it is."""
+"""Applying a directory creates, updates and deletes its objects, and leaves all other objects alone."""
 
 import json
 
@@ -47,7 +47,7 @@ def weights(obj):
 
 
 class World:
-    """A directory and a store; `settle` reads and applies."""
+    """A directory and a store; `settle` reads the files and applies them."""
 
     def __init__(self, path):
         self.path = path
@@ -73,7 +73,7 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-async def test_objects_come_change_and_go_with_their_file(world):
+async def test_objects_are_created_updated_and_deleted_with_their_file(world):
     world.write("a.yaml", split())
     assert (await world.settle()).created == (key(),)
     assert weights(await world.split()) == [90, 10]
@@ -89,7 +89,7 @@ async def test_objects_come_change_and_go_with_their_file(world):
         await world.split()
 
 
-async def test_a_file_removed_while_nothing_ran_is_pruned_at_the_next_start(tmp_path):
+async def test_objects_of_a_file_deleted_while_headgate_was_down_are_pruned_at_start(tmp_path):
     directory, state = tmp_path / "manifests", tmp_path / "state" / "store.db"
     directory.mkdir()
     (directory / "a.yaml").write_text(split())
@@ -102,7 +102,7 @@ async def test_a_file_removed_while_nothing_ran_is_pruned_at_the_next_start(tmp_
     journal.close()
 
 
-async def test_what_others_created_is_never_pruned(world):
+async def test_objects_created_by_other_clients_are_never_pruned(world):
     world.write("a.yaml", split())
     (manifest,) = read([world.path]).objects
     await world.store.create(manifest.object)
@@ -128,7 +128,7 @@ async def test_another_directory_on_the_same_store_prunes_only_its_own(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["half: [", "", split(blue=-1), split() + "---\n" + split()])
-async def test_a_broken_file_changes_nothing_and_the_others_go_on(world, text):
+async def test_a_broken_file_keeps_its_objects_and_other_files_are_applied(world, text):
     world.write("a.yaml", split())
     world.write("b.yaml", split("b"))
     world.write("c.yaml", split("c"))
@@ -142,7 +142,7 @@ async def test_a_broken_file_changes_nothing_and_the_others_go_on(world, text):
     assert weights(await world.split()) == [90, 10]
 
 
-async def test_a_directory_that_went_away_prunes_nothing(world):
+async def test_a_missing_directory_prunes_nothing(world):
     world.write("a.yaml", split())
     await world.settle()
     world.path.rename(world.path.with_name("moved"))
@@ -163,7 +163,7 @@ async def test_an_object_that_moves_to_another_file_stays(world):
     assert (await world.settle()).removed == (key(),)
 
 
-async def test_what_a_user_edited_stays_until_the_manifest_changes(world):
+async def test_a_users_edit_stays_until_the_manifest_changes(world):
     world.write("a.yaml", split())
     await world.settle()
     await world.edit(50, 50)
@@ -175,7 +175,7 @@ async def test_what_a_user_edited_stays_until_the_manifest_changes(world):
     assert weights(await world.split()) == [80, 20]
 
 
-async def test_a_change_is_merged_into_what_others_have_added(world):
+async def test_a_change_of_the_manifest_keeps_fields_that_other_clients_added(world):
     world.write("a.yaml", split(labels="{mine: a, old: b}"))
     await world.settle()
     obj = await world.split()
@@ -186,8 +186,8 @@ async def test_a_change_is_merged_into_what_others_have_added(world):
     assert (await world.split())["metadata"]["labels"] == {"mine": "z", "theirs": "c"}
 
 
-async def test_kubectl_apply_can_take_turns_with_the_files(world):
-    """The annotation is kubectl's: it finds there what was applied last, and headgate finds what kubectl has applied."""
+async def test_kubectl_apply_and_files_can_manage_the_same_object(world):
+    """Both use kubectl's annotation, so each finds what the other one applied last."""
     world.write("a.yaml", split(labels="{old: b}"))
     await world.settle()
     obj = await world.split()
@@ -207,7 +207,7 @@ async def test_kubectl_apply_can_take_turns_with_the_files(world):
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"kind": "TrafficSplit"}', '{"metadata": 5}'])
-async def test_a_damaged_record_of_what_was_applied_removes_nothing(world, damaged):
+async def test_a_damaged_last_applied_annotation_removes_no_field(world, damaged):
     world.write("a.yaml", split(labels="{old: b}"))
     await world.settle()
     obj = await world.split()
@@ -218,7 +218,7 @@ async def test_a_damaged_record_of_what_was_applied_removes_nothing(world, damag
     assert (await world.split())["metadata"]["labels"] == {"old": "b"}
 
 
-async def test_an_older_version_applies_and_changes(world):  # R9, D24
+async def test_a_manifest_in_an_older_version_is_applied_and_updated(world):  # R9, D24
     world.write("a.yaml", split(version="v1alpha1", blue=1, green="500m"))
     await world.settle()
     assert weights(await world.split()) == [2, 1]
@@ -227,7 +227,7 @@ async def test_an_older_version_applies_and_changes(world):  # R9, D24
     assert weights(await world.split()) == [4, 1]
 
 
-async def test_an_exported_object_applies(world):
+async def test_an_exported_object_can_be_applied(world):
     exported = split() + "status: {conditions: []}\n"
     world.write(
         "a.yaml", exported.replace("metadata:", 'metadata:\n  uid: "1"\n  resourceVersion: "5"\n  generation: 7')
@@ -238,7 +238,7 @@ async def test_an_exported_object_applies(world):
     assert (await world.split())["metadata"]["generation"] == 1
 
 
-async def test_a_namespace_comes_before_what_is_in_it_and_goes_after(world):
+async def test_a_namespace_is_created_before_its_objects_and_deleted_after_them(world):
     world.write("a.yaml", config_map("x", "shop"))
     world.write("b.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: shop\n")
     created = (await world.settle()).created
@@ -248,8 +248,8 @@ async def test_a_namespace_comes_before_what_is_in_it_and_goes_after(world):
     assert [gone.kind for gone in (await world.settle()).removed] == ["ConfigMap", "Namespace"]
 
 
-async def test_what_decides_on_the_sidecars_of_pods_is_there_before_the_pods(world):
-    """D26, R77: whatever the order in the files."""
+async def test_services_and_tls_configs_are_created_before_pods(world):
+    """D26, R77: in any order of the files."""
     world.write("a.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n")
     world.write("b.yaml", "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec: {ports: [{port: 80}]}\n")
     world.write(
@@ -260,7 +260,7 @@ async def test_what_decides_on_the_sidecars_of_pods_is_there_before_the_pods(wor
     assert [made.kind for made in created] == ["Service", "TLSConfig", "Deployment"]
 
 
-async def test_what_the_store_refuses_is_told_with_its_place(world):
+async def test_an_object_that_the_store_rejects_is_reported_with_file_and_line(world):
     world.write("a.yaml", config_map("x", "shop"))
     world.write("b.yaml", split())
     settled = await world.settle()
@@ -271,14 +271,14 @@ async def test_what_the_store_refuses_is_told_with_its_place(world):
     )
 
 
-async def test_an_object_that_was_deleted_comes_back_with_the_next_reading(world):
+async def test_a_deleted_object_is_created_again_by_the_next_apply(world):
     world.write("a.yaml", split())
     await world.settle()
     await world.store.delete(key())
     assert (await world.settle()).created == (key(),)
 
 
-async def test_files_are_the_manager_of_what_they_set_and_change(world):
+async def test_files_own_the_fields_that_they_set_and_change(world):
     world.write("a.yaml", split(labels="{team: web}"))
     await world.settle()
     (entry,) = (await world.store.get(key()))["metadata"]["managedFields"]
@@ -291,7 +291,7 @@ async def test_files_are_the_manager_of_what_they_set_and_change(world):
     assert "f:team" not in str(entry["fieldsV1"])
 
 
-async def test_a_field_that_was_edited_in_the_store_is_named_and_the_store_wins(world):
+async def test_drift_names_a_field_edited_in_the_store_and_the_store_wins(world):
     world.write("a.yaml", split())
     await world.settle()
     assert await drift(world.store, read([world.path])) == []
@@ -305,7 +305,7 @@ async def test_a_field_that_was_edited_in_the_store_is_named_and_the_store_wins(
     assert (await world.store.get(key()))["spec"]["service"] == "fish"
 
 
-async def test_where_the_file_has_changed_too_the_file_wins_and_that_is_said(world):
+async def test_drift_says_that_the_file_wins_if_it_changed_too(world):
     world.write("a.yaml", split())
     await world.settle()
     obj = await world.store.get(key())
@@ -317,14 +317,14 @@ async def test_where_the_file_has_changed_too_the_file_wins_and_that_is_said(wor
     assert (await world.store.get(key()))["spec"]["service"] == "cats"
 
 
-async def test_an_edit_of_the_file_alone_is_no_difference_to_tell(world):
+async def test_an_edit_of_the_file_alone_is_no_drift(world):
     world.write("a.yaml", split())
     await world.settle()
     world.write("a.yaml", split(blue=50, green=50))
     assert await drift(world.store, read([world.path])) == []
 
 
-async def test_objects_of_another_directory_are_counted(world, tmp_path):
+async def test_drift_counts_objects_of_directories_that_are_not_read(world, tmp_path):
     world.write("a.yaml", split())
     await world.settle()
     (said,) = await drift(world.store, read([tmp_path / "other"]))

@@ -1,4 +1,4 @@
-"""The text of a manifest becomes objects, or a mistake at its line and column."""
+"""A manifest parses to objects, or to a mistake with its line and column."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_yaml_is_read_as_kubernetes_reads_it():
     }
 
 
-def test_every_field_has_its_place():
+def test_every_field_has_its_position():
     text = "\n---\nkind: A\nspec:\n  backends:\n  - service: x\n    weight: 1\n  - {service: y, weight: 2}\n---\n\nkind: B\n"
     (first, second), flaws = parse(text)
     assert not flaws
@@ -28,7 +28,7 @@ def test_every_field_has_its_place():
     assert first.locate("metadata.name") == first.position
 
 
-def test_documents_of_a_list_are_taken_apart():
+def test_a_list_is_expanded_to_its_items():
     text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n  spec:\n    x: 1\n- kind: List\n  items: [{kind: B}]\n- 5\n"
     documents, flaws = parse(text)
     assert [document.object["kind"] for document in documents] == ["A", "B"]
@@ -38,14 +38,14 @@ def test_documents_of_a_list_are_taken_apart():
     ]
 
 
-def test_a_bare_name_is_the_early_form_of_metadata():  # R72
+def test_a_top_level_name_becomes_metadata_name():  # R72
     documents, _ = parse("apiVersion: v1beta1\nkind: TLSConfig\nname: tls\nspec: {}\n")
     assert documents[0].object["metadata"] == {"name": "tls"}
     assert "name" not in documents[0].object
     assert documents[0].locate("metadata.name") == Position(3, 1)
 
 
-def test_anchors_and_merges_are_written_out():
+def test_anchors_and_merge_keys_are_expanded():
     documents, flaws = parse("a: &a {x: 1, y: 1}\nb: {<<: *a, y: 2}\nc: {<<: [{z: 3}, *a]}\nd: [*a]\n")
     assert not flaws
     assert documents[0].object["b"] == {"x": 1, "y": 2}
@@ -83,20 +83,20 @@ def bomb(link):
         (bomb(lambda alias: f"{{<<: [{', '.join([alias] * 9)}]}}"), None, "stand for more than 10000 values"),
     ],
 )
-def test_yaml_that_can_not_be_used_says_where_and_why(text, position, message):
+def test_invalid_yaml_is_reported_with_position_and_reason(text, position, message):
     documents, flaws = parse(text)
     assert not documents
     assert message in flaws[0].message
     assert position is None or flaws[0].position == position
 
 
-def test_what_stands_before_the_mistake_is_kept():
+def test_documents_before_a_mistake_are_parsed():
     documents, flaws = parse("kind: A\n---\nkind: [\n")
     assert [document.object for document in documents] == [{"kind": "A"}]
     assert flaws
 
 
-def test_json_has_places_too():
+def test_fields_of_json_have_positions_too():
     documents, flaws = parse('{\n\t"kind": "A",\n\t"spec": {"x": "\\ud83d\\ude00"}\n}', is_json=True)
     assert not flaws
     assert documents[0].object == {"kind": "A", "spec": {"x": "😀"}}
@@ -114,7 +114,7 @@ def test_json_has_places_too():
         ("5", 1, "is not an object"),
     ],
 )
-def test_json_that_can_not_be_used_says_where_and_why(text, line, message):
+def test_invalid_json_is_reported_with_position_and_reason(text, line, message):
     documents, flaws = parse(text, is_json=True)
     assert not documents
     assert flaws[0].position.line == line

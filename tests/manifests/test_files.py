@@ -1,4 +1,4 @@
-"""A directory of manifests: what it says, where it is wrong, and that edits are noticed."""
+"""Reading a directory of manifests: its objects, its problems, and watching for edits."""
 
 import os
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_objects_are_in_the_hub_version_and_keep_what_was_written(tmp_path):
     )
 
 
-def test_a_mistake_is_shown_at_its_line_and_the_others_go_on(tmp_path):
+def test_a_mistake_is_reported_at_its_line_and_other_files_are_read(tmp_path):
     write(tmp_path, a_yaml=split("good") + "---\n" + split("bad", -1), b_yaml=split("other"))
     manifests = read([tmp_path])
     assert said(manifests, tmp_path) == ["a.yaml:19 spec.backends[0].weight: must be 0 or more, not -1"]
@@ -82,7 +82,7 @@ def test_a_mistake_is_shown_at_its_line_and_the_others_go_on(tmp_path):
     assert manifests.broken == {str(tmp_path / "a.yaml")}
 
 
-def test_each_bad_file_says_what_is_wrong_with_it(tmp_path):
+def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
     write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split("d") + "  colour: red\n")
     (tmp_path / "b.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "e.yaml").write_bytes(b"a: 1\0")
@@ -116,7 +116,7 @@ def test_each_bad_file_says_what_is_wrong_with_it(tmp_path):
         assert words in problem
 
 
-def test_an_object_that_is_written_twice_names_both_places(tmp_path):
+def test_an_object_written_twice_is_reported_at_both_positions(tmp_path):
     write(tmp_path, a_yaml=split("x"), b_yaml=split("ok") + "---\n" + split("x", 2))
     manifests = read([tmp_path])
     assert manifests.broken == {str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")}
@@ -137,7 +137,7 @@ def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
     assert (names(manifests), manifests.problems) == (["birds"], ())
 
 
-def test_an_empty_file_is_a_problem_and_one_of_comments_is_not(tmp_path):
+def test_an_empty_file_is_a_problem_and_a_file_of_comments_is_not(tmp_path):
     write(tmp_path, a_yaml=" \n", b_yaml="# nothing yet\n---\n")
     assert said(read([tmp_path]), tmp_path) == [
         "a.yaml:1 : is empty: write an object into it, or delete the file to remove its objects"
@@ -149,7 +149,7 @@ def test_a_missing_path_is_a_problem(tmp_path):
     assert "can't be read: No such file" in str(problem)
 
 
-async def test_edits_are_noticed_and_what_is_not_news_is_not_told(tmp_path):
+async def test_watching_yields_edits_and_skips_writes_without_a_change(tmp_path):
     write(tmp_path, a_yaml=split(weight=1))
     readings = watch(tmp_path)
     first = await anext(readings)
@@ -166,7 +166,7 @@ async def test_edits_are_noticed_and_what_is_not_news_is_not_told(tmp_path):
     await readings.aclose()
 
 
-async def test_an_edit_right_after_the_first_reading_is_not_missed(tmp_path):
+async def test_an_edit_right_after_the_first_read_is_not_missed(tmp_path):
     write(tmp_path, a_yaml=split(weight=1))
     readings = watch(tmp_path)
     await anext(readings)
@@ -176,13 +176,13 @@ async def test_an_edit_right_after_the_first_reading_is_not_missed(tmp_path):
     await readings.aclose()
 
 
-async def test_a_directory_that_is_not_there_can_not_be_watched(tmp_path):
+async def test_watching_a_missing_directory_raises_an_error(tmp_path):
     readings = watch(tmp_path / "none")
     with pytest.raises(StoreError, match="can't be watched"):
         [reading async for reading in readings]
 
 
-def test_a_name_that_is_no_utf8_is_a_problem_that_can_be_printed(tmp_path):
+def test_a_file_name_that_is_not_utf8_is_a_printable_problem(tmp_path):
     (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split())
     found = read([tmp_path])
     assert found.objects == ()
@@ -190,8 +190,8 @@ def test_a_name_that_is_no_utf8_is_a_problem_that_can_be_printed(tmp_path):
     assert found.problems[0].file.encode() == f"{tmp_path}/na\N{REPLACEMENT CHARACTER}me.yaml".encode()
 
 
-def test_an_object_without_a_version_is_read_as_the_newest_whose_shape_it_has(tmp_path):
-    """D27: the kinds that the specifications write so, and no others."""
+def test_an_object_without_apiversion_gets_the_newest_version_it_is_valid_in(tmp_path):
+    """D27: only kinds that the specifications write without apiVersion."""
     bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"
     flat = "kind: TrafficTarget\nmetadata: {name: flat}\ndestination: {kind: ServiceAccount, name: a, port: 80}\n"
@@ -221,7 +221,7 @@ def test_an_object_without_a_version_is_read_as_the_newest_whose_shape_it_has(tm
     assert problem.startswith("f.json:1 apiVersion: is missing")
 
 
-def test_a_mistake_in_an_object_without_a_version_says_as_which_it_is_read(tmp_path):
+def test_a_mistake_in_an_object_without_apiversion_names_the_assumed_version(tmp_path):
     bare = split(weight=-1).replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     write(tmp_path, a_yaml=bare)
     manifests = read([tmp_path])

@@ -1,4 +1,4 @@
-"""Sets of fields, comparison and merging by schema; the laws hold for any objects of a schema that has every kind of list."""
+"""Field sets, comparison and merge by schema. Property tests use a schema with every kind of list."""
 
 import json
 from collections.abc import Mapping
@@ -99,7 +99,7 @@ def owned(owners: Managers, name: str) -> Any:
 
 
 def unordered(value: Any) -> Any:
-    """Return a value in which the order of lists that are merged by item means nothing."""
+    """Return a value with sorted lists, for comparison where the order of merged lists does not matter."""
     if isinstance(value, Mapping):
         return {
             name: sorted(json.dumps(unordered(item), sort_keys=True) for item in part)
@@ -115,7 +115,7 @@ def of_spec(paths: Any) -> set[Any]:
 
 
 @given(objects)
-def test_the_written_form_of_fields_is_read_as_the_same_fields(obj: Any) -> None:
+def test_fields_v1_round_trips(obj: Any) -> None:
     fields = fields_of(obj, SCHEMA)
     assert read_field_set(write_field_set(fields)) == fields
 
@@ -127,7 +127,7 @@ def test_an_object_does_not_differ_from_itself(obj: Any) -> None:
 
 
 @given(objects, objects)
-def test_what_is_merged_has_all_that_was_given(live: Any, config: Any) -> None:
+def test_a_merge_has_every_field_of_the_configuration(live: Any, config: Any) -> None:
     result = merged(live, config, SCHEMA)
     difference = compare(result, config, SCHEMA)
     assert not of_spec(difference.modified) - {("f:spec",)}
@@ -138,7 +138,7 @@ def test_what_is_merged_has_all_that_was_given(live: Any, config: Any) -> None:
 
 
 @given(objects)
-def test_without_all_its_fields_nothing_is_left_of_a_spec(obj: Any) -> None:
+def test_removing_all_fields_of_a_spec_leaves_nothing(obj: Any) -> None:
     fields = with_named_members(of_spec(fields_of(obj, SCHEMA)), SCHEMA)
     rest = without(obj, fields, SCHEMA)
     assert not rest.get("spec")
@@ -152,7 +152,7 @@ def test_a_manager_owns_exactly_the_fields_that_it_applies(config: Any) -> None:
 
 
 @given(objects, objects)
-def test_to_apply_the_same_again_changes_nothing(before: Any, config: Any) -> None:
+def test_applying_the_same_again_changes_nothing(before: Any, config: Any) -> None:
     live, owners = applied(EMPTY, before, {}, write("other"))
     once = applied(live, config, owners, write("one"))
     again = applied(*[once[0], config, once[1]], write("one")._replace(time="2027-01-01T00:00:00Z"))
@@ -160,7 +160,7 @@ def test_to_apply_the_same_again_changes_nothing(before: Any, config: Any) -> No
 
 
 @given(objects, objects)
-def test_what_leaves_the_only_managers_configuration_leaves_the_object(first: Any, second: Any) -> None:
+def test_a_field_that_its_only_manager_stops_applying_is_removed(first: Any, second: Any) -> None:
     live, owners = applied(EMPTY, first, {}, write("one"))
     obj, after = applied(live, second, owners, write("one"))
     assert unordered(obj["spec"] if obj.get("spec") else {}) == unordered(second["spec"])
@@ -188,7 +188,7 @@ def test_managers_of_different_fields_may_apply_in_any_order(first: Any, second:
 
 
 @given(objects, objects)
-def test_an_update_owns_what_it_changes_and_takes_it_from_others(before: Any, after: Any) -> None:
+def test_an_update_takes_ownership_of_the_fields_that_it_changes(before: Any, after: Any) -> None:
     live, owners = applied(EMPTY, before, {}, write("one"))
     left = updated(live, after, owners, update("two"))
     difference = compare(live, after, SCHEMA)
@@ -207,7 +207,7 @@ def test_a_field_stays_while_another_manager_sets_it() -> None:
     assert [one.manager.name for one in owners.values()] == ["one"]
 
 
-def test_a_conflict_names_manager_and_field_and_force_takes_it() -> None:
+def test_a_conflict_names_manager_and_field_and_force_overrides_it() -> None:
     server = {"name": "a", "size": 1}
     live, owners = applied(EMPTY, {**EMPTY, "spec": {"servers": [server], "size": 1}}, {}, write("one"))
     wanted = {**EMPTY, "spec": {"servers": [{**server, "size": 2}], "size": 1}}
@@ -222,18 +222,18 @@ def test_a_conflict_names_manager_and_field_and_force_takes_it() -> None:
     assert size not in owned(owners, "one")
 
 
-def test_items_are_in_the_order_of_what_is_applied_and_foreign_ones_keep_their_place() -> None:
+def test_applied_items_keep_their_order_and_other_items_their_position() -> None:
     live = {"spec": {"tags": ["a", "x", "b"]}}
     assert merged(live, {"spec": {"tags": ["b", "a", "c"]}}, SCHEMA)["spec"]["tags"] == ["b", "x", "a", "c"]
 
 
-def test_an_item_given_twice_is_refused_with_its_place() -> None:
+def test_a_duplicate_item_is_rejected_with_its_path() -> None:
     config = {"spec": {"servers": [{"name": "a"}, {"name": "a", "protocol": "TCP"}]}}
     with pytest.raises(MergeError, match=r'^\.spec\.servers\[name="a",protocol="TCP"\]: the item is in the list twice'):
         fields_of(config, SCHEMA)
 
 
-def test_an_item_without_its_keys_is_refused_where_it_is_applied_and_compared_where_it_is() -> None:
+def test_an_item_without_keys_is_rejected_in_an_apply_and_compared_in_an_update() -> None:
     config = {"metadata": {"ownerReferences": [{"name": "a"}]}}
     schema = schemas()["", "v1", "ConfigMap"]
     with pytest.raises(MergeError, match=r"ownerReferences\[0\]: must be an object with uid"):
@@ -242,7 +242,7 @@ def test_an_item_without_its_keys_is_refused_where_it_is_applied_and_compared_wh
     assert not compare(config, config, schema).paths
 
 
-def test_ever_new_managers_do_not_fill_an_object() -> None:
+def test_the_number_of_managers_is_limited() -> None:
     live: Any = EMPTY
     owners: Managers = {}
     for number in range(30):
@@ -261,17 +261,17 @@ def test_ever_new_managers_do_not_fill_an_object() -> None:
         (("f:finalizers", 'v:"a"'), '.finalizers[="a"]'),
     ],
 )
-def test_paths_are_told_as_kubernetes_does(element: Any, text: str) -> None:
+def test_paths_are_formatted_as_in_kubernetes(element: Any, text: str) -> None:
     assert text_of(element) == text
 
 
 @pytest.mark.parametrize("fields", [{"spec": {}}, {"f:a": 1}, {"k:{": {}}, {"x:1": {}}, []])
-def test_what_is_no_set_of_fields_is_refused(fields: Any) -> None:
+def test_malformed_fields_v1_raises_a_value_error(fields: Any) -> None:
     with pytest.raises(ValueError):
         read_field_set(fields)
 
 
-def test_every_list_of_every_kind_has_keys_that_its_items_have() -> None:
+def test_items_of_every_keyed_list_have_the_key_fields() -> None:
     def lists(schema: Any) -> Any:
         if schema.get("x-kubernetes-list-type") == "map":
             yield schema

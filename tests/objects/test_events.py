@@ -36,7 +36,7 @@ async def events(store: MemoryStore) -> list[Object]:
     return list((await store.list("", "Event")).items)
 
 
-async def test_an_event_names_its_object_as_kubectl_describe_searches_it(store, recorder):
+async def test_an_event_names_its_object_so_that_kubectl_describe_finds_it(store, recorder):
     birds = await service(store)
     await recorder.record(birds, type="Warning", reason="PortMismatch", message="traffic will not be split")
     (event,) = await events(store)
@@ -48,7 +48,7 @@ async def test_an_event_names_its_object_as_kubectl_describe_searches_it(store, 
     assert event["source"] == {"component": "headgate-test"}
 
 
-async def test_the_same_news_is_counted_and_different_news_is_not(store, recorder, clock):
+async def test_a_repeated_event_is_counted_and_a_different_one_is_new(store, recorder, clock):
     birds = await service(store)
     await recorder.record(birds, type="Warning", reason="A", message="one")
     clock.now += 5
@@ -60,26 +60,26 @@ async def test_the_same_news_is_counted_and_different_news_is_not(store, recorde
     assert one["firstTimestamp"] < one["lastTimestamp"]
 
 
-async def test_a_key_is_enough(store, recorder):
+async def test_an_event_can_be_recorded_by_key(store, recorder):
     birds = await service(store)
     await recorder.record(Key("", "Service", "default", "birds"), type="Normal", reason="A", message="one")
     (event,) = await events(store)
     assert event["involvedObject"]["uid"] == birds["metadata"]["uid"]
 
 
-async def test_an_object_made_anew_has_its_own_events(store, recorder):
+async def test_a_recreated_object_has_its_own_events(store, recorder):
     await recorder.record(await service(store), type="Normal", reason="A", message="one")
     await store.delete(Key("", "Service", "default", "birds"))
     await recorder.record(await service(store), type="Normal", reason="A", message="one")
     assert [event["count"] for event in await events(store)] == [1, 1]
 
 
-async def test_nothing_is_written_into_a_namespace_that_is_gone(store, recorder):
+async def test_no_event_is_written_to_a_deleted_namespace(store, recorder):
     await recorder.record(Key("", "Service", "nowhere", "birds"), type="Normal", reason="A", message="one")
     assert await events(store) == []
 
 
-async def test_old_events_go(store, recorder, clock):
+async def test_expired_events_are_deleted(store, recorder, clock):
     birds = await service(store)
     await recorder.record(birds, type="Normal", reason="A", message="old")
     clock.now += TTL_SECONDS + 1

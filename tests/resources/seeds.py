@@ -1,4 +1,4 @@
-"""What the specifications write, to the letter."""
+"""Examples quoted from the specifications."""
 
 SEED_004 = """
 apiVersion: v1beta1

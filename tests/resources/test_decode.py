@@ -1,4 +1,4 @@
-"""A user's mistakes come back all at once, each with the field as written and what to do (R6, R9; requirements 2.1)."""
+"""Checks report all mistakes of an object together, each with its field and the fix (R6, R9; requirements 2.1)."""
 
 import pytest
 from hypothesis import given, settings
@@ -171,7 +171,7 @@ def test_a_mistake_names_its_field_and_the_fix(obj, field, message):
         ("web", "web-v2", "default", False),
     ],
 )
-def test_a_backend_named_twice_is_found_in_either_form(first, second, namespace, same):
+def test_a_backend_named_twice_in_different_forms_is_rejected(first, second, namespace, same):
     obj = split(
         metadata={"namespace": namespace},
         backends=[{"service": first, "weight": 1}, {"service": second, "weight": 2}],
@@ -184,11 +184,11 @@ def test_a_backend_named_twice_is_found_in_either_form(first, second, namespace,
 @pytest.mark.parametrize(
     "root", ["website", "website.ns", "website.ns.svc", "website.ns.svc.cluster.local", "website.ns.svc.corp.example"]
 )
-def test_a_root_may_be_written_in_every_form(root):  # R2
+def test_a_root_service_may_be_any_form_of_its_dns_name(root):  # R2
     assert validate(split(service=root)) == ()
 
 
-def test_all_mistakes_come_at_once():
+def test_all_mistakes_are_reported_together():
     obj = split(
         service="",
         backends=[{"service": "a", "weight": -1}, {"service": "a", "weight": "x", "port": 80}],
@@ -207,11 +207,11 @@ def test_all_mistakes_come_at_once():
 @pytest.mark.parametrize(
     "obj", [split(), backend(weight=0), backend(FIRST, weight="500m"), service(), grant(), slice_()]
 )
-def test_a_sound_object_is_admitted_as_it_is(obj):
+def test_a_valid_object_is_admitted_unchanged(obj):
     assert admit(obj, None) is obj
 
 
-def test_admission_refuses_with_every_mistake():
+def test_admission_reports_every_mistake():
     with pytest.raises(Invalid) as caught:
         admit(split(backends=[], service="-"), None)
     assert [cause.field for cause in caught.value.causes] == ["spec.service", "spec.backends"]
@@ -225,7 +225,7 @@ def test_an_object_of_any_version_decodes_to_the_same_value():
     assert [(item.service, item.weight) for item in typed.spec.backends] == [("a", 2), ("b", 1)]
 
 
-def test_other_kinds_decode():
+def test_grants_slices_and_services_decode_to_their_types():
     assert isinstance(decode(grant()), ReferenceGrant)
     assert isinstance(decode(slice_()), EndpointSlice)
     typed = decode(service({"port": 80, "targetPort": "http"}, clusterIP="None"))
@@ -233,7 +233,7 @@ def test_other_kinds_decode():
     assert (typed.spec.cluster_ip, typed.spec.ports[0].target_port) == ("None", "http")
 
 
-def test_fields_that_are_null_are_absent():
+def test_null_fields_count_as_missing():
     typed = decode({**service(), "metadata": {"name": "web", "labels": None}})
     assert typed.metadata.labels == {}
 
@@ -248,7 +248,7 @@ def test_fields_that_are_null_are_absent():
         (split(metadata={"labels": {"a": 1}}), "metadata.labels", "must be text, not a whole number"),
     ],
 )
-def test_what_does_not_decode_is_named_by_field(obj, field, message):
+def test_a_decoding_error_names_the_field(obj, field, message):
     with pytest.raises(DecodeError) as caught:
         read(to_hub(obj), TrafficSplit)
     assert caught.value.causes[0].field == field
@@ -290,7 +290,7 @@ EXAMPLES = [
 
 @settings(deadline=None)
 @given(st.data())
-def test_whatever_is_written_anywhere_is_judged_and_what_is_admitted_decodes(data):
+def test_any_value_at_any_path_is_reported_or_the_object_decodes(data):
     base = data.draw(st.sampled_from(EXAMPLES))
     obj = somewhere(base, data.draw(st.sampled_from(list(paths(base)))), data.draw(JSON))
     if not validate(obj):

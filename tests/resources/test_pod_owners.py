@@ -1,4 +1,4 @@
-"""Which workload a pod belongs to, as far as the reader knows the objects above it."""
+"""Find the workload of a pod, also if some of its owners are missing."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_pod_without_an_owner_is_its_own_workload():
     assert workload(POD, {POD: Ownership()}.get) == POD.name
 
 
-def test_a_pod_that_is_gone_is_named_after_its_deployment():
+def test_a_deleted_pod_belongs_to_the_deployment_in_its_name():
     assert workload(POD, {}.get) == "web"
 
 
@@ -50,7 +50,7 @@ def test_only_the_controller_among_the_owners_counts():
         ("Job", "web-5b6d4", ""),
     ],
 )
-def test_a_pod_names_its_deployment(kind, name, deployment):
+def test_the_deployment_is_read_from_the_pods_metadata(kind, name, deployment):
     owner = OwnerReference(api_version="v1", kind=kind, name=name, uid="1", controller=True)
     labels = {"pod-template-hash": "5b6d4"}
     assert deployment_of(Metadata(name="p", namespace="shop", labels=labels, owner_references=(owner,))) == deployment

@@ -1,4 +1,4 @@
-"""Which regular expressions a proxy can be given, and what they match (D5)."""
+"""Regular expressions that proxies accept, and what they match (D5)."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from headgate.resources.regexes import fault, matches
 
 
 @pytest.mark.parametrize("pattern", ["", ".*Firefox.*", "[a-z]{900}", "/a(b|c)+", r"(?i)yes", r"\pL+"])
-def test_re2_syntax_is_sound(pattern):
+def test_re2_syntax_is_valid(pattern):
     assert fault(pattern) == ""
 
 
@@ -21,10 +21,10 @@ def test_re2_syntax_is_sound(pattern):
         (r"\pL{300}", "use smaller repetitions"),
     ],
 )
-def test_what_re2_can_not_do_is_named(pattern, words):
+def test_an_expression_that_re2_does_not_support_is_rejected_with_the_reason(pattern, words):
     assert words in fault(pattern)
 
 
-def test_all_of_a_text_must_match():
+def test_an_expression_must_match_the_whole_text():
     assert matches("a.c", "abc")
     assert not matches("a.c", "abcd")

@@ -1,4 +1,4 @@
-"""Every version of an object reads as every other, and nothing is lost on the way (R9, R10, D2, D24)."""
+"""Objects convert between all versions of their kind without loss (R9, R10, D2, D24)."""
 
 from fractions import Fraction
 
@@ -47,14 +47,14 @@ def weights(obj):
         ({"v1": 0.1, "v2": 0.2}, {"v1": 1, "v2": 2}),
     ],
 )
-def test_quantities_become_whole_weights_in_the_same_proportion(group, version, written, whole):
+def test_quantities_become_whole_weights_in_the_same_ratio(group, version, written, whole):
     hub = to_hub(split(written, version, group=group))
     assert hub["apiVersion"] == f"{GROUP}/v1alpha4"
     assert weights(hub) == whole
 
 
 @pytest.mark.parametrize(("group", "version"), QUANTITIES)
-def test_quantities_read_back_as_they_were_written(group, version):
+def test_quantities_convert_back_to_their_written_form(group, version):
     written = split({"one": "10m", "two": 1, "three": 1.5}, version, group=group)
     hub = to_hub(written)
     assert WEIGHTS in hub["metadata"]["annotations"]
@@ -65,14 +65,14 @@ def test_whole_weights_need_no_annotation():
     assert to_hub(split({"v1": 90, "v2": 10}, "v1alpha1")) == split({"v1": 90, "v2": 10})
 
 
-def test_a_client_of_quantities_changes_one_weight():
+def test_a_client_of_the_old_version_can_change_one_weight():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha1")
     view["spec"]["backends"][1]["weight"] = "250m"
     assert weights(to_hub(view)) == {"v1": 4, "v2": 1}
 
 
-def test_after_a_client_of_whole_weights_changed_one_the_quantities_no_longer_count():
+def test_changing_a_whole_weight_discards_the_stored_quantities():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha4")
     view["spec"]["backends"][1]["weight"] = 8
@@ -81,7 +81,7 @@ def test_after_a_client_of_whole_weights_changed_one_the_quantities_no_longer_co
     assert weights(from_hub(changed, GROUP, "v1alpha1")) == {"v1": 2, "v2": 8}
 
 
-def test_the_view_holds_the_weights_even_when_a_stale_annotation_stayed():
+def test_a_stale_annotation_of_weights_is_ignored():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     hub["spec"]["backends"][1]["weight"] = 8
     assert weights(from_hub(hub, GROUP, "v1alpha1")) == {"v1": 2, "v2": 8}
@@ -96,13 +96,13 @@ def test_matches_survive_a_version_that_has_none(group, version):
     assert to_hub(view) == to_hub(split({"v1": 3, "v2": 1}, matches=FIREFOX))
 
 
-def test_taking_the_annotation_away_takes_the_matches_away():
+def test_removing_the_annotation_removes_the_matches():
     view = from_hub(to_hub(split({"v1": 1}, matches=FIREFOX)), GROUP, "v1alpha2")
     del view["metadata"]["annotations"][MATCHES]
     assert "matches" not in to_hub(view)["spec"]
 
 
-def test_an_annotation_of_matches_means_nothing_where_the_field_exists():
+def test_an_annotation_of_matches_is_ignored_in_versions_with_the_field():
     hub = to_hub(split({"v1": 1}, annotations={MATCHES: '[{"kind":"HTTPRouteGroup","name":"x"}]'}))
     assert hub == split({"v1": 1})
 
@@ -133,7 +133,7 @@ def splits(draw):
 
 @settings(deadline=None)
 @given(splits(), st.sampled_from(VERSIONS))
-def test_reading_in_any_version_and_writing_back_changes_nothing(written, through):
+def test_reading_any_version_and_writing_it_back_changes_nothing(written, through):
     hub = to_hub(written)
     assert to_hub(hub) == hub
     assert to_hub(from_hub(hub, *through)) == hub
@@ -141,14 +141,14 @@ def test_reading_in_any_version_and_writing_back_changes_nothing(written, throug
 
 @settings(deadline=None)
 @given(splits())
-def test_an_object_reads_back_in_its_own_version_as_it_was_written(written):
+def test_an_object_converts_back_to_its_own_version_unchanged(written):
     group, _, version = written["apiVersion"].rpartition("/")
     assert from_hub(to_hub(written), group, version) == written
 
 
 @settings(deadline=None)
 @given(WRITTEN)
-def test_proportions_are_exact(written):
+def test_ratios_of_weights_are_exact(written):
     hub = weights(to_hub(split(written, "v1alpha1")))
     exact = {name: parse_quantity(str(text)) for name, text in written.items()}
     total, whole_total = sum(exact.values()), sum(hub.values())
@@ -159,7 +159,7 @@ def test_proportions_are_exact(written):
 
 @settings(deadline=None)
 @given(splits(), WRITTEN, st.sampled_from(QUANTITIES))
-def test_weights_that_a_client_of_quantities_writes_count(written, new, through):
+def test_weights_written_as_quantities_take_effect(written, new, through):
     view = from_hub(to_hub(written), *through)
     view = {**view, "spec": {**view["spec"], "backends": split(new)["spec"]["backends"]}}
     assert weights(to_hub(view)) == weights(to_hub(split(new, "v1alpha1")))
@@ -188,13 +188,13 @@ def test_weights_that_a_client_of_quantities_writes_count(written, new, through)
         (split({"a": 1}, "v1alpha1", annotations={MATCHES: "{"}), f"metadata.annotations.{MATCHES}"),
     ],
 )
-def test_what_can_not_be_converted_is_named_by_field(obj, field):
+def test_a_conversion_error_names_the_field(obj, field):
     with pytest.raises(DecodeError) as caught:
         to_hub(obj)
     assert caught.value.causes[0].field == field
 
 
-def test_an_unknown_version_names_the_known_ones():
+def test_the_error_for_an_unknown_version_lists_the_known_ones():
     with pytest.raises(DecodeError, match=r"known are split\.smi-spec\.io/v1alpha4, .*, v1beta1"):
         to_hub(split({"a": 1}, "v1alpha9"))
 
@@ -208,7 +208,7 @@ JSON = st.recursive(
 
 @settings(deadline=None)
 @given(st.sampled_from(VERSIONS), JSON, JSON, st.sampled_from(["TrafficSplit", "EndpointSlice"]))
-def test_no_shape_crashes_the_conversion(version, content, metadata, kind):
+def test_conversion_of_any_malformed_object_raises_a_decode_error(version, content, metadata, kind):
     group, version = version if kind == "TrafficSplit" else ("discovery.k8s.io", "v1beta1")
     obj = {"apiVersion": f"{group}/{version}" if group else version, "kind": kind, "metadata": metadata}
     for field in ("spec", "endpoints"):
@@ -219,7 +219,7 @@ def test_no_shape_crashes_the_conversion(version, content, metadata, kind):
         assert error.causes  # noqa: PT017 - either outcome is right; a crash is not
 
 
-def test_endpoint_slices_of_the_older_version():
+def test_endpoint_slices_of_v1beta1_convert_their_topology():
     old = {
         "apiVersion": "discovery.k8s.io/v1beta1",
         "kind": "EndpointSlice",
@@ -268,7 +268,7 @@ def test_weights_are_the_smallest_whole_numbers():
 
 
 @given(st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**6), max_size=6))
-def test_whole_weights_keep_the_proportion(values):
+def test_whole_weights_keep_the_ratio(values):
     weights = whole_weights(values)
     for one, first in zip(values, weights, strict=True):
         for two, second in zip(values, weights, strict=True):

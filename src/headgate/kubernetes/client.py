@@ -30,7 +30,7 @@ class AccessDenied(HeadgateError):
 
 
 class ErrorHints(NamedTuple):
-    """Hints that error messages end with: for an API server that can't be reached, and for one that denies a request."""
+    """Hints at the end of error messages about an API server that can't be reached, or that denies a request."""
 
     unreachable: str = ""
     refused: str = ""

@@ -21,7 +21,7 @@ from headgate.xds.authentication import InvalidToken, check_expiry, printable, w
 AUDIENCE = "headgate"
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 MAX_CONCURRENT_REVIEWS = 4  # limits the load on the API server when many sidecars connect
-END_OF_TIME = 253_402_300_799  # epoch seconds; the end of the year 9999, the last one that Python's datetime has
+END_OF_TIME = 253_402_300_799  # epoch seconds: the end of the year 9999, the latest year of Python's datetime
 _USER = "system:serviceaccount:"
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _PARTS = 3  # header, claims and signature of a JSON Web Token

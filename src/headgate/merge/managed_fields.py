@@ -44,7 +44,7 @@ _PRESENT: Mapping[str, tuple[str, ...]] = {
     "Deployment": ("spec.strategy", "spec.template.metadata", "spec.template.spec", "status"),
     "ReplicaSet": ("spec.template.metadata", "spec.template.spec", "status"),
 }
-"""Fields that objects of these kinds always have in Kubernetes. Who sets a part of them does not own the field itself."""
+"""Fields that objects of these kinds always have in Kubernetes. A manager that sets a part of such a field does not own the field itself."""
 
 
 class Manager(NamedTuple):

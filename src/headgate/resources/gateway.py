@@ -14,7 +14,7 @@ IP_ADDRESS = "IPAddress"
 
 
 class GrantFrom(Input, frozen=True, kw_only=True):
-    """The kind and the namespace of objects that may refer to others across namespaces."""
+    """The kind and the namespace of objects that may refer to objects of another namespace."""
 
     group: str
     kind: str

@@ -53,7 +53,7 @@ class Pod(Resource, frozen=True, kw_only=True):
 
 
 class ProcessIdentity(Value, frozen=True, kw_only=True):
-    """A process, told apart from later ones with the same pid by its start (clock ticks since boot) and its boot ID."""
+    """A process. Its start (clock ticks since boot) and its boot ID distinguish it from later ones with the same pid."""
 
     pid: int
     started: int

@@ -1,4 +1,4 @@
-"""TrafficTarget, SMI's TCPRoute and UDPRoute, TLSConfig: every version reads as every other, every mistake has its field."""
+"""Conversion and checks of TrafficTargets, SMI's TCPRoutes and UDPRoutes, and TLSConfigs."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def deployment(template: Any = None, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **metadata}, "spec": spec}
 
 
-def test_the_objects_of_003_are_read_as_written() -> None:  # R68, R70
+def test_the_objects_of_003_are_decoded() -> None:  # R68, R70
     documents, flaws = parse(SEED_003)
     assert not flaws
     assert [validate(document.object) for document in documents] == [(), ()]
@@ -116,7 +116,7 @@ def test_the_objects_of_003_are_read_as_written() -> None:  # R68, R70
     ]
 
 
-def test_the_object_of_004_is_read_as_written() -> None:  # R72, R73, R75
+def test_the_object_of_004_is_decoded() -> None:  # R72, R73, R75
     (document,), flaws = parse(SEED_004)
     assert not flaws
     assert validate(document.object) == ()
@@ -129,7 +129,7 @@ def test_the_object_of_004_is_read_as_written() -> None:  # R72, R73, R75
     assert from_hub(hub, "", "v1beta1") == {**document.object, "metadata": {"name": "my-tls-config"}}
 
 
-def test_a_bare_name_joins_the_namespace_that_a_client_has_put_there() -> None:  # R72
+def test_a_top_level_name_is_merged_with_metadata() -> None:  # R72
     bare = {"apiVersion": "v1beta1", "kind": "TLSConfig", "name": "a"}
     assert with_metadata_name(bare)["metadata"] == {"name": "a"}
     assert with_metadata_name({**bare, "metadata": {"namespace": "n"}})["metadata"] == {"namespace": "n", "name": "a"}
@@ -137,7 +137,7 @@ def test_a_bare_name_joins_the_namespace_that_a_client_has_put_there() -> None: 
     assert with_metadata_name(both) is both
 
 
-def test_what_is_only_at_top_level_in_v1alpha1_is_under_spec_later() -> None:
+def test_top_level_fields_of_v1alpha1_are_in_spec_in_later_versions() -> None:
     old = target("v1alpha1", destination=account("sa-1", port=8080))
     hub = to_hub(old)
     assert hub["spec"] == parts(destination=account("sa-1", port=8080))
@@ -157,7 +157,7 @@ def test_ports_of_a_route_survive_versions_that_have_none() -> None:
         assert "matches" not in to_hub(view)["spec"]
 
 
-def test_the_two_kinds_called_tcproute_are_told_apart_by_their_group() -> None:
+def test_the_two_kinds_tcproute_are_distinguished_by_group() -> None:
     gateway = {
         "apiVersion": "gateway.networking.k8s.io/v1alpha2",
         "kind": "TCPRoute",
@@ -207,7 +207,7 @@ def port_routes(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(deadline=None)
 @given(st.one_of(targets(), port_routes()), st.sampled_from(["v1alpha1", "v1alpha2", "v1alpha3"]))
-def test_nothing_is_lost_between_versions(written: dict[str, Any], through: str) -> None:
+def test_conversion_between_versions_loses_nothing(written: dict[str, Any], through: str) -> None:
     group, _, version = written["apiVersion"].partition("/")
     assert validate(written) == ()
     hub = to_hub(written)
@@ -359,7 +359,7 @@ def test_a_mistake_names_its_field_and_the_fix(obj: dict[str, Any], field: str, 
         deployment({"metadata": {"labels": {INJECT: "true"}}}, labels={INJECT: "true"}),
     ],
 )
-def test_a_sound_object_is_admitted_as_it_is(obj: dict[str, Any]) -> None:
+def test_a_valid_object_is_admitted_unchanged(obj: dict[str, Any]) -> None:
     assert admit(obj, None) is obj
 
 
@@ -400,7 +400,7 @@ def replaced(base: Any, path: Any, value: Any) -> Any:
 
 @settings(deadline=None)
 @given(st.data())
-def test_whatever_is_written_anywhere_is_judged_and_what_is_admitted_decodes(data: st.DataObject) -> None:
+def test_any_value_at_any_path_is_reported_or_the_object_decodes(data: st.DataObject) -> None:
     base = data.draw(st.sampled_from(EXAMPLES))
     obj = replaced(base, data.draw(st.sampled_from(list(places(base)))), data.draw(JSON))
     if not validate(obj):
@@ -408,6 +408,6 @@ def test_whatever_is_written_anywhere_is_judged_and_what_is_admitted_decodes(dat
         assert validate(to_hub(obj)) == ()
 
 
-def test_an_unknown_version_lists_the_known_ones() -> None:
+def test_the_error_for_an_unknown_version_lists_the_known_ones() -> None:
     with pytest.raises(DecodeError, match=r"known are access\.smi-spec\.io/v1alpha3, access\.smi-spec\.io/v1alpha2"):
         to_hub(target("v1beta1"))

@@ -1,4 +1,4 @@
-"""Gateways and their classes: mistakes come back all at once, by field, and what is sound is read (requirements 2.4)."""
+"""Checks and types of Gateways and GatewayClasses (requirements 2.4)."""
 
 import base64
 from typing import Any
@@ -51,7 +51,7 @@ FIRST = "spec.listeners[0]"
         gateway_class("headgate.dev/gateway-controller"),
     ],
 )
-def test_what_the_released_api_allows_is_sound(obj):
+def test_objects_that_the_released_api_allows_are_valid(obj):
     assert validate(obj) == ()
 
 
@@ -89,12 +89,12 @@ def test_what_the_released_api_allows_is_sound(obj):
         ({**gateway(), "spec": []}, "spec", "must be an object, not a list"),
     ],
 )
-def test_a_mistake_is_named_where_it_stands(obj, field, message):
+def test_a_mistake_is_reported_with_its_field(obj, field, message):
     found = {cause.field: cause.message for cause in validate(obj)}
     assert message in found[field]
 
 
-def test_all_mistakes_come_at_once():
+def test_all_mistakes_are_reported_together():
     wrong = gateway(listener(port=0, hostname="a b"), listener("http", 81, "TCP", hostname="x.y", more=1))
     assert [cause.field for cause in validate(wrong)] == [
         "spec.listeners[0].port",
@@ -125,15 +125,15 @@ def secret(**data: str) -> dict[str, Any]:
     }
 
 
-def test_a_secret_gives_chain_and_key_and_never_prints_them():
+def test_a_secret_has_chain_and_key_and_never_prints_them():
     text = base64.b64encode(b"-----BEGIN").decode()
     found = decode(secret(**{"tls.crt": text, "tls.key": text}))
     assert isinstance(found, Secret)
     assert found.certificate == (b"-----BEGIN", b"-----BEGIN")
     assert text not in repr(found)
-    assert decode(secret(password="eA==")) == decode(secret(password="eQ=="))  # nothing of it is read
+    assert decode(secret(password="eA==")) == decode(secret(password="eQ=="))  # headgate reads no other keys
 
 
-def test_what_is_not_base64_is_no_certificate():
+def test_a_certificate_that_is_not_base64_is_empty():
     found = read(secret(**{"tls.crt": "%%%"}), Secret)
     assert found.certificate == (b"", b"")

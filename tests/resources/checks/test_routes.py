@@ -1,4 +1,4 @@
-"""Routes of the Gateway API: mistakes come back all at once, by field, and what is sound is read (requirements 2.4)."""
+"""Checks and types of the Gateway API's routes (requirements 2.4)."""
 
 from typing import Any
 
@@ -73,14 +73,14 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
     [
         route(rule()),
         route(rule(), version="v1beta1"),
-        {**route(), "spec": {"parentRefs": [{"name": "edge"}]}},  # every request to a parent that has no backend
+        {**route(), "spec": {"parentRefs": [{"name": "edge"}]}},  # one rule for all requests, without a backend
         path("/a/b%20c"),
         path("/v[0-9]+", "RegularExpression"),
         match(method="GET", headers=[{"name": "X", "value": "1"}], queryParams=[{"name": "q", "value": "1"}]),
         filtered(EDIT, mirror(), mirror()),
         filtered(mirror(percent=42)),
         filtered(mirror(fraction={"numerator": 5, "denominator": 1000})),
-        filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # D3: told as a warning
+        filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # D3: a warning
         filtered(mirror(fraction={})),
         route({"filters": [REDIRECT]}),
         filtered(rewrite(PREFIX)),
@@ -97,7 +97,7 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         route(rule(name="one"), rule(name="two"), hostnames=["a.example.com", "*.example.com"]),
     ],
 )
-def test_what_the_released_api_allows_is_sound(obj):
+def test_objects_that_the_released_api_allows_are_valid(obj):
     assert validate(obj) == ()
 
 
@@ -191,12 +191,12 @@ def test_what_the_released_api_allows_is_sound(obj):
         ({**route(rule()), "sepc": {}}, "sepc", "did you mean spec?"),
     ],
 )
-def test_a_mistake_is_named_where_it_stands(obj, field, message):
+def test_a_mistake_is_reported_with_its_field(obj, field, message):
     found = {cause.field: cause.message for cause in validate(obj)}
     assert message in found.get(field, ""), found
 
 
-def test_all_mistakes_come_at_once():
+def test_all_mistakes_are_reported_together():
     wrong = route(
         rule(mirror(percent=101), matches=[{"path": {"value": "a"}, "method": "get"}], timeouts={"request": "soon"}),
         {"backendRefs": [{"name": "web"}]},
@@ -213,7 +213,7 @@ def test_all_mistakes_come_at_once():
 
 
 @pytest.mark.parametrize("junk", [None, 1, "x", [], {}, [1], [None], [[]], {"a": []}])
-def test_values_of_any_type_are_answered_with_causes(junk):
+def test_values_of_wrong_types_are_reported(junk):
     for obj in (
         route(junk),
         route(rule(junk)),
@@ -233,8 +233,8 @@ def test_values_of_any_type_are_answered_with_causes(junk):
             assert cause.message
 
 
-def test_fields_that_are_not_written_are_none():
-    """D3: what the user did not write must not look written."""
+def test_missing_optional_fields_are_none():
+    """D3: a missing field must differ from a written default."""
     (found,) = (decode(filtered(mirror(percent=42), mirror(fraction={"numerator": 5}))),)
     assert isinstance(found, HTTPRoute)
     first, second = (item.request_mirror for item in found.spec.rules[0].filters)
@@ -248,7 +248,7 @@ def test_both_versions_of_an_http_route_are_the_same():
     assert decode(route(rule(), version="v1beta1")) == decode(route(rule()))
 
 
-def test_each_kind_has_its_type():
+def test_each_kind_decodes_to_its_type():
     assert isinstance(decode(grpc(method="Login")), GRPCRoute)
     tcp = decode(route({"backendRefs": [{"name": "db", "port": 1}]}, kind="TCPRoute", version="v1alpha2"))
     assert isinstance(tcp, TCPRoute)

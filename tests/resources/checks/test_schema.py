@@ -1,4 +1,4 @@
-"""The walk over a value and its schema: what it drops, and what it says."""
+"""Comparing values with schemas: unknown fields and messages."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ def route(**rule: Any) -> dict[str, Any]:
     }
 
 
-def test_unknown_fields_are_named_and_left_out():
+def test_unknown_fields_are_reported_and_removed():
     found = check_schema(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
     assert found.unknown == ["spec.rules[0].timeout", "spec.rules[0].matches[0].path.kind"]
     assert found.value == route(matches=[{"path": {"value": "/"}}])
     assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean")
 
 
-def test_a_request_loses_its_unknown_fields_and_a_file_is_refused():
+def test_unknown_fields_are_removed_from_requests_and_rejected_in_files():
     obj = route(timeout="1s")
     requested = check(obj, request=True)
     assert (requested.causes, requested.unknown) == ((), ["spec.rules[0].timeout"])
@@ -47,14 +47,14 @@ def test_unknown_fields_of_kubernetes_own_kinds_are_kept():
     [(80, True), ("http", True), (True, False), ([], False)],
     ids=["number", "name", "flag", "list"],
 )
-def test_a_number_or_a_name_is_taken_where_kubernetes_takes_both(target: object, sound: bool) -> None:
+def test_a_target_port_may_be_a_number_or_a_name(target: object, sound: bool) -> None:
     ports = [{"port": 80, "targetPort": target}]
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": ports}}
     assert (not check(service).causes) is sound
 
 
-def test_each_published_pattern_of_a_name_has_words_of_its_own():
-    """A mistake in a name says what to write; a regular expression would not."""
+def test_each_published_pattern_of_a_name_has_a_plain_message():
+    """The message says what to write, instead of a regular expression."""
 
     def patterns(part: Any) -> Any:
         if "pattern" in part and part.get("format") not in FORMATS:

@@ -1,4 +1,4 @@
-"""The published definitions fit together, and fit the kinds that headgate serves."""
+"""The published definitions are complete and agree with the kinds that headgate serves."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +20,7 @@ def parts(value: Any) -> Iterator[dict[str, Any]]:
         yield from parts(inner)
 
 
-def test_every_reference_points_at_a_definition() -> None:
+def test_every_ref_refers_to_a_definition() -> None:
     definitions = dict(catalog.definitions())
     references = [part["$ref"] for part in parts(definitions) if isinstance(part.get("$ref"), str)]
     assert {reference.removeprefix(REF) for reference in references} <= definitions.keys()
@@ -34,11 +34,11 @@ def test_every_kind_has_a_schema_in_every_version(kind: Kind, version: str) -> N
 
 
 @pytest.mark.parametrize(("kind", "version"), SERVED, ids=lambda item: getattr(item, "kind", item))
-def test_what_tells_the_items_of_a_list_apart_is_a_field_of_theirs(kind: Kind, version: str) -> None:
+def test_the_keys_of_list_items_are_fields_of_the_items(kind: Kind, version: str) -> None:
     for part in parts(catalog.schemas()[kind.group, version, kind.kind]):
         for key in part.get("x-kubernetes-list-map-keys", ()):
             assert key in part["items"]["properties"]
 
 
-def test_a_kind_that_is_not_known_may_have_any_field() -> None:
+def test_an_unknown_kind_has_no_schema() -> None:
     assert ("example.com", "v1", "Widget") not in catalog.schemas()

@@ -1,4 +1,4 @@
-"""The Gateway API's kinds: the published limits hold, but for the listed deviations."""
+"""The Gateway API's kinds have the published limits, except for the listed deviations."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_each_version_has_the_published_spec(kind: Any) -> None:
     ],
     ids=["published", "without CORS", "header names", "no addresses"],
 )
-def test_what_is_refused(obj: dict[str, Any], field: str) -> None:
+def test_objects_outside_the_published_limits_are_rejected(obj: dict[str, Any], field: str) -> None:
     assert [cause.field for cause in check(obj).causes] == [field]
 
 
@@ -64,11 +64,11 @@ def test_what_is_refused(obj: dict[str, Any], field: str) -> None:
     ],
     ids=["no routes at all", "clients' certificates until v1.3"],
 )
-def test_what_is_taken_although_it_is_not_published(obj: dict[str, Any]) -> None:
+def test_listed_deviations_are_accepted(obj: dict[str, Any]) -> None:
     assert check(obj).causes == ()
 
 
-def test_the_published_keys_of_lists_are_those_of_merges() -> None:
+def test_lists_are_merged_by_their_published_keys() -> None:
     spec = schemas()[GATEWAY, "v1", "HTTPRoute"]["properties"]["spec"]["properties"]
     rule = spec["rules"]["items"]["properties"]
     match = rule["matches"]["items"]["properties"]

@@ -41,7 +41,7 @@ def _rule_causes(rules: object, where: str) -> Iterator[Cause]:
 def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -> Iterator[Cause]:
     """Yield a destination in another namespace.
 
-    A user who may write in one namespace must not be able to allow or deny requests to pods of another one.
+    Write access to one namespace must not be enough to allow or deny requests to pods of another namespace.
     """
     own, written = namespace_of(obj), destination.get("namespace")
     if isinstance(written, str) and written and written != own:
