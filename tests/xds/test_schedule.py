@@ -30,7 +30,7 @@ from headgate.xds.session import Request, Session
 INVALID = "3"  # versions that begin with this are rejected
 ENOUGH_STEPS = 300
 NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME, CHAIN}
-LAYER = "t"  # the runtime overlay, to which a proxy is always subscribed
+LAYER = "t"  # the runtime layer, to which a proxy is always subscribed
 INLINE = "own"  # the scope that contains its routes
 TLS = "r"  # the listener with a certificate, whose secret has the same name
 

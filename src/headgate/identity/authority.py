@@ -159,7 +159,7 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
         .add_extension(_key_identifier(issuer, signer.key), critical=False)
     )
     certificate = builder.sign(signer.key, hashes.SHA256())
-    between = (above for above in signer.chain if above.subject != above.issuer)  # peers have the root
+    between = (above for above in signer.chain if above.subject != above.issuer)  # without the root, which peers have
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 
