@@ -41,8 +41,10 @@ sys.dont_write_bytecode = False
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT in background jobs, and child
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes inherit that: none would end
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell sets SIG_IGN for background jobs, and child
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # processes inherit it: Ctrl-C and SIGINT would not stop them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
