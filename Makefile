@@ -12,13 +12,14 @@ run: $(VENV)/run.stamp            ## start an example and watch its traffic
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling; imports every test
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words; imports every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/sizes.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
+	$(BIN)/python tools/words.py
 	$(BIN)/python tools/tests_tree.py
 	$(BIN)/python tools/coverage_floor.py
 

@@ -25,10 +25,12 @@ WORDS = {
     "news": "changes, updates",
     "hold against|holds against|held against": "compare with",
     "anew": "again",
+    "what becomes of|what is known of|is no news": "say what happens",
 }
 ALLOWED: tuple[tuple[str, str], ...] = (
     ("kubectl auth whoami|whoami", "the name of a command"),
     ("tools/words.py", "the list itself"),
+    ('name="heard"', "a field of the checkpoint, whose format stays readable for earlier versions"),
 )
 """Regular expressions that allow a line, matched against `path: line`, each with its reason."""
 

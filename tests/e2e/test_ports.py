@@ -96,14 +96,14 @@ def test_a_named_target_port_is_looked_up_in_each_pod(world: World, namespace: s
         service("birds", {"http": 8080}),
         backend.replace('"port": 8080}', '"port": 8080, "targetPort": "web"}'),
         birds("red", tmp_path, web=8001),
-        birds("grey", tmp_path, web=8002),
+        birds("gray", tmp_path, web=8002),
         split("birds", "birds", {"birds-v1": 1}),
         namespace=namespace,
     )
     until(lambda: len(_ready_pods(world, namespace)) == 2)
     request = world.request("birds", 8080, namespace=namespace)
-    until(lambda: set(world.send(4, request)) == {"red-birds", "grey-birds"})
-    assert world.send(20, request) == {"red-birds": 10, "grey-birds": 10}
+    until(lambda: set(world.send(4, request)) == {"red-birds", "gray-birds"})
+    assert world.send(20, request) == {"red-birds": 10, "gray-birds": 10}
 
 
 def test_the_root_serves_a_port_that_no_backend_offers(world: World, namespace: str) -> None:

@@ -83,7 +83,7 @@ def test_a_mistake_is_reported_at_its_line_and_other_files_are_read(tmp_path):
 
 
 def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
-    write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split("d") + "  colour: red\n")
+    write(tmp_path, a_yaml="a: [", c_yaml="kind: Toaster\napiVersion: v1\n", d_yaml=split("d") + "  color: red\n")
     (tmp_path / "b.yaml").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "e.yaml").write_bytes(b"a: 1\0")
     with (tmp_path / "f.yaml").open("wb") as file:
@@ -103,7 +103,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
             "is not YAML",
             "is not text (byte 0 is no UTF-8)",
             "kind: 'Toaster' is not a kind that headgate knows; known are ConfigMap",
-            "spec.colour: is not a field",
+            "spec.color: is not a field",
             "is binary",
             "has 10.0 MB; files up to 5 MB are read",
             "is not a regular file",

@@ -118,7 +118,7 @@ def route(written):
 
 
 def at_service(mesh, name, request):
-    """What becomes of a request that is sent to the Service itself."""
+    """Return the receivers of a request to the Service itself."""
     return decide(mesh, PortRef(f"default/{name}", 80), request).receivers
 
 

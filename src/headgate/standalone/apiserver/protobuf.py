@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _EMPTY = "google.protobuf.Any"  # for a message whose content is ignored
 _EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
-_UNPUBLISHED = {  # kinds that our schema catalogue does not have
+_UNPUBLISHED = {  # kinds that our schema catalog does not have
     ("policy/v1", "Eviction"): _EVICTION,
     ("policy/v1beta1", "Eviction"): _EVICTION,
     ("v1", "DeleteOptions"): _META + "DeleteOptions",
