@@ -90,7 +90,7 @@ async def test_a_replaced_token_file_is_read_again(configs):
     file.write_text(HEADGATE)
     client = Client(Kubeconfig([configs.write({"tokenFile": "token"})]))
     assert await identified_user(client) == "headgate"
-    client._login.api_key["BearerToken"] = "Bearer one-that-expired"
+    client._connection.api_key["BearerToken"] = "Bearer one-that-expired"
     file.write_text(UNPRIVILEGED)
     assert await identified_user(client) == "unprivileged"
 
