@@ -200,7 +200,7 @@ async def test_a_certificate_for_another_key_or_without_the_identity_is_not_used
 
 async def test_only_the_roots_of_the_file_are_trusted(manager: CertManager, tmp_path: Path) -> None:
     trusted = tmp_path / "roots.pem"
-    with pytest.raises(IssueError, match=r"the roots .*roots.pem can't be read"):
+    with pytest.raises(IssueError, match=r"the root certificates in .*roots.pem can't be read"):
         await issuer(manager, trusted).issue(wanted(), LIFETIME)
     trusted.write_text(root().certificate)
     with pytest.raises(IssueError, match="which no trusted root has issued"):

@@ -236,4 +236,6 @@ def _roots_in(path: Path) -> tuple[x509.Certificate, ...]:
     try:
         return read_certificates(path.read_text("ascii"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise IssueError(f"the roots {path} can't be read ({error}); correct the path, or the file") from error
+        raise IssueError(
+            f"the root certificates in {path} can't be read ({error}); correct the path or the file"
+        ) from error

@@ -108,7 +108,7 @@ _REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
             "x-envoy-original-path",
             "x-forwarded-proto",
         ),
-        "a Gateway does not trust its clients with it",
+        "a Gateway does not accept it from its clients",
     )
 )
 
