@@ -1,1 +1,1 @@
-"""The interfaces to an object store, and the rules that all its implementations share."""
+"""The interfaces to an object store, and the functions that all implementations of a store share."""

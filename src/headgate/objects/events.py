@@ -10,10 +10,10 @@ from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
 from headgate.resources.registry import api_version, find, key_of
 
-TTL_SECONDS = 3600.0  # after the last occurrence of an Event
+TTL_SECONDS = 3600.0  # an Event expires this many seconds after its last occurrence
 _SWEEP = 60.0  # seconds between two deletions of expired Events
 _LONGEST_MESSAGE = 1024  # characters, as in Kubernetes
-_LONGEST_NAME = 230
+_LONGEST_NAME = 230  # characters of the object's name in an Event's name
 
 
 class EventRecorder:
@@ -28,7 +28,7 @@ class EventRecorder:
     async def record(
         self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Record an Event about an object. Nothing is written if the object's namespace is deleted or terminating."""
+        """Record an Event about an object. Write nothing if the object's namespace is deleted or terminating."""
         involved = await self._involved(about)
         event = self._event(involved, type=type, reason=reason, message=message[:_LONGEST_MESSAGE])
         try:

@@ -14,7 +14,7 @@ from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, 
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes
-_LONGEST_PREFIX = 58  # with five letters more, a name still fits in a DNS label
+_LONGEST_PREFIX = 58  # characters; with five generated letters, the name has the 63 characters of a DNS label
 _OWNED_BY_STORE = (
     "uid",
     "creationTimestamp",
@@ -26,7 +26,10 @@ _OWNED_BY_STORE = (
 
 
 def kind_of(obj: Object) -> Kind:
-    """Return the kind of an object in hub version. Raises Invalid for a kind that headgate does not store."""
+    """Return the kind of an object.
+
+    Raises Invalid if headgate does not store the kind, or stores another version of it.
+    """
     group, version = split_api_version(str(obj.get("apiVersion", "")))
     kind = find(group, str(obj.get("kind", "")))
     if kind is None:
@@ -48,7 +51,10 @@ def qualified_name(kind: Kind) -> str:
 
 
 def with_namespace(obj: Object, kind: Kind) -> Object:
-    """Return the object with a namespace if its kind is namespaced, else without. Raises Invalid for invalid metadata."""
+    """Return the object with a namespace (default: `default`) if its kind is namespaced, and without one otherwise.
+
+    Raises Invalid for invalid metadata.
+    """
     causes = tuple(metadata_causes(obj))
     if causes:
         raise Invalid(*causes)
@@ -62,7 +68,7 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
 
 
 def with_generated_name(obj: Object) -> Object:
-    """Return the object with a name, which is made from `generateName` if it has none."""
+    """Return the object with a name. If the name is missing, append five random characters to `generateName`."""
     metadata = obj["metadata"]
     if metadata.get("name"):
         return obj
@@ -71,7 +77,11 @@ def with_generated_name(obj: Object) -> Object:
 
 
 def prepare_create(obj: Object, kind: Kind) -> Object:
-    """Return an object as create stores it, without a resourceVersion."""
+    """Return a new object as create stores it: with uid, creationTimestamp and generation 1.
+
+    A status that the user wrote is dropped if the kind has a status subresource. The store sets the resourceVersion
+    later.
+    """
     bare = {name: value for name, value in obj.items() if name != "status"} if kind.status else obj
     if kind.kind == "Namespace":
         labels = {**(obj["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": obj["metadata"]["name"]}
@@ -89,7 +99,10 @@ def prepare_create(obj: Object, kind: Kind) -> Object:
 
 
 def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
-    """Return an object as update stores it: the user's content with the fields that only the store sets. Raises Invalid."""
+    """Return an object as update stores it: the user's content, with the old status, uid and creationTimestamp.
+
+    The generation grows by 1 if the content differs. Raises Invalid if a finalizer is added during the deletion.
+    """
     _check_finalizers(new, old)
     kept = {name: old["metadata"].get(name) for name in _OWNED_BY_STORE} | _managers(new, old)
     merged = dict(with_metadata(new, **kept))
@@ -103,7 +116,7 @@ def prepare_update(new: Object, old: Object, kind: Kind) -> Object:
 
 
 def prepare_status_update(new: Object, old: Object, kind: Kind) -> Object:
-    """Return an object as an update of its status stores it: the old object with the new status. Raises NotFound."""
+    """Return the old object with the new status. Raises NotFound if objects of the kind have no status."""
     if not kind.status:
         raise NotFound(f"{qualified_name(kind)} have no status subresource: update the object")
     bare = {name: value for name, value in old.items() if name != "status"}
@@ -151,7 +164,7 @@ def mark_deleted(obj: Object) -> Object:
 
 
 def without_owners(obj: Object, uids: AbstractSet[str]) -> Object:
-    """Return the object without its owner references to the given uids."""
+    """Return the object without its references to owners with these uids."""
     rest = [reference for reference in obj["metadata"]["ownerReferences"] if reference["uid"] not in uids]
     return with_metadata(obj, ownerReferences=rest or None)
 
@@ -162,7 +175,7 @@ def service_account(namespace: str) -> Object:
 
 
 def namespace(name: str) -> Object:
-    """Return a Namespace to create."""
+    """Return a Namespace without labels and status, as `create` accepts it."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
@@ -172,5 +185,5 @@ def namespace_key(name: str) -> Key:
 
 
 def now() -> str:
-    """Return the current time in Kubernetes' format: RFC 3339, UTC, whole seconds."""
+    """Return the current time in Kubernetes' format, RFC 3339 in UTC: `2026-01-31T12:00:00Z`."""
     return timestamp(time.time())

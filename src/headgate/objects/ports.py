@@ -1,7 +1,9 @@
-"""The interfaces through which the control plane reads, watches and writes objects; each host implements them.
+"""The interfaces through which the control plane reads, watches and writes objects.
 
-Objects are in the hub version of their kind (`resources.versions`). Resource versions are opaque: they can be compared for
-equality only. A list or a watch covers one kind, and changes of different kinds have no order.
+The embedded API server implements these interfaces, and so does the client of a Kubernetes cluster.
+
+Objects are in the hub version of their kind (`resources.versions`). Resource versions are opaque: they can be compared
+for equality only. A list or a watch covers one kind, and changes of different kinds have no order.
 """
 
 import asyncio
@@ -19,16 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
-    """The objects of one kind, ordered by namespace and name, and the resource version to watch from."""
+    """The objects of one kind, ordered by namespace and name, and the resource version at which a watch continues."""
 
     items: Sequence[Object]
     version: str
 
 
 class Change(NamedTuple):
-    """A change of an object; `object` is the whole object after it, with its resource version.
+    """A change of an object. `object` is the whole object after the change, with its new resource version.
 
-    A deleted object has its last content, with the resource version of the deletion.
+    For a deletion, `object` has the last content and the resource version of the deletion.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -57,10 +59,17 @@ class View(Protocol):
 
 
 AdmissionStep = Callable[[Object, Object | None, View], Object]
-"""Checks and completes an object before it is stored: (new, old or None, view) -> what to store. Raises Invalid."""
+"""Checks and completes an object before the store writes it.
+
+Takes the new object, the old one (None on create) and a view of all objects. Returns the object to store. Raises
+Invalid.
+"""
 
 ChangeListener = Callable[[Change], None]
-"""Called with each change of a kind after it is durable, before any other task runs; not for rejected or dry-run writes."""
+"""A function that the store calls with each change of a kind, once the change is durable and before other tasks run.
+
+The store does not call it for rejected writes and dry runs.
+"""
 
 
 class Reader(Protocol):
@@ -75,12 +84,12 @@ class Reader(Protocol):
     def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
         """Yield every change of a kind after a resource version, in order, without end.
 
-        Raises Gone if the changes since then are no longer available, also later if the reader falls too far behind.
+        Raises Gone if the changes since `since` are no longer available, or later if the reader falls too far behind.
         """
 
 
 class Relist(NamedTuple):
-    """All objects of a kind after a new list. Objects that are missing in it were deleted."""
+    """All objects of a kind, from a new list. Known objects that are missing in `items` were deleted."""
 
     items: Sequence[Object]
 
@@ -123,24 +132,27 @@ class Writer(Protocol):
     """Write access to objects. Every call raises `Unavailable` if the objects can't be reached."""
 
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
-        """Store a new object and return it with uid, creationTimestamp, generation and resourceVersion filled in.
+        """Store a new object and return it with uid, creationTimestamp, generation and resourceVersion.
 
-        With `metadata.generateName` and no name, the store makes a name. A dry run stores nothing.
+        With `metadata.generateName` and no name, the store generates a name. A dry run stores nothing.
 
-        Raises AlreadyExists, Invalid, and NotFound if its namespace does not exist.
+        Raises AlreadyExists, Invalid, and NotFound if the object's namespace does not exist.
         """
 
     async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
-        """Replace an object, or only its status, and return it. Equal content causes no change.
+        """Replace an object, or only its status, and return the stored object.
 
-        Raises NotFound, Invalid, and Conflict if `metadata.resourceVersion` is given and not the current one.
+        An update with equal content changes nothing.
+
+        Raises NotFound, Invalid, and Conflict if `metadata.resourceVersion` is given but is not the current version.
         """
 
     async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
         """Apply an object, or only its status, as `manager`, and return it: a server-side apply with force.
 
-        The object is created if it does not exist. The manager owns the fields of `config`, also those that another manager
-        owned. Fields that it applied before and that are missing in `config` are removed.
+        Creates the object if it does not exist. The manager becomes the owner of all fields of `config`, also of those
+        that another manager owned. Fields that the manager applied earlier and that are missing in `config` are
+        removed.
 
         Raises Invalid, and NotFound if the namespace, or the object of a status, does not exist.
         """
@@ -148,7 +160,9 @@ class Writer(Protocol):
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
     ) -> Object:
-        """Delete an object and the objects that it owns (unless `orphan`). With finalizers it only gets a deletionTimestamp.
+        """Delete an object, and unless `orphan` the objects that it owns; return the deleted object.
+
+        An object with finalizers is not deleted yet, but gets a deletionTimestamp.
 
         Raises NotFound, and Conflict if the object has another uid or resource version than given.
         """
@@ -160,7 +174,7 @@ class Events(Protocol):
     async def record(
         self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """Record an Event about an object. Nothing is written if the object's namespace is deleted or terminating."""
+        """Record an Event about an object. Write nothing if the object's namespace is deleted or terminating."""
 
 
 class Store(Reader, Writer, Protocol):
@@ -168,10 +182,10 @@ class Store(Reader, Writer, Protocol):
 
 
 class Ports(NamedTuple):
-    """The interfaces that a host gives to the control plane.
+    """The interfaces that the control plane uses to read and write objects and to record Events.
 
-    `active` is whether this control plane holds the lease to write. A standby reads and compiles until it gets the lease.
-    The host stops a control plane that loses it.
+    `active` is True while this control plane holds the lease to write. A standby only reads and compiles until it gets
+    the lease. A control plane that loses the lease is stopped.
     """
 
     objects: Store
