@@ -1,1 +1,4 @@
-"""The control plane: compiles objects to proxy configurations, and serves statuses and metrics. Independent of the host."""
+"""The control plane: compiles objects to proxy configurations, writes statuses and exposes metrics.
+
+It is the same in standalone mode and in a Kubernetes cluster.
+"""

@@ -14,9 +14,12 @@ from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 
 class _CallerIndex(NamedTuple):
-    """The pods and workloads of a compiled mesh, by address and identity.
+    """The pods and workloads of the mesh in `compiled`, indexed for the search of a caller.
 
-    `proxied` has the addresses of workloads with a proxy; `identities` only those of a single pod.
+    `proxied` are the addresses of workloads with a proxy. `pods` maps the address of an endpoint to the name of its
+    pod.
+    `workloads` maps a pod's name to its workload. `identities` maps each identity that only one pod has to that pod's
+    name.
     """
 
     compiled: Compiled | None = None
@@ -27,20 +30,22 @@ class _CallerIndex(NamedTuple):
 
 
 class CallerFinder:
-    """Finds callers in the current mesh (`telemetry.reports.series.FindCaller`)."""
+    """Finds the callers of reported requests in the current mesh, as a `telemetry.reports.series.FindCaller`."""
 
     def __init__(self, compiled: Latest[Compiled | None]) -> None:
         self._compiled = compiled
         self._index = _CallerIndex()
 
     def __call__(self, node_id: str, address: str, identity: str) -> Peer | None:
-        """Return the caller behind an address and an `identity` (SPIFFE ID, empty for plaintext).
+        """Return the caller of a request to the proxy `node_id`, by source address and `identity`.
 
-        Returns None if the caller's own proxy has counted the request. If several pods share the identity, the caller is
-        the identity itself.
+        `identity` is the caller's SPIFFE ID, empty for plaintext. If several pods share the identity and the address
+        belongs to none of them, the returned peer names the identity. Returns None if the caller's own proxy has
+        counted the request.
 
-        Explicit sidecars call from a loopback address, as all local programs do. While such a sidecar may call the pod in
-        plaintext, requests from loopback are left out, because a sidecar counted most of them.
+        Sidecars with explicit capture call from a loopback address, as other programs of the machine do. While a pod
+        accepts plaintext from such sidecars, the result for loopback is None, because a sidecar counted most of these
+        requests.
         """
         index = self._current_index()
         if identity:

@@ -1,4 +1,7 @@
-"""The parts of the control plane, wired for any host: objects come in, configurations, statuses and metrics go out."""
+"""Creates and connects the parts of the control plane.
+
+It reads objects, and serves configurations, statuses and metrics.
+"""
 
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
@@ -22,9 +25,11 @@ Work = tuple[str, Coroutine[Any, Any, None]]
 
 
 class ProxyOptions(NamedTuple):
-    """What a host sets for its proxies. With `verifier`, each stream is authenticated.
+    """The options of the control plane for its proxies, which standalone mode and cluster mode set differently.
 
-    Envoy evicts idle series of metrics after every `reports_per_eviction` reports.
+    `host` has the gateways, and paths that the configurations contain. `verifier` checks the token of each xDS stream;
+    with None, the server accepts streams without a token. `reports_per_eviction` is the number of metric reports after
+    which Envoy evicts idle series.
     """
 
     host: HostProxies
@@ -33,7 +38,10 @@ class ProxyOptions(NamedTuple):
 
 
 class ControlPlane:
-    """The feed, the loop, the status writer, telemetry and the xDS server. Start the tasks of `work`, then call `serve`."""
+    """The running control plane: the feed, the loop, the status writer, telemetry and the xDS server.
+
+    The caller starts the tasks that `work` yields, and then calls `serve`.
+    """
 
     def __init__(self, ports: Ports, proxies: ProxyOptions, settings: Settings, trust: Trust) -> None:
         self._ports = ports
@@ -57,7 +65,10 @@ class ControlPlane:
         yield "status", status.run()
 
     async def serve(self, address: str) -> None:
-        """Serve xDS on `address` once the stored objects are compiled: a reconnecting proxy must never get an empty mesh."""
+        """Serve xDS on `address`, after a wait until the stored objects are compiled.
+
+        Without the wait, a reconnecting proxy could get the configuration of an empty mesh.
+        """
         await self.live_state.wait_compiled()
         self._fleet.assume_configured()
         await self._server.start(address)

@@ -21,8 +21,8 @@ GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 class Feed:
     """Lists and watches the objects of each kind. `snapshot` is None until each kind was listed once.
 
-    Snapshots are numbered; the number is their revision. `seen` counts batches of watched changes, with or without effect on
-    the snapshot.
+    Each new snapshot has the next revision number. `seen` counts batches of watched changes, including batches that
+    leave the snapshot unchanged.
     """
 
     def __init__(self, objects: Reader) -> None:
@@ -44,7 +44,7 @@ class Feed:
                 tasks.create_task(self._follow(kind), name=f"feed of {kind.kind}")
 
     async def wait_for_object(self, written: Object) -> None:
-        """Wait until the feed has read an object in the version `written`, or a later one."""
+        """Wait until the feed has read an object in the version of `written`, or in a later version."""
         key, wanted = key_of(written), version_of(written)
         while not self._has(key, wanted):
             next_batch = self.seen.next_change()
@@ -57,7 +57,7 @@ class Feed:
             await next_batch.wait()
 
     async def wait_until_current(self) -> None:
-        """Wait until the feed has read all objects in the versions that are stored now, or later ones."""
+        """Wait until the feed has read all objects in the versions that are stored now, or in later versions."""
         for (group, kind), known in self._versions.items():
             while True:
                 next_batch = self.seen.next_change()
@@ -89,7 +89,7 @@ class Feed:
             self._take(key, obj)
 
     def _take(self, key: Key, obj: Object | None) -> None:
-        """Store an object, or drop it if `obj` is None; note whether the snapshot differs."""
+        """Add or replace an object in the feed; remove it if `obj` is None. Note whether the snapshot differs."""
         versions = self._versions[key.group, key.kind]
         parts: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
         before = [part.pop(key, None) for part in parts]
@@ -135,7 +135,7 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
-    """Return a snapshot of some objects, for example from files. Kinds that the compiler does not read are left out."""
+    """Return a snapshot of some objects, for example from files, without kinds that the compiler does not read."""
     read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
     left = {key: restrictive_part(objects[key]) for key, item in read.items() if not item.value}
     return Snapshot(

@@ -67,7 +67,11 @@ BUILD_TIMEOUT_S = 5.0
 
 
 class ConfigQuery(NamedTuple):
-    """Selects the xDS resources of a proxy. An empty `type` or `name` selects all; `content` includes the resources' JSON."""
+    """A query for the xDS resources of a proxy.
+
+    An empty `type` selects all types, and an empty `name` all names. With `content`, the answer includes each resource
+    as JSON.
+    """
 
     proxy: ObjectName
     type: str = ""
@@ -76,13 +80,13 @@ class ConfigQuery(NamedTuple):
 
 
 class Host(Protocol):
-    """What a host knows about the processes that it runs."""
+    """The Envoy processes and pods that run on the same machine as the control plane."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
-        """Return the Envoy processes of this host by node ID."""
+        """Return the Envoy processes that headgate started, by node ID."""
 
     def pods(self) -> PodCounts | None:
-        """Return how many pods this host runs; None if it does not run pods itself."""
+        """Return the counts of pods that headgate runs; None if a Kubernetes cluster runs the pods."""
 
 
 class Inspector:
@@ -95,11 +99,15 @@ class Inspector:
         self._started = clock()
 
     async def tap(self, query: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return a stream of a resource's requests; None if the resource does not exist."""
+        """Return a stream of the requests of the object in `query`; None if the object does not exist."""
         return await self.live_state.taps.tap(query)
 
     def proxies(self) -> Sequence[inspect.Proxy]:
-        """Return all proxies, sorted by namespace and name, without the versions of types, which are expensive."""
+        """Return all proxies, sorted by namespace and name.
+
+        The resource types of a proxy have no versions here, because these are expensive to compute; `proxy` returns
+        them.
+        """
         loop, now, processes = self.live_state.loop, self._clock(), self._host.processes()
         origin, faults = self._origin(), loop.credentials.faults.get()
         snapshot = self.live_state.feed.snapshot.get()
@@ -120,7 +128,7 @@ class Inspector:
         return sorted(found, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
     def proxy(self, name: ObjectName) -> inspect.Proxy | None:
-        """Return one proxy with the versions of all types."""
+        """Return a proxy with the version of each resource type; None if there is no such proxy."""
         found = next((item for item in self.proxies() if item.metadata == name), None)
         if found is None:
             return None
@@ -129,7 +137,7 @@ class Inspector:
         return structs.replace(found, status=structs.replace(found.status, types=types))
 
     async def config(self, query: ConfigQuery) -> inspect.ProxyConfig | None:
-        """Return a proxy's resources, each with the wanted and the acknowledged version; None if there is no such proxy."""
+        """Return a proxy's resources, each with its wanted and its acknowledged version; None for an unknown proxy."""
         proxies = self.live_state.fleet.proxies.values()
         proxy = next((item for item in proxies if object_name(item.id) == query.proxy), None)
         if proxy is None:
@@ -141,7 +149,10 @@ class Inspector:
         return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
     async def explain(self, sent: RequestSpec) -> Explanation:
-        """Return where a request would go, according to all stored objects. Raises BadRequest, NotFound, HeadgateError."""
+        """Return where a request would go, according to all stored objects.
+
+        Raises BadRequest, NotFound, HeadgateError.
+        """
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
@@ -186,9 +197,10 @@ class Inspector:
 def config_of(
     proxy: fleet.Proxy, origin: Origin, query: ConfigQuery
 ) -> Iterator[tuple[inspect.ConfigResource, Encoded]]:
-    """Yield the resources that a proxy subscribes to, sorted by type and name; all of its resources while it is disconnected.
+    """Yield the resources to which a proxy subscribes, sorted by type and name, each with its encoded bytes.
 
-    The content is left out; it is in the encoded bytes that come with each.
+    For a disconnected proxy, yield all resources of its configuration. The field `content` is empty; `_with_content`
+    fills it from the encoded bytes.
     """
     wanted = proxy.config.get() or {}
     refused = {(item.type_url, item.name): item.message.strip() for item in proxy.rejections()}
@@ -224,7 +236,7 @@ def _resource_state(encoded: Encoded, held: AcknowledgedVersion | None, refusal:
 
 
 def _key_text(key: Key) -> str:
-    """Return an object's key as text; empty for resources that come from no object."""
+    """Return an object's key as text; empty for a key of kind Proxy, which belongs to no object."""
     return "" if key.kind == PROXY else str(key)
 
 
@@ -291,7 +303,7 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
 
 
 def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
-    """Return a resource type with its wanted version and the version that the proxy holds."""
+    """Return the resource type `one` with its wanted version and the version that the proxy has acknowledged."""
     type_url = _TYPES[one.type]
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
@@ -305,7 +317,7 @@ def _wanted(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequen
 
 
 def version(digests: Mapping[str, str]) -> str:
-    """Return a digest of the names and versions of some resources; empty for none."""
+    """Return a digest of resource names with their versions; empty if there are no resources."""
     if not digests:
         return ""
     text = "\n".join(f"{name} {digest}" for name, digest in sorted(digests.items()))
@@ -343,7 +355,7 @@ def _time(seconds: float) -> str:
 
 
 def finding_of(item: Finding) -> inspect.Finding:
-    """Return a finding in the format of the API. Its name is the name of the object and a digest of the content."""
+    """Return a finding in the format of the API, named after its object and a digest of its content: `web.1a2b3c4d`."""
     about = item.about
     digest = blake2b(f"{about}\n{item.reason}\n{item.field}\n{item.message}".encode(), digest_size=_NAME_BYTES)
     return inspect.Finding(

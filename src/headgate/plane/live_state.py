@@ -1,4 +1,4 @@
-"""The state of the running control plane: what is compiled, what each proxy has acknowledged, and waits for both."""
+"""The state of the running control plane: the compiled mesh and the acknowledgments of proxies."""
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -16,11 +16,11 @@ from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.xds.fleet import Fleet, Proxy
 
-WARNINGS_S = 0.2  # how long a write may wait for the compiler's warnings
+WARNINGS_S = 0.2  # seconds that a write may wait for the compiler's warnings
 
 
 class LiveState:
-    """Reads the feed, the loop and the fleet together, and waits until changes have reached them."""
+    """Combines the states of the feed, the loop and the fleet, and waits until changes are compiled or acknowledged."""
 
     def __init__(self, store: Store, feed: Feed, loop: Loop, fleet: Fleet) -> None:
         self.store = store
@@ -79,7 +79,10 @@ class LiveState:
         return snapshot is not None and compiled is not None and compiled.revision == snapshot.revision
 
     async def wait_compiled(self, written: Object | None = None) -> Compiled:
-        """Wait until the version of an object in `written`, or without it everything stored, is compiled; return the result."""
+        """Wait until an object is compiled in the version of `written`; return the result.
+
+        The default is to wait for all objects.
+        """
         await (self.feed.wait_for_object(written) if written else self.feed.wait_until_current())
         await until(lambda: self.is_current, *self._changes)
         current = self.loop.compiled.get()
@@ -88,15 +91,15 @@ class LiveState:
         return current
 
     async def compile_with(self, obj: Object) -> Compiled:
-        """Compile the current snapshot with one more or changed object, and publish nothing."""
+        """Compile the current snapshot with `obj` added or replaced, and publish nothing."""
         await self.feed.wait_until_current()
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not block other requests
 
     async def warnings_for(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
-        """Return the compiler's findings about an object after its write, or for a dry run before it (R22).
+        """Return the compiler's findings about an object after its write, or with a dry run as if it were written (R22).
 
-        Returns none if a write is not compiled within `WARNINGS_S` seconds.
+        Returns an empty list if the write is not compiled within `WARNINGS_S` seconds.
         """
         key = key_of(obj)
         if (key.group, key.kind) not in GROUP_KINDS:
@@ -117,7 +120,7 @@ class LiveState:
     async def wait_distributed(self) -> None:
         """Wait until the newest snapshot is compiled, and every connected proxy has acknowledged or rejected it.
 
-        Does not wait for a proxy that gets no certificate: a finding reports that one.
+        Does not wait for a proxy that gets no certificate: a finding reports that proxy.
         """
         await until(lambda: self.is_current and self._is_settled(self._faults.get()), *self._changes)
 
@@ -137,7 +140,7 @@ class LiveState:
     async def wait_unrouted(self, address: str) -> None:
         """Wait until no proxy sends requests to the address of a pod any more.
 
-        This includes disconnected proxies that still serve: after a restart of headgate they reconnect one by one.
+        This includes disconnected proxies, which still serve: after a restart of headgate, they reconnect one by one.
         """
         await until(lambda: self._is_unrouted(address) and self._have_all_answered(), *self._changes)
 
@@ -146,9 +149,9 @@ class LiveState:
         return proxy is not None and proxy.settled()
 
     def _is_settled(self, uncertified: Container[str] = ()) -> bool:
-        """Return whether the gateways are connected and every connected proxy has answered.
+        """Return whether all gateways are connected, and every connected proxy has answered (ACK or NACK).
 
-        The proxies `uncertified` may lack their first configuration.
+        Proxies in `uncertified` (node IDs) count as settled while they have no configuration.
         """
         gateways = (self.fleet.proxies.get(node_id) for node_id in self.loop.gateways)
         return all(gateway and gateway.session for gateway in gateways) and self._no_proxy(
@@ -160,11 +163,14 @@ class LiveState:
         )
 
     def _have_all_answered(self) -> bool:
-        """Return whether every proxy that may send requests has answered."""
+        """Return whether every proxy that may send requests has acknowledged or rejected its configuration."""
         return self._no_proxy(lambda proxy: proxy.was_configured and not proxy.settled())
 
     def _no_proxy(self, is_late: Callable[[Proxy], bool]) -> bool:
-        """Return whether no proxy is late. It checks the last late proxy first, because it usually still is late."""
+        """Return whether `is_late` is False for all proxies.
+
+        Check the last late proxy first, because it usually still is late.
+        """
         self._last_unsettled = self.fleet.find(is_late, self._last_unsettled)
         return self._last_unsettled is None
 

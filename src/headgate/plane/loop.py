@@ -32,22 +32,23 @@ log = logging.getLogger(__name__)
 
 
 SLICE_S = 0.004
-"""Seconds for which encoding may block the streams and the API at a time."""
+"""Seconds of encoding after which other tasks, such as streams and the API, get their turn on the event loop."""
 WAKE_BATCH = 128
-"""Streams that are woken before other tasks get their turn on the event loop."""
+"""The number of streams to wake before other tasks get their turn on the event loop."""
 PAUSE_FACTOR = 3
-"""The pause after a build, relative to the time until most proxies acknowledged it."""
+"""The pause after a build, as a multiple of the time until most proxies have acknowledged the build."""
 INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
-"""The limit of the seconds between two builds during many changes: per changed proxy, and in total."""
+"""Limits of the time between two builds during many changes, in seconds: for each changed proxy, and in total."""
 SAMPLE_SIZE = 16
-"""Proxies that stand for all when the loop measures how far a change is distributed."""
+"""The number of proxies in the sample with which the loop measures how many proxies have acknowledged a change."""
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
 
 
 class HostProxies(NamedTuple):
-    """What a host sets for its proxies before the first build.
+    """The proxies and paths that are known before the first build.
 
-    `gateways` exist from the start. `try_sockets` maps a node ID to the path of the socket that `headgate try` uses.
+    `gateways` are the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
+    `headgate try` uses.
     `tls_modes_file` keeps the TLS modes of workloads across restarts.
     """
 
@@ -59,10 +60,10 @@ class HostProxies(NamedTuple):
 class Loop:
     """Compiles each new snapshot and publishes a configuration for each proxy.
 
-    `compiled` is the current result; it stays when a build fails because of a bug. A proxy gets no configuration before it
-    has a credential: an incomplete one would refuse connections, or even send plaintext.
+    `compiled` is the result of the last successful build. A proxy gets no configuration before it has a credential:
+    without the credential, the configuration would refuse connections, or even send plaintext.
 
-    `taps` has the share of requests that each proxy (node ID) records, in millionths.
+    `taps` maps the node ID of each recording proxy to the share of requests that it records, in millionths.
     """
 
     def __init__(
@@ -109,9 +110,10 @@ class Loop:
             await self._pause(began)
 
     async def _pause(self, began: float) -> None:
-        """Pause as long as the build took, and longer the more time the proxies need to acknowledge it.
+        """Pause at least as long as the build took, and longer while proxies have not acknowledged it, up to a limit.
 
-        While responses are in flight, another build would only add to them.
+        Another build would only add responses to those that are still in flight. `began` is the monotonic start of the
+        build.
         """
         took = time.monotonic() - began
         limit = min(MAX_INTERVAL_S, INTERVAL_PER_PROXY_S * self._distribution.proxies)
@@ -122,7 +124,7 @@ class Loop:
         await asyncio.sleep(max(2 * took - spent, min(PAUSE_FACTOR * spent, limit - spent)))
 
     def compile(self, snapshot: Snapshot) -> Compiled:
-        """Compile any snapshot with the current settings and TLS modes, and publish nothing. Safe to call in a thread."""
+        """Compile a snapshot with the current settings and TLS modes, and publish nothing. Safe to call in a thread."""
         _, modes = self._built_from
         return compile_mesh(snapshot, self.settings, modes)
 
@@ -154,7 +156,7 @@ class Loop:
         self._built_from = snapshot, modes
 
     async def _publish(self, compiled: Compiled) -> None:
-        """Set the configuration of each proxy where it changed, and make the mesh current."""
+        """Set the changed configurations of proxies, then make `compiled` the current result."""
         self._expect(compiled.mesh)
         if compiled is not self.compiled.get():
             self.memo.begin_build()
@@ -192,10 +194,10 @@ class Loop:
         return found
 
     def _expect(self, mesh: Mesh) -> None:
-        """Register the proxies of a mesh with the fleet, and order a certificate for each of them.
+        """Register the proxies of a mesh with the fleet, and request a certificate for each of them.
 
-        Drops proxies that left the mesh. If a pod was replaced by one of the same name, its proxy is dropped too: the new
-        one must authenticate, and gets a key of its own.
+        Drops proxies that left the mesh. If a new pod has the name of a deleted pod, the proxy of the deleted pod is
+        dropped too: the new proxy must authenticate, and has its own key.
         """
         last, wanted = self._expected, ExpectedProxies(mesh, self._host)
         if wanted.source == last.source:
@@ -213,7 +215,10 @@ class Loop:
 
 
 class Distribution:
-    """Measures how far a change is distributed, by a sample of the proxies."""
+    """Measures by a sample of proxies whether most proxies have acknowledged a change.
+
+    `proxies` is the number of changed proxies.
+    """
 
     def __init__(self) -> None:
         self.proxies = 0
@@ -222,8 +227,9 @@ class Distribution:
     def begin(self, proxies: Sequence[Proxy]) -> None:
         """Choose a sample of the proxies whose configuration is about to change.
 
-        It leaves out proxies that are not settled and were not in the last sample: a first configuration takes longer, and
-        no change waits for it.
+        The sample leaves out a proxy that has not answered its last configuration, unless it was in the last sample.
+        Such a proxy has often just connected. Its first configuration takes longer, and other changes need not wait for
+        it.
         """
         self.proxies = len(proxies)
         some = proxies[:: max(1, len(proxies) // SAMPLE_SIZE)]
@@ -235,7 +241,10 @@ class Distribution:
 
 
 class Assignment(NamedTuple):
-    """A proxy's configuration, the credential in it, and the share of requests that it records, in millionths."""
+    """The published configuration of a proxy, with its credential.
+
+    The proxy records `share` of its requests, in millionths.
+    """
 
     credential: Credential
     config: Configuration
@@ -243,7 +252,7 @@ class Assignment(NamedTuple):
 
 
 class ExpectedProxies:
-    """The proxies of a mesh: the gateways, and a sidecar for each workload."""
+    """The proxies that a mesh should have: the gateways, and a sidecar for each workload."""
 
     def __init__(self, mesh: Mesh | None, host: HostProxies) -> None:
         self.source = (mesh.workloads, mesh.trust_domain) if mesh else None
@@ -252,7 +261,7 @@ class ExpectedProxies:
 
     @cached_property
     def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
-        """All proxies; sidecars with their workload."""
+        """All proxies, each sidecar with its workload, and each gateway with None."""
         workloads = self._mesh.workloads if self._mesh else ()
         sidecars = [(sidecar(item), item) for item in workloads]
         return [
@@ -262,7 +271,7 @@ class ExpectedProxies:
 
     @cached_property
     def certificates(self) -> Mapping[str, CertificateSpec]:
-        """The identity and names for the certificate of each proxy, by node ID."""
+        """The identity and the DNS names that each proxy's certificate must contain, by node ID."""
         domain = self._mesh.trust_domain if self._mesh else ""
         return {
             node.id: CertificateSpec(identity=item.identity, subjects=item.subjects)

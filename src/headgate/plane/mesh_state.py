@@ -19,11 +19,11 @@ from headgate.resources.inspect import (
 )
 from headgate.resources.meta import epoch_seconds, timestamp
 
-LATE_S = 5.0  # a proxy that answers within this time is no problem: a change is in flight
+LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reported as a problem
 
 
 class Observed(NamedTuple):
-    """The state of a mesh at one moment. `pods` is None if the host does not run pods itself."""
+    """The state of a mesh at one moment. `pods` is None if a Kubernetes cluster runs the pods."""
 
     revisions: Revisions
     proxies: Sequence[Proxy]

@@ -25,7 +25,7 @@ _BEGAN = time.time()
 class ControlPlaneMetrics:
     """The control plane's metrics. `gateway_restarts` returns how often the gateway's Envoy was restarted.
 
-    While `run` runs, it measures the time until the proxies have answered each build.
+    The task `run` measures the time from each build until the proxies have acknowledged or rejected it.
     """
 
     def __init__(self, live_state: LiveState, gateway_restarts: Callable[[], int]) -> None:
@@ -130,7 +130,10 @@ def _wanted(compiled: Compiled | None) -> Iterator[Line]:
 
 
 def _ratios(split: Split) -> Iterator[tuple[str, float]]:
-    """Yield the share of each backend. Shares of invalid backends count in the total, because their requests fail."""
+    """Yield each valid backend with its share of the requests, 0 to 1.
+
+    Requests for invalid backends fail, but count in the total.
+    """
     total = sum(target.weight for target in split.targets) + sum(one.weight for one in split.broken)
     weights: Counter[str] = Counter()
     for target in split.targets:

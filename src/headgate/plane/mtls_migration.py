@@ -1,9 +1,10 @@
 """Moves workloads between plaintext and mutual TLS, one TLS mode at a time, without losing a request (R74, R77).
 
-Callers must not send what the server does not accept yet, and the server must keep accepting what callers still send. So a
-migration passes through the modes in between. Each step waits until every proxy has acknowledged the mode before. A step
-that accepts less also waits for connections in flight: a proxy acknowledges before its workers have switched, and a busy
-server may accept late a connection that a client opened in the old mode.
+A caller must not use TLS before the server accepts TLS, and the server must accept plaintext until no caller sends
+plaintext. So a migration passes through intermediate modes. Each step waits until every proxy has acknowledged the
+previous mode. A step after which a server accepts fewer connections also waits for connections in flight: a proxy
+acknowledges before its worker threads switch, and a busy server may be slow to accept a connection that a client opened
+in the old mode.
 """
 
 import asyncio
@@ -31,10 +32,10 @@ class MtlsMigration:
     """Holds the current TLS mode of each workload. A new workload starts in its wanted mode."""
 
     def __init__(self, fleet: Fleet, file: Path | None = None) -> None:
-        """Persist the modes in `file`, and start with those that an earlier headgate left there.
+        """Start with the modes that an earlier headgate process wrote to `file`, and write each change to it.
 
-        The wanted modes may differ now, for example with another `--mtls`. The proxies still hold the old modes, so the
-        first step waits for all of them.
+        The wanted modes may differ now, for example with another `--mtls`. The proxies still use the old modes, so the
+        first step waits for all of these proxies.
         """
         self._fleet = fleet
         self._late: Proxy | None = None  # the last proxy for which a step waited
@@ -42,7 +43,7 @@ class MtlsMigration:
         self._file = file
         self._persisted: Mapping[str, TlsMode] = _read(file) if file else {}
         self._modes, self._targets = dict(self._persisted), dict(self._persisted)
-        # Monotonic time after which no connection of the mode before is in flight; None until all proxies hold the mode.
+        # Monotonic time after which no connection of the previous mode is in flight; None until all proxies use the new mode.
         self._drained_at: float | None = None if self._persisted else 0.0
         for name in self._persisted:
             fleet.expect(f"{SIDECAR}/{name}")
@@ -58,7 +59,10 @@ class MtlsMigration:
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether no connection is in flight that the next step would refuse; if one is, notify the fleet later."""
+        """Return whether no connection is in flight that the next step would refuse.
+
+        If one may be, set a timer to check again.
+        """
         if self._drained_at is None:
             self._drained_at = time.monotonic() + HANDSHAKE_GRACE_S
         left = self._drained_at - time.monotonic()
@@ -83,7 +87,7 @@ class MtlsMigration:
         return tuple(sorted(proxy.id for proxy in self._fleet.configured() if not _holds(proxy)))
 
     def record(self, workloads: Sequence[Workload]) -> None:
-        """Record the published and the wanted mode of each workload, and drop workloads that are gone."""
+        """Set the published and the wanted mode of each workload after a build; drop workloads that left the mesh."""
         before, self._modes = self._modes, {item.name: item.tls_mode for item in workloads}
         self._targets = {item.name: item.target_tls_mode for item in workloads}
         if any(before.get(name, mode) is not mode for name, mode in self._modes.items()):
@@ -99,14 +103,17 @@ class MtlsMigration:
             self._file = None
 
     def next_modes(self) -> Mapping[str, TlsMode]:
-        """Return the modes for the next build, one step further if a step is due. Call `record` after the build."""
+        """Return the mode of each workload for the next build: its next mode if a step is due.
+
+        Call `record` after the build.
+        """
         return {**self._modes, **dict(self._steps())} if self.is_due else dict(self._modes)
 
 
 def _holds(proxy: Proxy) -> bool:
-    """Return whether a proxy uses its TLS settings for calls and for its own server side.
+    """Return whether a proxy has answered, and accepted its TLS settings for outgoing and incoming connections.
 
-    A rejected listener for outgoing calls does not matter.
+    A rejected listener for outgoing connections does not matter.
     """
     return proxy.settled() and not any(
         item.type_url == CLUSTER or item.name.startswith(INBOUND) for item in proxy.rejections()
@@ -127,7 +134,10 @@ def _read(file: Path) -> Mapping[str, TlsMode]:
 
 
 def _write(file: Path, modes: Mapping[str, TlsMode]) -> None:
-    """Persist the modes. A file that is one step old does no harm: neighboring modes are compatible."""
+    """Write the modes to the file.
+
+    If the write fails, the file is one step old, which is harmless: the next mode is compatible.
+    """
     try:
         write_private(file, msgspec.json.encode(modes))
     except OSError as error:

@@ -18,11 +18,11 @@ from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
 _INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""Kinds between a pod and its indirect owner."""
+"""The kinds of the objects between a pod and an indirect owner, by the owner's kind."""
 
 
 class ObjectGraphs:
-    """Makes object graphs; objects that did not change are not read again."""
+    """Builds object graphs for traffic metrics, and caches the fields of unchanged objects."""
 
     def __init__(self, objects: Reader, settings: Settings) -> None:
         self._objects = objects
@@ -31,7 +31,10 @@ class ObjectGraphs:
         self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
-        """Return the graph of a kind's objects and the pods: the same instance while none changes. Raises StoreError."""
+        """Return the graph of all pods and all objects of a kind. Raises StoreError.
+
+        The result is the same instance until one of these objects changes.
+        """
         infos = [
             info
             for one in dict.fromkeys((POD, *_INTERMEDIATE_OWNERS.get(kind, ()), kind))
@@ -53,7 +56,10 @@ class ObjectGraphs:
 
 
 def pods_in(snapshots: Latest[Snapshot | None]) -> FindObject:
-    """Return a function that finds the owners of a pod in the newest snapshot, which has no other kind of workload."""
+    """Return a function that finds the owners of a pod in the newest snapshot.
+
+    For other kinds, the function returns None.
+    """
 
     def find(ref: Ref) -> Ownership | None:
         snapshot = snapshots.get()
@@ -64,7 +70,7 @@ def pods_in(snapshots: Latest[Snapshot | None]) -> FindObject:
 
 
 class _Cached(NamedTuple):
-    """The objects of a kind with their infos. Holding the objects keeps their `id()` unique."""
+    """The objects of a kind, each with its `ObjectInfo`. The references keep the `id()` of each object unique."""
 
     objects: Sequence[Object]
     infos: Sequence[ObjectInfo]

@@ -1,4 +1,4 @@
-"""Wires the certificate authority of the mesh: its issuer, the certificates of proxies, and the rotation of the root."""
+"""Creates and connects the parts of the certificate authority: the issuer, proxies' certificates and root rotation."""
 
 import asyncio
 import time
@@ -22,14 +22,20 @@ from headgate.plane.loop import Loop
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet, Proxy
 
-KEYS = "authority"  # the directory in the state directory
+KEYS = "authority"  # the subdirectory of the state directory with the authority's keys
 
 
 class Trust:
-    """The certificate authority and the credentials that it issues. The loop needs `credentials`, and `run` the loop."""
+    """The certificate authority, and the credentials that it issues to proxies.
+
+    The control loop reads `credentials`.
+    """
 
     def __init__(self, state: Path, settings: Settings, files: Files | None = None) -> None:
-        """Use the embedded authority with its keys below the directory `state`, or the user's own authority in `files`."""
+        """Use the embedded authority, with its keys below the directory `state`.
+
+        With `files`, use the user's own authority.
+        """
         trust_domain = settings.trust_domain
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._own: EmbeddedIssuer | None = None
@@ -41,7 +47,7 @@ class Trust:
         self.credentials = Credentials(self._issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
-        """Issue and renew certificates, rotate the root, and publish the status, once this control plane is active."""
+        """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status."""
         await until(ports.active.get, ports.active)
         rotation = (
             Rotation(self._own, self.credentials, CertificateHolders(loop, fleet), self._schedule)
@@ -58,7 +64,7 @@ class Trust:
 
 
 class CertificateHolders:
-    """Tracks which proxies hold their current certificate and roots."""
+    """Tracks which proxies use their current certificate and the current root certificates."""
 
     def __init__(self, loop: Loop, fleet: Fleet) -> None:
         self.change_count = fleet.change_count
@@ -66,9 +72,9 @@ class CertificateHolders:
         self._fleet = fleet
 
     def lagging(self, credentials: Mapping[str, Credential]) -> Sequence[str]:
-        """Return the node IDs of serving proxies that do not hold these credentials yet.
+        """Return the node IDs of serving proxies that have not acknowledged these credentials yet.
 
-        A disconnected proxy counts too: it would reject peers whose certificates come from a new root.
+        A disconnected proxy counts too: it would reject peers with certificates of a new root.
         """
         return sorted(
             proxy.id
@@ -78,7 +84,10 @@ class CertificateHolders:
 
 
 def _lags(proxy: Proxy) -> bool:
-    """Return whether a proxy still misses a secret to which it subscribes; a proxy without TLS subscribes to none."""
+    """Return whether a proxy has not acknowledged a secret to which it subscribes.
+
+    Without TLS, it subscribes to none.
+    """
     if proxy.session is None or not proxy.has_reported_all():
         return True
     subscription = proxy.session.subscriptions[SECRET]
