@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 atomically: a process that dies meanwhile leaves the old content.
+    """Write a file of mode 0600 atomically: if the process dies during the write, the old content remains.
 
     Raises OSError with the path as `filename`.
     """

@@ -1,7 +1,7 @@
 """The errors that headgate raises on purpose (ARCHITECTURE.md, rule 4).
 
-A user's mistake is a `Cause` inside `Invalid` or `DecodeError`, later a `Finding`. Failures of the environment are a
-`StoreError` or a `ProxyError`. Every other exception is a bug.
+A user's mistake is a `Cause` inside `Invalid` or `DecodeError`; the compiler reports it as a `Finding`. Failures of the
+environment raise `StoreError`, `ProxyError` or `TelemetryError`. Every other exception is a bug.
 """
 
 import re
@@ -51,7 +51,7 @@ class Gone(StoreError):
 
 
 class Invalid(StoreError):
-    """The object breaks rules of its kind; `causes` has one entry for each wrong field."""
+    """The object is not valid for its kind; `causes` has one entry for each wrong field."""
 
     def __init__(self, *causes: Cause) -> None:
         super().__init__("; ".join(map(str, causes)))
@@ -71,7 +71,10 @@ class TelemetryError(HeadgateError):
 
 
 def expected_failure(error: BaseException) -> OSError | StoreError | None:
-    """Return the disk or store failure behind an error; None if the error, or one error of its group, is a bug."""
+    """Return the OSError or StoreError behind an error; None if the error is a bug.
+
+    For an exception group, return the first of its failures; None if any exception in the group is a bug.
+    """
     if isinstance(error, BaseExceptionGroup):
         parts = [expected_failure(part) for part in error.exceptions]
         return parts[0] if all(parts) else None
@@ -82,6 +85,6 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 
 
 def usage_message(formatted: str) -> str:
-    """Return typer's message about a wrong argument in plain words: without `Value error` and names of types."""
+    """Rewrite typer's message about a wrong argument: remove `Value error`, replace `a valid int` by words."""
     plain = formatted.replace(": Value error, ", ": ", 1)
     return re.sub(r"a valid (int|float)(?: range)?\b", lambda found: _NUMBERS[found[1]], plain)

@@ -1,7 +1,7 @@
 """Numbers as every command and table prints them: percentages, rates, latencies, ages and counts (R103)."""
 
 NONE = "-"
-"""What a table shows when there is no value."""
+"""The text of a table cell without a value."""
 _LOW_RATE = 0.1  # requests per second
 _DIGITS = 3  # significant digits of a latency
 
@@ -26,7 +26,7 @@ def latency(seconds: float | None) -> str:
     """Return a latency as `1ms`, `0.42ms` or `1.2s`."""
     if seconds is None:
         return NONE
-    rounded = float(f"{seconds:.{_DIGITS}g}")  # before the unit is chosen: 999.7 ms are printed as 1s
+    rounded = float(f"{seconds:.{_DIGITS}g}")  # round before choosing the unit: 999.7 ms become 1s, not 1000ms
     return _plain(rounded, "s") if rounded >= 1 else _plain(1000 * rounded, "ms")
 
 
@@ -40,7 +40,10 @@ def age(seconds: float) -> str:
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 pod`, `2 pods`. `many` is the plural where it is irregular."""
+    """Return a number with its noun: `1 pod`, `2 pods`.
+
+    `many` is an irregular plural; the default adds an `s` to `one`.
+    """
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 

@@ -1,4 +1,4 @@
-"""Error texts of failed HTTP requests: the reason of the operating system, of TLS or of the HTTP client."""
+"""Error texts of failed HTTP requests: the reason that the operating system, TLS or the HTTP client reports."""
 
 import os
 from typing import Any

@@ -1,6 +1,6 @@
 """The names of all kinds, for the registry, the APIs, the command line and the kubectl plugin.
 
-Kinds that headgate does not store are included when users may write their names in a command.
+They include kinds that headgate does not store, such as Deployment, because commands accept their names.
 """
 
 import msgspec
@@ -66,7 +66,10 @@ _BY_NAME = {names.kind: names for names in reversed(NAMES)}
 
 
 def names_of(kind: str, group: str | None = None) -> KindNames:
-    """Return the names of a kind; without a group, of the first kind of that name. Raises KeyError for an unknown kind."""
+    """Return the names of a kind; without a group, of the first kind of that name.
+
+    Raises KeyError for an unknown kind.
+    """
     return _BY_NAME[kind] if group is None else _BY_KIND[group, kind]
 
 

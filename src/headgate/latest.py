@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """Hold one value and wake its readers when it changes. Readers skip values that were replaced meanwhile."""
+    """Hold one value and wake its readers when it changes. A slow reader gets only the newest value."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -46,7 +46,7 @@ class Latest(Generic[T]):
 
 
 async def until(condition: Callable[[], bool], *cells: Latest[Any]) -> None:
-    """Wait until a condition holds. It is evaluated at once and after every change of one of the cells."""
+    """Wait until a condition holds. Evaluate the condition at once, and after every change of one of the cells."""
     while not condition():
         await wait_for_change(*cells)
 

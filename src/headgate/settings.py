@@ -1,4 +1,4 @@
-"""The operator's settings as one immutable value, so that no stage reads the environment."""
+"""The operator's settings as one immutable value, which is an argument of the compiler."""
 
 from typing import Literal
 
@@ -9,12 +9,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that change the compiled configuration.
 
     `domain` is the cluster's DNS domain.
-    `lowest_port` is the smallest TCP port that the gateway may bind; lower ports are only reachable through its HTTP proxy.
-    `trust_domain` starts every SPIFFE ID of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
+    `lowest_port` is the smallest TCP port that the gateway may bind; lower ports are reachable through its HTTP proxy.
+    `trust_domain` is the host in all SPIFFE IDs of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
     `mtls` is the TLS mode of workloads with a sidecar that no TLSConfig selects (R74).
     `access` is for workloads that no TrafficTarget selects (D21): `selected` allows every request, `deny` denies all.
-    `certificate_seconds` is the lifetime of a workload's certificate; connections between proxies end well before it.
-    `outbound` says whether a transparent sidecar lets connections to addresses pass that belong to no Service.
+    `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end earlier.
+    `outbound` is for a transparent sidecar's connections to addresses that belong to no Service: `allow` or `refuse`.
     """
 
     domain: str = "cluster.local"
