@@ -77,6 +77,7 @@ NAME = "spec.backends[0].service"
         (backend(weight=-1), WEIGHT, "must be 0 or more, not -1"),
         (backend(weight=10.5), WEIGHT, "must be a whole number, not 10.5; only the ratio"),
         (backend(weight="10"), WEIGHT, "not the text '10'; write it without quotes"),
+        (backend(weight="ten"), WEIGHT, "must be a whole number, not the text 'ten'"),
         (backend(weight=True), WEIGHT, "not a boolean"),
         (backend(weight=DROP), WEIGHT, "is missing"),
         (backend("split.smi-spec.io/v1alpha2", weight="500m"), WEIGHT, "whole number"),

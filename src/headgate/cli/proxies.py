@@ -12,7 +12,7 @@ from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import proxy_names
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.cli.output import Format, answer, stdout
-from headgate.formatting import NONE, age
+from headgate.formatting import NONE, age, pluralize
 from headgate.resources.inspect import Proxy, ProxyState, Refusal, ResourceType
 from headgate.resources.meta import epoch_seconds
 
@@ -120,7 +120,7 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
     if status.process:
         parts = [f"process {status.process.pid}" if status.process.pid else "no process"]
         parts += ["adopted from an earlier run"] if status.process.adopted else []
-        parts += [f"restarted {status.process.restarts} times"] if status.process.restarts else []
+        parts += [f"restarted {pluralize(status.process.restarts, 'time')}"] if status.process.restarts else []
         yield "Envoy", ", ".join(parts)
     if certificate := status.certificate:
         yield "Certificate", certificate.identity or "none"

@@ -103,7 +103,8 @@ def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
     if type(value) is int and value >= 0:
         return Fraction(value)
     if isinstance(value, str):
-        message = f"must be a whole number, not the text {value!r}; write it without quotes"
+        hint = "; write it without quotes" if value.isdecimal() else ""
+        message = f"must be a whole number, not the text {value!r}{hint}"
     elif isinstance(value, float):
         message = f"must be a whole number, not {value}; only the ratio of the weights counts, so scale them all up"
     elif isinstance(value, bool) or not isinstance(value, int):
