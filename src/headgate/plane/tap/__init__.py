@@ -1,1 +1,1 @@
-"""`kubectl traffic tap`: a proxy's requests as they happen."""
+"""Taps (`kubectl traffic tap`): streams of the requests of an object, as they happen."""

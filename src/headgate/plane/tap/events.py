@@ -1,4 +1,7 @@
-"""Converts a proxy's record of a request to a tap event, and redacts values unless the user asked for them. Pure."""
+"""Converts a proxy's log record of a request to a tap event, and redacts values unless the user asks for values.
+
+Pure.
+"""
 
 from headgate.envoy.rbac import OPEN_POLICY
 from headgate.envoy.view import namespaced_name, pod_of
@@ -11,7 +14,7 @@ REDACTED = "[redacted]"
 
 
 def event(record: Record, *, values: bool) -> TapEvent:
-    """Return the event of a record; `values` includes the values of headers and query parameters."""
+    """Return the tap event of a log record. Without `values`, values of headers and query parameters are redacted."""
     own = pod_of(record.node)
     is_server = bool(record.port)
     namespace, name = namespaced_name(record.node)
@@ -53,7 +56,7 @@ def _access(record: Record) -> TapAccess:
 
 
 def redacted_path(path: str) -> str:
-    """Return a path with the values of query parameters redacted."""
+    """Return a path with the values of query parameters redacted: `/cart?id=[redacted]`."""
     before, mark, query = path.partition("?")
     if not mark:
         return path

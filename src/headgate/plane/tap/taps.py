@@ -1,7 +1,10 @@
-"""Taps: streams of live requests for users. Makes proxies record requests, limits the rate, and filters records for each tap.
+"""Taps: streams of live requests for users.
 
-Proxies record nothing while there is no tap (`envoy.tap`). A proxy that records more than `PROXY_LIMIT` requests a second
-gets a smaller share to record. Each tap shows at most `limit` requests a second. Notices count the requests left out.
+Makes proxies log requests, limits the rate, and filters log records per tap.
+
+Proxies log no requests while there is no tap (`envoy.tap`). If a proxy logs more than `PROXY_LIMIT` requests a second,
+its share of logged requests is reduced. Each tap shows at most `limit` requests a second. Notices count the omitted
+requests.
 """
 
 import asyncio
@@ -26,18 +29,21 @@ from headgate.xds.authentication import StatusError
 from headgate.xds.server import Authenticate
 
 PROXY_LIMIT = 200
-"""The limit of requests that a proxy records, per second."""
+"""The number of logged requests per second above which a proxy logs a smaller share of its requests."""
 MAX_QUEUED = 1000
-"""The limit of records that are queued for a slow client."""
-TICK_S = 1.0
+"""The most log records that a tap queues for a slow client."""
+TICK_S = 1.0  # seconds between two updates of a tap's target, its limit and the proxies' shares
 LIMITED = "more requests than the tap's limit"
 SAMPLED = "busy proxies record only a share of their requests"
 Step = Record | tuple[int, str]
-"""A record, or the number of requests left out and the reason."""
+"""A log record, or the number of omitted requests with the reason."""
 
 
 class TapQuery(NamedTuple):
-    """The object to tap. `values` includes values of headers and query parameters; `limit` is in events per second."""
+    """The object to tap. With `values`, events show values of headers and query parameters.
+
+    `limit` is in events per second.
+    """
 
     kind: str
     namespace: str
@@ -47,7 +53,7 @@ class TapQuery(NamedTuple):
 
 
 class Tap:
-    """One user's tap. `steps` yields records and notices until it is closed."""
+    """A tap of one user. `steps` yields log records and notices of omitted requests until the stream is closed."""
 
     def __init__(self, find: Callable[[], Awaitable[Target]], target: Target, limit: int) -> None:
         self.target = target
@@ -60,7 +66,7 @@ class Tap:
         self._woken = asyncio.Event()
 
     def offer(self, record: Record) -> None:
-        """Queue a record if it is about the target and within the limit."""
+        """Queue a log record if its request belongs to the target. Above the limit, count the request as omitted."""
         if not self.target.matches(record):
             return
         if record.peer:
@@ -73,17 +79,17 @@ class Tap:
         self._woken.set()
 
     def note_sampled(self, missed: int) -> None:
-        """Count requests that a proxy did not record."""
+        """Add `missed` requests, which a proxy did not log, to the next notice."""
         self._dropped[SAMPLED] += missed
 
     async def refresh(self) -> None:
-        """Update the target from the current objects, and start a new second of the limit."""
+        """Update the target from the current objects, and reset the count of events in this second."""
         self.target = await self._find()
         self._left = self._limit
         self._woken.set()
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """Yield records, and notices of requests left out, as they arrive."""
+        """Yield log records as they arrive, and the number of omitted requests for each reason."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -95,7 +101,7 @@ class Tap:
 
 
 class Taps:
-    """All open taps. Sets in the control loop which proxies record, and passes their records to the taps."""
+    """All open taps. Sets in the control loop which proxies log requests, and passes their log records to the taps."""
 
     def __init__(self, loop: Loop, object_graphs: ObjectGraphs) -> None:
         self._shares = loop.taps
@@ -107,7 +113,10 @@ class Taps:
         self._begun = time.monotonic()
 
     async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
-        """Handle a report (`tap_records.METHOD`). Raises StatusError if it is malformed or the node ID is not authenticated."""
+        """Handle a proxy's message with log records (`tap_records.METHOD`).
+
+        Raises StatusError if the message is malformed or its node ID is not authenticated.
+        """
         try:
             node, records = read_records(data)
         except TelemetryError as error:
@@ -171,7 +180,10 @@ class Taps:
             self._record()
 
     def _adjust(self) -> None:
-        """Set each proxy's share by its records of the last second. The first tick of a second does it for all taps."""
+        """Set the share of requests that each proxy logs, by its number of log records in the last second.
+
+        Each tap calls this every second, but only the first call in a second has an effect.
+        """
         now = time.monotonic()
         if now < self._begun + TICK_S * 0.9:
             return
@@ -185,7 +197,7 @@ class Taps:
         self._shares.set(shares)
 
     def _record(self) -> None:
-        """Update the set of recording proxies: those that an open tap needs."""
+        """Update the set of proxies that log requests: the proxies that an open tap needs."""
         before = self._shares.get()
         wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
         if wanted != before:
@@ -200,12 +212,12 @@ class Taps:
 
 
 def next_share(share: int, seen: int) -> int:
-    """Return the share of requests (millionths) to record next, after `seen` records in the last second."""
+    """Return the share of requests (millionths) that a proxy logs next, after `seen` log records in the last second."""
     if seen > PROXY_LIMIT:
         return max(share * PROXY_LIMIT // seen, 1)
     return min(share * 2, ALL_REQUESTS) if seen < PROXY_LIMIT // 2 else share
 
 
 def missed_requests(share: int, seen: int) -> int:
-    """Estimate how many requests a proxy left out, from the `seen` records and its share (millionths)."""
+    """Estimate how many requests a proxy did not log, from the number of log records and its share (millionths)."""
     return seen * (ALL_REQUESTS - share) // share if share else 0

@@ -1,4 +1,4 @@
-"""Tap targets: which proxies record requests for a tap, and which records belong to it. Pure."""
+"""Tap targets: which proxies log requests for a tap, and which log records belong to the tap. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -12,14 +12,14 @@ from headgate.telemetry.answers.object_graph import SERVICE, ObjectGraph
 from headgate.telemetry.reports.tap_records import Record
 
 ROUTES = frozenset({"TrafficSplit", "HTTPRoute", "GRPCRoute"})
-"""Kinds whose requests are identified by the route that the client's proxy chose."""
+"""Kinds for which a tap selects requests by the route that the client's proxy chose."""
 GATEWAY = "Gateway"
 
 
 class TapProxies(NamedTuple):
-    """The current proxies: node IDs of gateways, and the sidecars of the mesh's workloads.
+    """The proxies from which a target selects: the node IDs `gateways`, and the sidecars of the workloads in `mesh`.
 
-    `callers` are the identities that called the target since the tap began.
+    `callers` are the identities of clients that called the target since the tap began.
     """
 
     mesh: Mesh
@@ -31,14 +31,14 @@ class Target(Protocol):
     """The object that a user taps."""
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
-        """Yield the node IDs of the proxies that record requests for the tap."""
+        """Yield the node IDs of the proxies that must log requests for the tap."""
 
     def matches(self, record: Record) -> bool:
-        """Return whether a record is about the target."""
+        """Return whether the request of a log record belongs to the target."""
 
 
 class PodTarget(Value, frozen=True, kw_only=True):
-    """The pods of a resource: requests that they receive and send, as recorded by both sides."""
+    """The pods of an object such as a Deployment. The tap shows requests that these pods receive and send."""
 
     target: Ref
     graph: ObjectGraph
@@ -51,7 +51,10 @@ class PodTarget(Value, frozen=True, kw_only=True):
                 yield sidecar(workload).id
 
     def matches(self, record: Record) -> bool:
-        """Return whether a pod of the resource sent or received the request; for a Service, whether it was called."""
+        """Return whether a pod of the object sent or received the request.
+
+        For a Service, return whether a client called the Service or reached one of its pods.
+        """
         own = pod_of(record.node)
         if record.port:
             return self._owns(own)
@@ -66,13 +69,13 @@ class PodTarget(Value, frozen=True, kw_only=True):
 
 
 class RouteTarget(Value, frozen=True, kw_only=True):
-    """The requests that a route object routes, or that enter at a Gateway, as recorded by the client's side."""
+    """A route object or a Gateway, with its kind and name (`namespace/name`). The tap shows requests that use it."""
 
     kind: str
     name: str
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
-        """Yield all proxies, because each may have clients that use the route; only the gateways for a Gateway."""
+        """Yield all proxies, because clients of each may use the route. For a Gateway, yield only the gateways."""
         yield from present.gateways
         if self.kind != GATEWAY:
             yield from (sidecar(workload).id for workload in present.mesh.workloads)
@@ -86,14 +89,14 @@ class RouteTarget(Value, frozen=True, kw_only=True):
 
 
 def target_of(ref: Ref, graph: ObjectGraph) -> Target:
-    """Return the target of a tap on an object."""
+    """Return the target of a tap on the object `ref`."""
     if ref.kind in ROUTES or ref.kind == GATEWAY:
         return RouteTarget(kind=ref.kind, name=str(ref))
     return PodTarget(target=ref, graph=graph)
 
 
 def port_called(record: Record) -> names.RouteParent | None:
-    """Return the port of a Service or Gateway that a client called; None when the cluster is not headgate's."""
+    """Return the Service port or Gateway port that a client called; None if the record's cluster has no port."""
     try:
         return names.parse(record.cluster) or names.parse_gateway(record.cluster)
     except ValueError:
@@ -101,6 +104,6 @@ def port_called(record: Record) -> names.RouteParent | None:
 
 
 def service_called(record: Record) -> str:
-    """Return the Service (`namespace/name`) that a client called."""
+    """Return the Service (`namespace/name`) that a client called; empty if it called no Service."""
     port = port_called(record)
     return port.service if isinstance(port, PortRef) else ""
