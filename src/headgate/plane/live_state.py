@@ -97,7 +97,7 @@ class LiveState:
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not block other requests
 
     async def warnings_for(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
-        """Return the compiler's findings about an object after its write, or with a dry run as if it were written (R22).
+        """Return the compiler's findings about an object after its write, or for a dry run without the write (R22).
 
         Returns an empty list if the write is not compiled within `WARNINGS_S` seconds.
         """

@@ -177,7 +177,7 @@ class Loop:
         self.compiled.set(compiled)
 
     async def _encode(self, mesh: Mesh) -> Mapping[str, Configuration]:
-        """Encode the configuration of each proxy that has a credential, in slices so that other tasks run in between."""
+        """Encode the configuration of each proxy that has a credential, in slices between which other tasks run."""
         views = (
             View(node, mesh, workload, credential)
             for node, workload in self._expected.nodes

@@ -43,7 +43,7 @@ class MtlsMigration:
         self._file = file
         self._persisted: Mapping[str, TlsMode] = _read(file) if file else {}
         self._modes, self._targets = dict(self._persisted), dict(self._persisted)
-        # Monotonic time after which no connection of the previous mode is in flight; None until all proxies use the new mode.
+        # Monotonic time after which no connection of the last mode is in flight; None until all proxies use the new one.
         self._drained_at: float | None = None if self._persisted else 0.0
         for name in self._persisted:
             fleet.expect(f"{SIDECAR}/{name}")
@@ -83,7 +83,7 @@ class MtlsMigration:
                 yield name, mode.step_toward(self._targets[name])
 
     def pending_proxies(self) -> tuple[str, ...]:
-        """Return the node IDs of proxies that block the next step: lagging, disconnected, or with rejected TLS settings."""
+        """Return the node IDs of proxies that block the next step: lagging, disconnected, or rejecting TLS settings."""
         return tuple(sorted(proxy.id for proxy in self._fleet.configured() if not _holds(proxy)))
 
     def record(self, workloads: Sequence[Workload]) -> None:

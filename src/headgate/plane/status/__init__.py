@@ -1,1 +1,1 @@
-"""Statuses and Events of users' objects, from the compiler's report and the proxies' acknowledgments."""
+"""Writes statuses and Events of users' objects, from the compiler's report and the proxies' acknowledgments."""

@@ -1,4 +1,4 @@
-"""Conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services. Pure."""
+"""Computes conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -33,14 +33,16 @@ _NO_SUCH_BACKEND = {
     Reason.PROTOCOL_MISMATCH,
     Reason.REF_NOT_PERMITTED,
 }
-_NAMED = 5  # names in a message at most
+_NAMED = 5  # the most names in a message; a count replaces the rest
 
 
 class ObjectReport(Value, frozen=True, kw_only=True):
-    """What the compiler reports about one object. An object that can't be decoded has generation 0.
+    """The compiler's results for one object, from which its status is computed. Fields of other kinds are empty.
 
-    Of the `selected` workloads, `migrating` are not in their wanted TLS mode yet. The certificates of
-    `incomplete_certificates` do not have all wanted names yet.
+    `generation` is the compiled one, or 0 if the object can't be decoded. `outcomes` are the backends' shares per port.
+    `parents` are the results of a route per parent, and `gateway` the result of a Gateway. `selected` are the pods that
+    a TLSConfig or TrafficTarget selects. The workloads `migrating` among them are not in their wanted TLS mode yet. The
+    certificates of the workloads `incomplete_certificates` lack some of their DNS names.
     """
 
     generation: int
@@ -54,7 +56,11 @@ class ObjectReport(Value, frozen=True, kw_only=True):
 
 
 class StatusInputs(NamedTuple):
-    """What statuses need beside reports: receipts, the time (RFC 3339), and the proxies that block mTLS migrations."""
+    """The inputs of all statuses, besides the reports of single objects.
+
+    `receipts` are the proxies' acknowledgments, `time` is the current time (RFC 3339), and `blocking` are the node IDs
+    of proxies that block mTLS migrations.
+    """
 
     receipts: Receipts
     time: str
@@ -62,7 +68,7 @@ class StatusInputs(NamedTuple):
 
 
 def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
-    """Return the conditions of a TrafficSplit in the order in which the status has them."""
+    """Return the conditions of a TrafficSplit, in the order of the status: Accepted first and Programmed last."""
     found = tuple(by_condition(findings, _TRUE_CONDITIONS))
     conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
@@ -78,9 +84,9 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
 def by_condition(
     findings: Sequence[Finding], met: Mapping[ConditionType, tuple[str, str]]
 ) -> Iterator[StatusCondition]:
-    """Yield each condition of `met`, False if a finding contradicts it.
+    """Yield each condition of `met`: False if a finding is about the condition, otherwise True.
 
-    `met` has the reason and message of each condition that is True.
+    `met` maps each condition to the reason and message for True. A condition that is False has those of its findings.
     """
     for condition, (reason, message) in met.items():
         broken = [item for item in findings if item.reason.condition is condition]
@@ -94,7 +100,8 @@ def by_condition(
 def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
     """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
-    An object that is not accepted has no resources. `held` replaces the message that counts the acknowledgments.
+    The condition is False for an object that is not accepted, because no proxy is configured for it. `held` replaces
+    the message with the number of acknowledgments; the default is for example `3 of 4 proxies hold it`.
     """
 
     def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
@@ -114,7 +121,7 @@ def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusC
 
 
 def few(words: Sequence[str], between: str = ", ") -> str:
-    """Join at most five words, and count the rest: `a, b, c, d, e and 37 more`."""
+    """Join the first five words, and count the rest: `a, b, c, d, e and 37 more`."""
     more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
     return between.join(words[:_NAMED]) + more
 
@@ -135,12 +142,12 @@ def _share(share: Share) -> Mapping[str, Any]:
 
 
 def summary(outcomes: Sequence[SplitOutcome]) -> str:
-    """Return the shares in one line, for Events: `port 8080: website-v1 90%, website-v2 10%`."""
+    """Return the shares of backends as one line for an Event: `port 8080: website-v1 90%, website-v2 10%`."""
     return "; ".join(f"port {outcome.ref.port}: {', '.join(_parts(outcome))}" for outcome in outcomes)
 
 
 def _parts(outcome: SplitOutcome) -> Iterator[str]:
-    """Yield the share of each backend, and the target of requests that no backend gets (D9, D10)."""
+    """Yield the share of each backend (`web-v1 90%`), then that of the remaining requests: `503 10%` (D9, D10)."""
     for item in outcome.shares:
         yield f"{item.service.split('/')[-1]} {percent(item)}"
     rest = 1 - sum((Fraction(item.numerator, item.denominator) for item in outcome.shares), Fraction(0))
@@ -163,7 +170,11 @@ def _percent(part: Fraction) -> str:
 def timed(
     conditions: Sequence[StatusCondition], before: object, *, generation: int, now: str
 ) -> list[Mapping[str, Any]]:
-    """Return conditions for a status; each keeps `lastTransitionTime` from `before` while its status is the same."""
+    """Return conditions as JSON for a status.
+
+    `before` are the conditions of the current status. A condition keeps its `lastTransitionTime` from there if it is
+    still True or still False; otherwise the time is `now`.
+    """
     rows = before if isinstance(before, Sequence) else ()
     known = {item["type"]: item for item in rows if isinstance(item, Mapping) and "type" in item}
     found: list[Mapping[str, Any]] = []
@@ -206,7 +217,8 @@ def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a Service: whether its pods declare its target ports.
 
-    Returns None if there is no finding and was none before. Keeps conditions of other controllers.
+    Returns None if there is no finding now, and the status has no such condition. Keeps conditions of other
+    controllers.
     """
     before = status_of(obj)
     known = before.get("conditions") or ()

@@ -1,7 +1,7 @@
-"""Events about findings: one when a finding is new, and another one when it is resolved.
+"""Writes Events about findings: one Event when a finding is new, and another Event when the finding is resolved.
 
-While pods start, a Service has no ready endpoint. Events about that are delayed, so that a healthy start has no warnings. The
-condition of the object reports it at once.
+While pods start, a Service has no ready endpoint. Events about missing endpoints are delayed, so that a healthy start
+has no warnings. The condition in the object's status reports missing endpoints without delay.
 """
 
 import re
@@ -18,8 +18,8 @@ from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
-SOON_S = 2.0  # the time in which a Deployment creates its pods
-MAX_START_S = 60.0
+SOON_S = 2.0  # seconds in which a Deployment creates its pods, and an endpoint follows a ready pod
+MAX_START_S = 60.0  # seconds after which an Event is written although pods are still starting
 _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.ERROR: "Warning",
     Severity.WARNING: "Warning",
@@ -30,14 +30,14 @@ _DOMAIN = Settings().domain
 
 
 class _Announced(NamedTuple):
-    """The findings of the last Events about an object, and its generation at that time."""
+    """The findings about an object when its last Events were written, and the object's generation at that time."""
 
     findings: frozenset[Finding]
     generation: int
 
 
 class FindingEvents:
-    """Remembers the findings about each object, and writes Events about the differences."""
+    """Stores the last findings about each object, and writes Events about new and resolved findings."""
 
     def __init__(self, store: Reader, events: Events, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -56,7 +56,10 @@ class FindingEvents:
         self._since = {known: since for known, since in self._since.items() if known[0] != key}
 
     async def delayed(self, key: Key, obj: Object, findings: Collection[Finding]) -> frozenset[Finding]:
-        """Return the findings to delay because pods are starting. If there are any, call this again in a second."""
+        """Return the findings without an Event for now, because pods are starting.
+
+        If there are any, call this again in a second.
+        """
         last = self._announced.get(key)
         candidates = [
             finding
@@ -71,7 +74,8 @@ class FindingEvents:
     async def announce(self, key: Key, obj: Object, findings: Collection[Finding], *, fresh: bool) -> None:
         """Write an Event for each new finding, and a Normal Event for each resolved one.
 
-        With `fresh` False, an earlier headgate wrote the Events about an object that is not known here.
+        An earlier headgate process may have written the Events about an object that is unknown here. `fresh` is False
+        if the object already had its current status; then no Event is repeated.
         """
         now, generation = frozenset(findings), int(obj["metadata"].get("generation", 0))
         last = self._announced.get(key)
@@ -100,7 +104,7 @@ class FindingEvents:
         return age < MAX_START_S and any(_is_pod_starting(pod) for pod in pods if _matches(pod, labels))
 
     async def _selector(self, obj: Object, finding: Finding) -> tuple[str, Mapping[str, str]]:
-        """Return the namespace and the selector of the finding's Service; an empty selector if it has none."""
+        """Return the namespace and the selector of the Service that a finding is about; empty if it has no selector."""
         for name in _services(obj, finding):
             namespace, _, service = name.partition("/")
             try:
@@ -112,7 +116,7 @@ class FindingEvents:
 
 
 def _services(obj: Object, finding: Finding) -> Iterator[str]:
-    """Yield the Services (`namespace/name`) of a finding that may have no ready endpoint."""
+    """Yield the Services (`namespace/name`) that may be the one without a ready endpoint in a finding."""
     yield from (f"{key.namespace}/{key.name}" for key in finding.related if key.kind == "Service")
     if backend := re.match(r"spec\.backends\[(\d+)\]", finding.field):
         named = slice(
@@ -127,7 +131,7 @@ def _matches(pod: Object, labels: Mapping[str, str]) -> bool:
 
 
 def _is_pod_starting(pod: Object) -> bool:
-    """Return whether a pod is starting, or became ready less than `SOON_S` ago."""
+    """Return whether a pod is starting, or became ready less than `SOON_S` seconds ago."""
     status: Mapping[str, Any] = pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp") or status.get("phase") in {"Failed", "Succeeded"}:
         return False

@@ -1,4 +1,7 @@
-"""Findings that come from the running mesh instead of a build: refused resources, missing certificates, dropped copies. Pure."""
+"""Findings about the running mesh: refused resources, missing certificates and dropped copies of requests. Pure.
+
+The compiler can't report these, because they are known only after a build.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +22,11 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection
 
-PROXY = "Proxy"  # the kind in keys of a gateway's own resources, which come from no object
+PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for resources that come from no object
 
 
 def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
-    """Return a finding for each refused resource, about the object that it comes from."""
+    """Return a finding for each resource that proxies refuse, about the object from which the resource comes."""
     found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
     if not found:
         return ()
@@ -38,14 +41,18 @@ def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...
 
 
 Origin = Callable[[str, TypeUrl, str], Key]
-"""Returns the object from which a resource comes, by node ID, type URL and name."""
+"""A function that returns the object from which a resource comes.
+
+Its arguments are node ID, type URL and resource name.
+"""
 
 
 def origins(compiled: Compiled) -> Origin:
     """Return a function that finds the object from which a resource comes.
 
-    That is the split or route for its own routes and clusters, the Gateway for its listeners and certificates, the pod for
-    its sidecar's own resources, and otherwise the Service. For a gateway's own resources it is a key of the kind Proxy.
+    Routes and clusters come from their TrafficSplit or route object. Listeners and certificates of a Gateway come from
+    the Gateway. The own resources of a sidecar come from its pod. Other resources of a Service port come from the
+    Service. For the own resources of a gateway's proxy, the function returns a key of kind Proxy.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -83,7 +90,7 @@ def _origin(node_id: str, type_url: TypeUrl, name: str, owners: Mapping[PortRef,
 
 
 def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Return a finding about the pod of each proxy that gets no new certificate. `found` has the reasons by node ID."""
+    """Return a finding about the pod of each proxy that gets no new certificate. `found` maps node IDs to reasons."""
     return tuple(
         Finding(
             about=_of_node(node, node),
@@ -96,15 +103,16 @@ def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def _of_node(node_id: str, name: str) -> Key:
-    """Return the pod of a sidecar, or a key of the kind Proxy with this name for a gateway."""
+    """Return the pod of a sidecar; for a gateway, a key of kind Proxy with this name."""
     kind, _, pod = node_id.partition("/")
     return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
 
 
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
-    """Return a finding for each rule and mirrored Service port; `counts` are the dropped copies by cluster.
+    """Return a finding for each route rule and Service port to which proxies drop mirrored copies of requests.
 
-    The message rounds the count down to a power of ten, so that it does not change with every report.
+    `counts` are the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
+    does not change with every report.
     """
     found: dict[tuple[object, ...], Finding] = {}
     for route in _routes(mesh) if counts else ():

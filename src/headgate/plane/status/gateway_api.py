@@ -1,4 +1,4 @@
-"""The statuses of GatewayClasses, Gateways and routes, without `status.addresses` of a Gateway. Pure."""
+"""Computes the statuses of GatewayClasses, Gateways and routes, except the addresses of a Gateway. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def class_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 
 
 def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a Gateway; None if its class is not ours, or a newer generation is not compiled yet."""
+    """Return the whole status of a Gateway; None for a foreign class, or while its generation is not compiled yet."""
     outcome = report.gateway
     generation = obj["metadata"].get("generation", 0)
     if outcome is None or report.generation != generation:
@@ -69,7 +69,7 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 def _with_progress(
     conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], inputs: StatusInputs
 ) -> list[StatusCondition]:
-    """Add the condition Programmed, unless the compiler has decided it already."""
+    """Return the conditions with Programmed, which is added from the acknowledgments unless the compiler has set it."""
     if any(condition.type == _PROGRAMMED for condition in conditions):
         return list(conditions)
     return [*conditions, programmed(inputs.receipts.progress(refs), accepted=bool(refs))]
@@ -83,7 +83,7 @@ def _of_listener(status: Mapping[str, Any], name: str) -> object:
 def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a route, with the unchanged entries of other controllers; None to leave it unchanged.
 
-    It stays unchanged while a newer generation is not compiled yet, because that one may have other parents.
+    The status stays unchanged while a newer generation is not compiled yet, because the parents may differ.
     """
     generation = obj["metadata"].get("generation", 0)
     if report.generation != generation:
@@ -130,7 +130,7 @@ def _copies_dropped(findings: Sequence[Finding]) -> Iterator[StatusCondition]:
 
 
 def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a `parentRef` for the status: with group and kind, and with the optional fields that the user wrote."""
+    """Return a `parentRef` for the status: with default group and kind, and the optional fields that the user wrote."""
     group = written.get("group")
     return {
         "group": GROUP if group is None else group,

@@ -1,4 +1,4 @@
-"""The statuses of TLSConfigs and TrafficTargets: whether their pods enforce them. Pure."""
+"""Computes the statuses of TLSConfigs and TrafficTargets: whether the selected pods enforce the object. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -57,9 +57,9 @@ def names_in(chain: str) -> frozenset[str]:
 
 
 def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, frozenset[str]]:
-    """Return the sidecars' acknowledgments of their inbound configuration, and the workloads whose sidecars hold it.
+    """Return the progress of the workloads' sidecars, and the workloads with a sidecar that is up to date.
 
-    A disconnected sidecar counts as lagging.
+    A sidecar is up to date if it has acknowledged its inbound configuration. A disconnected sidecar counts as lagging.
     """
     lagging, refused, holding = [], [], []
     for name in workloads:
@@ -77,19 +77,22 @@ def _progress(workloads: Sequence[str], receipts: Receipts) -> tuple[Progress, f
 
 
 def _out_of_sync_inbound(state: AckState) -> frozenset[Resource]:
-    """Return the inbound resources and secrets that a sidecar has not acknowledged or has refused."""
+    """Return the inbound resources and secrets that a sidecar has refused or not acknowledged yet."""
     found = state.out_of_sync or ((item.type_url, item.name) for item in state.refused)
     return frozenset(filter(is_inbound, found))
 
 
 def is_inbound(resource: Resource) -> bool:
-    """Return whether a resource configures a sidecar's inbound side, or is its certificate or the roots."""
+    """Return whether a resource belongs to a sidecar's inbound side, or is its certificate or the root certificates."""
     kind, name = resource
     return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
 def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str], *, held: str) -> StatusCondition:
-    """Return the condition Programmed, which is False if a pod has no sidecar. `held` counts the pods that are done."""
+    """Return the condition Programmed, which is False if a pod has no sidecar.
+
+    `held` starts the message: `strict on 2 of 3 pods`.
+    """
     if any(item.reason is Reason.INVALID for item in report.findings):
         return programmed(progress, accepted=False)
     if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
@@ -102,7 +105,7 @@ def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str
 
 
 def _pending_step(report: ObjectReport, blocking: Sequence[str]) -> str:
-    """Return what the object still waits for after every proxy has acknowledged; empty if nothing."""
+    """Return why the object is not enforced although every proxy has acknowledged it; empty if it is enforced."""
     if report.migrating:
         blockers = f"; waiting for {few(blocking)}" if blocking else ""
         return f"not in the wanted TLS mode yet: {pod_list(report.migrating)}{blockers}"

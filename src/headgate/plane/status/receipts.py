@@ -1,7 +1,8 @@
-"""Receipts: which proxies have acknowledged the resources of a port of a Service or Gateway.
+"""Receipts: which proxies have acknowledged the resources of a Service port or Gateway port.
 
-Most proxies have acknowledged everything, and proxies of one kind share listeners and routes. So the resources of a port are
-computed once for all proxies that share them (`Group`), and acknowledgments once for all proxies in the same `AckState`.
+Most proxies have acknowledged everything, and all sidecars share most listeners and routes. So the resources of a port
+are computed once for the proxies of a `Group`, which share these resources. Acknowledgments are evaluated once for all
+proxies in the same `AckState`.
 """
 
 from collections import defaultdict
@@ -32,7 +33,7 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
-MAX_NAMED = 100  # resources of a proxy that are named as out of sync; with more, all of its resources count as such
+MAX_NAMED = 100  # with more resources out of sync, all resources of a proxy count as out of sync
 Resource: TypeAlias = tuple[TypeUrl, str]
 NONE: frozenset[Resource] = frozenset()
 _SIDECARS = f"{SIDECAR}/"
@@ -40,7 +41,11 @@ _Resources: TypeAlias = Mapping[str, Encoded]
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """The acknowledgments of some resources: how many proxies hold them, which lag, and which refused (with Envoy's message)."""
+    """The acknowledgments of some resources.
+
+    `holding` is the number of proxies that have acknowledged all of the resources. `lagging` are the node IDs of
+    proxies that have not answered yet. `refused` are pairs of node ID and Envoy's error message.
+    """
 
     holding: int = 0
     lagging: tuple[str, ...] = ()
@@ -48,24 +53,24 @@ class Progress(Value, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """The number of all proxies."""
+        """The number of holding, lagging and refusing proxies."""
         return self.holding + len(self.lagging) + len(self.refused)
 
 
 class Group:
-    """The proxies with the same listeners and routes of Services and Gateways."""
+    """A group of proxies that share the same listeners, routes and scopes, with the resources of each port."""
 
     def __init__(self, listeners: _Resources, routes: _Resources, scopes: _Resources) -> None:
         self.listeners = listeners
         self.routes = routes
-        self.scopes = scopes  # these contain routes where listeners share a filter chain
+        self.scopes = scopes  # scoped route configurations; they contain the routes if listeners share a filter chain
         self.by_type = {ROUTES: routes, SCOPES: scopes, LISTENER: listeners}
         self._found: dict[tuple[RouteParent, ...], frozenset[Resource]] = {}
 
     def resources(self, ports: tuple[RouteParent, ...]) -> frozenset[Resource]:
         """Return the resources of some ports: their listeners or routes, and the clusters that these use.
 
-        Returns none if the ports are not in the proxies' view.
+        Returns an empty set if the proxies' configuration does not contain the ports.
         """
         found = self._found.get(ports)
         if found is None:
@@ -77,7 +82,7 @@ class Group:
         return {*self.listeners, *self.routes, *self.scopes}
 
     def ports(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
-        """Yield the ports to which a resource may belong."""
+        """Yield the ports to which a resource may belong; a cluster belongs to the ports of all routes that use it."""
         users = self._users.get(name, ()) if type_url in {CLUSTER, ENDPOINTS} else ()
         for one in (name, *users):
             if port := port_of(one):
@@ -94,8 +99,8 @@ class Group:
     def _receivers(self, port: RouteParent) -> Iterator[Resource]:
         """Yield the resources that receive the traffic of a port.
 
-        For HTTP these are its routes, for TCP its listeners: one per pod if the Service has no address. The listener of a
-        Gateway belongs to its port too.
+        An HTTP port has routes, and a TCP port has a listener, or one listener per pod if the Service has no address. A
+        Gateway port also has its listener.
         """
         name = names.parent(port)
         if isinstance(port, GatewayRef):
@@ -137,7 +142,7 @@ def _by_port(found: Iterable[str]) -> Mapping[RouteParent, list[str]]:
 
 
 def port_of(name: str) -> RouteParent | None:
-    """Return the port of a Service or Gateway to which a resource belongs; None if it belongs to none."""
+    """Return the Service port or Gateway port to which the resource `name` belongs; None if it belongs to no port."""
     return names.parse_gateway(name) or names.parse(name)
 
 
@@ -148,17 +153,21 @@ def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
 
 
 class Answer(NamedTuple):
-    """Whether a proxy holds some resources. `error` is Envoy's message if it refused one of them."""
+    """A proxy's answer to some resources: whether it holds all of them.
+
+    `error` is Envoy's message if it refused a resource.
+    """
 
     holds: bool
     error: str = ""
 
 
 class AckState:
-    """What some proxies have acknowledged. `group` is None before they have a configuration.
+    """The state of acknowledgments of one or more proxies. Proxies with equal states share one instance.
 
-    `out_of_sync` are the resources that they have not acknowledged in the wanted version, or refused. None stands for all
-    resources, or for more than `MAX_NAMED`.
+    `group` is None before the proxies have a configuration. `out_of_sync` are the resources that the proxies have
+    refused, or not acknowledged in the wanted version. It is None if these are all resources, or more than `MAX_NAMED`.
+    `refused` are the current rejections.
     """
 
     def __init__(
@@ -220,12 +229,12 @@ class AckStates:
         return found
 
     def keep(self, node_ids: Collection[str]) -> None:
-        """Drop the states of all other proxies."""
+        """Drop the states of proxies that are not in `node_ids`."""
         if len(node_ids) < len(self._of):
             self._of = {node_id: known for node_id, known in self._of.items() if node_id in node_ids}
 
     def _group(self, config: ProxyConfig) -> Group:
-        """Return the group of the proxies with a configuration."""
+        """Return the group of proxies that share the listeners, routes and scopes of a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         scopes = shared(config, SCOPES) if config.get(CHAIN) else NO_RESOURCES.common
         key = id(listeners), id(routes), id(scopes)  # the group keeps all three alive, so their ids stay unique
@@ -236,17 +245,20 @@ class AckStates:
 
 
 class Receipts:
-    """What some proxies hold, each as of the moment when it was added. `states` has the state of each by node ID."""
+    """The acknowledgments of proxies. `states` has the state of each proxy, at the time of `add`, by node ID."""
 
     def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
-        """Add `proxies`, which must have been configured. `cache` keeps states from one observation to the next."""
+        """Add `proxies`, which must have had a configuration.
+
+        `cache` keeps unchanged states between two observations.
+        """
         self._cache = cache or AckStates()
         self.states: dict[str, AckState] = {}
         for proxy in proxies:
             self.add(proxy)
 
     def add(self, proxy: Proxy) -> None:
-        """Add a proxy that was configured once."""
+        """Add the current state of a proxy, which must have had a configuration."""
         self.states[proxy.id] = self._cache.of(proxy)
 
     @cached_property
@@ -259,7 +271,7 @@ class Receipts:
 
     @cached_property
     def membership(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Which proxies serve, and which of them have more than `MAX_NAMED` resources out of sync."""
+        """The node IDs of all added proxies, and of those with more than `MAX_NAMED` resources out of sync."""
         wide = (node_ids for state, node_ids in self.by_state.items() if state.out_of_sync is None)
         return frozenset(self.states), frozenset(chain.from_iterable(wide))
 
@@ -270,7 +282,7 @@ class Receipts:
     def progress(self, ports: Sequence[RouteParent]) -> Progress:
         """Return the proxies' acknowledgments of all resources that serve some ports of Services and Gateways.
 
-        This leaves out proxies that need none of these resources and hold none of them.
+        The result leaves out proxies that neither need nor hold any of these resources.
         """
         wanted = tuple(ports)
         with_sidecars = any(not isinstance(port, GatewayRef) for port in wanted)

@@ -1,4 +1,4 @@
-"""Recovery messages: what an Event says when a finding is resolved, one message for each reason."""
+"""The messages of Events about resolved findings, by the reason of the finding."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -15,7 +15,10 @@ FOUND = {
     Reason.BACKEND_NOT_FOUND: _GETS_SHARE,
     Reason.MATCH_NOT_FOUND: "its matches apply",
 }
-"""The effect of finding the missing object that a finding names in `related`."""
+"""The effect when a missing object exists again, by the reason of the finding.
+
+The finding's `related` names the object.
+"""
 
 RECOVERIES = {
     Reason.CONFLICTED: "this object applies now; the older one with the same claim is gone or has changed",
@@ -50,13 +53,17 @@ RECOVERIES = {
     Reason.RULE_NOT_APPLICABLE: "a port of the destination has the protocol of the rule now",
     Reason.IDENTITY_UNAVAILABLE: "the sidecar has its certificate",
 }
-"""Messages for a change elsewhere in the mesh. After an edit of the object itself, one message serves for all reasons."""
+"""Messages for findings that a change of another object resolved, by reason.
+
+After an edit of the object itself, the message is the same for all reasons.
+"""
 
 
 def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: Object | None = None) -> str:
     """Return the recovery message of a finding; empty if one of the current findings `now` is about the same fault.
 
-    `edited`: the object itself has changed since the finding. With `obj`, the message shows the value of the field.
+    `edited` is True if the object itself has changed since the finding. With `obj`, the message contains the current
+    value of the finding's field: `spec.service (web): the Service exists now`.
     """
     if any(_is_same(finding, other) for other in now if other.about == finding.about):
         return ""
@@ -72,7 +79,7 @@ def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: 
 
 
 def _is_same(one: Finding, other: Finding) -> bool:
-    """Return whether two findings name the same field, or both name none and have the same reason."""
+    """Return whether two findings are about the same fault: the same field, or without a field the same reason."""
     return one.field == other.field and (bool(one.field) or one.reason is other.reason)
 
 
@@ -86,6 +93,6 @@ def _value(obj: Any, field: str) -> Any:
 
 
 def _steps(field: str) -> Iterator[str | int]:
-    """Yield the steps of a path such as `spec.backends[1].service`."""
+    """Yield the steps of a path: `spec`, `backends`, 1 and `service` for `spec.backends[1].service`."""
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
         yield name or int(index)

@@ -1,8 +1,8 @@
 """The queue of objects whose status is computed next. Pure.
 
-An object is queued when the report or a finding about it changes, when a proxy acknowledges or stops acknowledging its
-resources, and when its ports enter or leave a proxy's view. When proxies come or go, the counts of all objects change. These
-wait for a full pass over all objects, which the writer paces.
+An object is queued when the report or a finding about it changes, when the acknowledgments of its resources change, and
+when its ports enter or leave a proxy's configuration. When proxies come or go, the proxy counts in all statuses change.
+So a full pass over all objects follows, and `StatusWriter` decides when it begins.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from headgate.resources.meta import Key
 
 
 def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
-    """Return the report of each object; objects that have only a generation are left out."""
+    """Return the report of each object, without objects for which the report has nothing but a generation."""
     report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in report.findings:
@@ -58,7 +58,7 @@ class ReportIndex:
         self._reports = reports_by_object(compiled)
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
-        """Yield the objects of some kinds, given as (group, kind), and all objects with something to report."""
+        """Yield all objects of some kinds, given as (group, kind), and objects of other kinds if they have a report."""
         wanted = frozenset(kinds)
         yield from dict.fromkeys(
             (*(key for key in self.compiled.report.seen if (key.group, key.kind) in wanted), *self._reports)
@@ -70,12 +70,12 @@ class ReportIndex:
 
     @cached_property
     def migrating(self) -> Sequence[Key]:
-        """The objects that select a workload which is not in its wanted TLS mode."""
+        """The TLSConfigs and TrafficTargets that select a workload which is not in its wanted TLS mode."""
         return [key for key, report in self._reports.items() if report.migrating]
 
     @cached_property
     def affecting(self) -> Mapping[RouteParent | str, Sequence[Key]]:
-        """The objects that affect a port, and those that select a pod (`namespace/pod`)."""
+        """The objects that affect a port, by port, and the objects that select a pod, by `namespace/pod`."""
         found: dict[RouteParent | str, list[Key]] = defaultdict(list)
         for key, report in self._reports.items():
             for target in (*_ports(report), *(report.selected.workloads if report.selected else ())):
@@ -98,8 +98,9 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
 class Observation(NamedTuple):
     """The inputs of all statuses at one moment.
 
-    `findings` are those that do not come from the build. `incomplete_certificates` are workloads whose certificate does not
-    have all wanted names yet. `blocking` are the proxies that block the next steps of mTLS migrations.
+    `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` are the proxies'
+    acknowledgments. `incomplete_certificates` are workloads with a certificate that lacks some of the DNS names.
+    `blocking` are the node IDs of proxies that block the next step of an mTLS migration.
     """
 
     reports: ReportIndex
@@ -130,7 +131,7 @@ class StatusQueue:
     """
 
     def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
-        """`kinds` always have a status; the kinds `faulty` have one only if there is a finding, or was before."""
+        """Objects of `kinds` always have a status. Objects of the kinds `faulty` have a status only after a finding."""
         self._kinds = frozenset(kinds)
         self._first = self._kinds.union(faulty)
         self._observation: Observation | None = None
@@ -139,7 +140,7 @@ class StatusQueue:
         self._membership: object = None
 
     def observe(self, observation: Observation) -> None:
-        """Queue the objects that differ from the last observation; the latest changes come first."""
+        """Queue the objects for which `observation` differs from the last one, before objects already in the queue."""
         before, self._observation = self._observation, observation
         if before is None:
             self._changed = dict.fromkeys((*observation.reports.keys(self._first), *observation.findings))
@@ -148,12 +149,12 @@ class StatusQueue:
         self._changed = {**dict.fromkeys(self._differing(before, observation)), **self._changed}
 
     def touch(self, keys: Iterable[Key]) -> None:
-        """Queue objects for another reason."""
+        """Queue objects regardless of observations, for example to retry a failed write."""
         self._changed.update(dict.fromkeys(keys))
 
     @property
     def is_empty(self) -> bool:
-        """Whether the queue is empty, apart from a full pass that has not begun."""
+        """Whether no object is queued. A full pass queues its objects only when it begins."""
         return not self._changed and not self._pass
 
     @property
@@ -200,7 +201,7 @@ class StatusQueue:
 
 
 def _with_new_answers(before: Receipts, now: Receipts) -> Iterator[RouteParent | str]:
-    """Yield the ports and pods with a change in which proxies have not acknowledged their resources."""
+    """Yield the ports, and pods (`namespace/name`), for which the set of lagging or refusing proxies has changed."""
     for state, node_ids in before.by_state.items() ^ now.by_state.items():
         for resource in state.out_of_sync or ():
             if is_inbound(resource):
@@ -210,7 +211,7 @@ def _with_new_answers(before: Receipts, now: Receipts) -> Iterator[RouteParent |
 
 
 def _with_new_views(before: Receipts, now: Receipts) -> Iterator[RouteParent]:
-    """Yield the ports that entered or left the view of a proxy."""
+    """Yield the ports that were added to or removed from the configuration of a proxy."""
     moved = {(before.states.get(node_id, state).group, state.group) for node_id, state in now.states.items()}
     for old, new in moved:
         if old and new and old is not new:

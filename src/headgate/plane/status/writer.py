@@ -1,7 +1,7 @@
-"""Writes conditions, shares and Events of the users' objects, from the compiler's report and the proxies' acknowledgments.
+"""Writes statuses and Events of users' objects, from the compiler's report and the proxies' acknowledgments.
 
-The writer does not block publishing. Shortly after a change it observes the current state, computes the statuses of affected
-objects (`work_queue`), and writes those that differ. It works in slices with pauses, so that the streams get their turns.
+The writer runs beside the control loop. Shortly after a change it observes the current state, computes the statuses of
+affected objects (`work_queue`), and writes changed statuses. It works in slices, so that xDS streams run in between.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
-SETTLE_SECONDS = 0.02  # the pause before a slice, in which the proxies' answers arrive: so one status covers them all
-ANSWER_QUIET_SECONDS = 0.25  # how long to wait for lagging proxies after the last answer
-MAX_WAIT_SECONDS = 1.0  # the longest wait for all answers, and between two observations
-SLICE_SECONDS = 0.02  # the work of a slice; then other tasks get their turn
-PAUSE_FACTOR = 3  # the pause after a slice, relative to its work
-OBSERVATION_PAUSE_FACTOR = 9  # the pause between two observations, or two full passes, relative to their work
-MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass waits until no proxy has come or gone for this time
-MAX_MEMBERSHIP_SECONDS = 2.0  # the longest such wait
-BATCH = 32  # proxies that are observed before other tasks get their turn
-RETRY_SECONDS = 1.0  # until a failed write or a delayed Event is tried again
+SETTLE_SECONDS = 0.02  # the shortest pause before a slice; one status covers all answers that arrive meanwhile
+ANSWER_QUIET_SECONDS = 0.25  # how long to wait for lagging proxies after the last change
+MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
+SLICE_SECONDS = 0.02  # the length of a slice; then other tasks get their turn
+PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
+OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of its work
+MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass waits until no proxy has come or gone for this long
+MAX_MEMBERSHIP_SECONDS = 2.0  # the longest wait of a full pass while proxies come and go
+BATCH = 32  # the number of proxies to observe before other tasks get their turn
+RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (SPLIT, "TrafficSplit"): split_status,
@@ -50,18 +50,21 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (MESH, "TLSConfig"): mesh_status,
     (ACCESS, "TrafficTarget"): mesh_status,
 }
-"""The kinds whose status headgate writes, with the function that computes it; None leaves a status unchanged."""
+"""The kinds with a status from headgate, and the function that computes it. If it returns None, nothing is written."""
 ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, SERVICE.kind): service_status}
-"""Kinds that get a status only with a finding: to compute one for each of their objects would cost too much."""
+"""Kinds with a status only for objects with a finding: to compute it for all objects would cost too much."""
 
 log = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """Keeps `status` and Events of the users' objects up to date. `computed` counts the computations for each object."""
+    """Keeps statuses and Events of users' objects up to date.
+
+    `computed` counts the status computations for each object.
+    """
 
     def __init__(self, ports: Ports, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
-        """`dropped` are the copies that mirrors currently drop, by the name of the mirror's cluster."""
+        """`dropped` is the number of copies of requests that each mirror currently drops, by its cluster's name."""
         self.computed: Counter[Key] = Counter()
         self._dropped = dropped
         self._store = ports.objects
@@ -87,7 +90,7 @@ class StatusWriter:
         self._late: Proxy | None = None  # the last proxy that had not answered
 
     async def run(self) -> None:
-        """Write until canceled, once this control plane is active. A write that fails is retried a second later."""
+        """Wait until this control plane is active, then write until canceled. Retry a failed write a second later."""
         await until(self._active.get, self._active)
 
         async def follow(cell: Latest[Any]) -> None:
@@ -115,7 +118,7 @@ class StatusWriter:
                 self._pace.end()
 
     def _is_observation_due(self) -> bool:
-        """Return whether to observe the proxies now. Not while some may answer soon: then set the timer."""
+        """Return whether to observe the proxies now. If lagging proxies may answer soon, set the timer instead."""
         left = self._pace.answer_wait()
         if left > 0:
             self._late = self._fleet.find(lambda proxy: proxy.session is not None and not proxy.settled(), self._late)
@@ -137,7 +140,7 @@ class StatusWriter:
         self._wake.set()
 
     async def _observe(self) -> None:
-        """Observe reports, receipts and findings, and queue the objects that changed."""
+        """Observe the report, acknowledgments and findings, and queue the objects with changes."""
         compiled = self._compiled.get()
         if compiled is None:
             return
@@ -159,7 +162,7 @@ class StatusWriter:
             self._queue.touch([key async for key in self._overwritten()])
 
     async def _receipts(self) -> Receipts:
-        """Return the receipts of all serving proxies; other tasks run in between."""
+        """Return the acknowledgments of all serving proxies. Other tasks run after each `BATCH` of proxies."""
         receipts, began = Receipts(cache=self._ack_states), time.monotonic()
         for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
@@ -171,7 +174,7 @@ class StatusWriter:
         return receipts
 
     def _plan_pass(self) -> None:
-        """Begin a full pass over all objects if proxies came or went; if it is too early, set the timer."""
+        """Begin a full pass over all objects if proxies came or went. If it is too early for a pass, set the timer."""
         if not self._queue.is_pass_due:
             return
         if (left := self._pace.until_pass()) <= 0:
@@ -181,7 +184,7 @@ class StatusWriter:
             self._wake_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
-        """Return the findings that do not come from the build, by object."""
+        """Return the findings about the running mesh (`status.findings`), by object."""
         refusing = (one for state, node_ids in receipts.by_state.items() if state.refused for one in node_ids)
         proxies = (proxy for node_id in refusing if (proxy := self._fleet.proxies.get(node_id)))
         found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
@@ -194,14 +197,14 @@ class StatusWriter:
         return found
 
     def _incomplete_certificates(self, compiled: Compiled) -> Iterator[str]:
-        """Yield the workloads whose certificate does not have all wanted DNS names yet (R75)."""
+        """Yield the names of workloads whose certificate lacks some DNS names (R75)."""
         for item in compiled.mesh.workloads:
             credential = self._loop.credential_of(f"{SIDECAR}/{item.name}") if item.subjects else None
             if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
                 yield item.name
 
     async def _overwritten(self) -> AsyncIterator[Key]:
-        """Yield objects that changed since their status was computed: recreated, or with a status from another writer."""
+        """Yield objects that were recreated, or whose status another writer changed, since their last computation."""
         for group, kind in STATUSES:
             for obj in (await self._store.list(group, kind)).items:
                 key = key_of(obj)
@@ -217,7 +220,7 @@ class StatusWriter:
         del self.computed[key]
 
     async def _work(self) -> None:
-        """Compute and write statuses of queued objects for the time of a slice."""
+        """Compute and write statuses of queued objects until the slice is over, or the queue is empty."""
         observation = self._observation
         if observation is None:
             return
@@ -262,7 +265,7 @@ class StatusWriter:
     async def _write(
         self, key: Key, obj: Object, report: ObjectReport, inputs: StatusInputs, *, announce: bool
     ) -> bool:
-        """Write an object's status if it differs, and an Event about its shares; return whether it differed."""
+        """Write an object's status if it differs, and an Event about its shares; return whether the status differed."""
         self.computed[key] += 1
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
@@ -281,7 +284,7 @@ class StatusWriter:
         return fresh
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
-        """Write an Event if every proxy has acknowledged new shares."""
+        """Write an Event with the shares in `text`, if they differ from those in the last Event about the object."""
         known = self._shares.get(key)
         self._shares[key] = text
         if known != text and (known or fresh):
@@ -298,7 +301,7 @@ def _found(obj: Object) -> tuple[int, Any]:
 
 
 class Debounce:
-    """Debounces events: a wait ends `quiet` seconds after the last event, at most `longest` seconds after the first."""
+    """Debounces events. A wait ends `quiet` seconds after the last event, at most `longest` after the first."""
 
     def __init__(self, quiet: float, longest: float, clock: Callable[[], float]) -> None:
         self._quiet, self._longest, self._clock = quiet, longest, clock
@@ -312,7 +315,7 @@ class Debounce:
             self._first = self._last
 
     def left(self) -> float:
-        """Return the seconds left to wait; 0 or less if the wait is over, or there was no event."""
+        """Return the seconds left to wait; 0 or less if the wait is over, or if there was no event."""
         return (
             0.0 if self._first is None else min(self._last + self._quiet, self._first + self._longest) - self._clock()
         )
@@ -323,25 +326,28 @@ class Debounce:
 
 
 class Pace:
-    """Measures work, and returns how long to pause. Times are seconds. `membership` debounces proxies that come or go."""
+    """Measures the writer's work, and returns how long to pause. Times are seconds.
+
+    `membership` debounces proxies that come or go.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.membership = Debounce(MEMBERSHIP_QUIET_SECONDS, MAX_MEMBERSHIP_SECONDS, clock)
         self._answering = Debounce(ANSWER_QUIET_SECONDS, MAX_WAIT_SECONDS, clock)
         self._clock = clock
         self._began = clock()
-        self._rested = self._next_observation = self._next_pass = self._began  # when each pause ends
-        self._observation = self._pass = 0.0  # seconds of work for each
-        self._changes: int | None = None  # None: no change since the last observation
+        self._rested = self._next_observation = self._next_pass = self._began  # ends of the pauses, by the clock
+        self._observation = self._pass = 0.0  # seconds of work in the last observation and full pass
+        self._changes: int | None = None  # the last argument of `note_change`; None since the last observation
 
     def note_change(self, changes: int) -> None:
-        """Note a change, and how many changes of proxies there have been since the start."""
+        """Note a change. `changes` is the number of changes of proxies since the start."""
         if self._changes != changes:
             self._changes = changes
             self._answering.note()
 
     def answer_wait(self) -> float:
-        """Return how long to wait for proxies that have not answered yet."""
+        """Return how long to wait for answers of lagging proxies; 0 or less if the wait is over."""
         return self._answering.left()
 
     def begin_observation(self) -> None:
@@ -350,7 +356,7 @@ class Pace:
         self._answering.end()
 
     def spend_on_observation(self, seconds: float) -> None:
-        """Add work for an observation, which delays the next one."""
+        """Add `seconds` of work to the current observation, and delay the next observation in proportion."""
         self._observation += seconds
         self._next_observation = self._clock() + min(OBSERVATION_PAUSE_FACTOR * self._observation, MAX_WAIT_SECONDS)
 
@@ -377,7 +383,7 @@ class Pace:
         self._rested = now + PAUSE_FACTOR * (now - self._began)
 
     def spend_on_pass(self, seconds: float) -> None:
-        """Add work for a full pass, which delays the next one."""
+        """Add `seconds` of work to the current full pass, and delay the next full pass in proportion."""
         self._pass += seconds
         self._next_pass = self._clock() + OBSERVATION_PAUSE_FACTOR * self._pass
 
