@@ -28,10 +28,10 @@ def client_headers(headers: Headers, route: Route, share: Filters) -> Headers:
 
 
 def redirect_location(request: Request, route: Route, scheme: str, port: int) -> str:
-    """Return the address of a redirect; empty if the route has none.
+    """Return the URL of a route's redirect; an empty text if the route has no redirect.
 
-    `scheme` and `port` are those of the listener. The port is the redirect's, else the default port of the
-    redirect's scheme, else the listener's; the default port of the scheme is omitted (HTTPRequestRedirectFilter).
+    `scheme` and `port` are those of the listener. The port in the URL is the redirect's port, else the default port of
+    the redirect's scheme, else the listener's port. A default port is omitted from the URL (HTTPRequestRedirectFilter).
     """
     redirect = route.redirect
     if redirect is None:
@@ -64,14 +64,17 @@ def _with_headers(headers: Headers, edit: HeaderEdit) -> Headers:
 
 
 def _with_path(target: str, edit: PathEdit, matched: Path | None) -> str:
-    """Return the target with another path and the same query."""
+    """Return a request target (`/old?q=1`) with the path edited and the same query (`/new?q=1`)."""
     path, mark, query = target.partition("?")
     new = edit.value if edit.value.startswith("/") else f"/{edit.value}"
     return (new if edit.kind == "full" else _with_prefix(path, new.rstrip("/"), matched)) + mark + query
 
 
 def _with_prefix(path: str, new: str, matched: Path | None) -> str:
-    """Return the path with a new prefix for the matched segments, with exactly one slash between."""
+    """Return the path with the matched prefix replaced by `new`: `/v1/items` with `/v1` and `/v2` is `/v2/items`.
+
+    Without a matched prefix, `new` is put before the complete path, with one slash between them.
+    """
     old = matched.value.rstrip("/") if matched and matched.kind == "prefix" else ""
     rest = path.removeprefix(old)
     return f"{new}{rest}" if old and new else f"{new}/{rest.lstrip('/')}"

@@ -9,7 +9,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) -> list[tuple[str, int]]:
-    """Return every authority of a Service, with the Service port that it means (R2).
+    """Return every authority of a Service with its Service port, such as `("website.default:8080", 8080)` (R2).
 
     An authority without a port means port 80, or the first port of a Service without port 80. The short name
     belongs to the namespace `home`: the namespace of a sidecar's pod, or `default` for a shared proxy, which does
@@ -27,10 +27,10 @@ def authorities(frontend: Frontend, domain: str, home: str = DEFAULT_NAMESPACE) 
 
 
 def pods(mesh: Mesh) -> Mapping[PortRef, tuple[Endpoint, ...]]:
-    """Return the pods that clients of the HTTP proxy can call by their own address and port.
+    """Return, for each Service port, the pods that clients of the HTTP proxy can call by pod address and port.
 
-    If two Services have the same pod and port, the first Service is used. An address of a Service is never the
-    address of a pod.
+    If two Services have the same pod and port, the pod is listed for the first Service only. Addresses that belong to a
+    Service are left out.
     """
     used = {(front.address, port) for front in mesh.frontends for port in front.ports}
     found: dict[PortRef, tuple[Endpoint, ...]] = {}
@@ -54,7 +54,7 @@ def canonical(authority: str) -> str:
 
 
 def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRef | None:
-    """Return the Service port that an authority means to the HTTP proxy; None if there is none."""
+    """Return the Service port to which the HTTP proxy sends requests for an authority; None if no Service has it."""
     wanted = canonical(authority).lower()
     for frontend in mesh.frontends:
         if port := dict(authorities(frontend, mesh.domain, home)).get(wanted):

@@ -7,7 +7,7 @@ from headgate.resources.meta import Value
 
 
 class PrivateText(str):
-    """A secret that is printed, logged and encoded as `[redacted]`; `reveal` returns the text."""
+    """A secret text. Its printed, logged and encoded form is `[redacted]`; only `reveal` returns the secret."""
 
     __slots__ = ()
 
@@ -40,7 +40,10 @@ def spiffe_id(domain: str, namespace: str, account: str) -> str:
 
 
 def gateway_id(domain: str) -> str:
-    """Return the SPIFFE ID of the node's gateway, which all requests through it have."""
+    """Return the SPIFFE ID of the node's gateway.
+
+    A workload sees this ID as the caller of all requests from the gateway.
+    """
     return spiffe_id(domain, SYSTEM_NAMESPACE, GATEWAY_ACCOUNT)
 
 
@@ -59,9 +62,9 @@ def parse_id(text: str) -> Account | None:
 
 
 class Credential(Value, frozen=True, kw_only=True):
-    """The certificate chain and private key of a proxy as PEM, own certificate first; the key is never printed.
+    """The certificate chain and private key of a proxy as PEM; the key is never printed.
 
-    `roots` are the certificates of the trusted authorities.
+    The proxy's own certificate comes first in `chain`. `roots` are the root certificates that the proxy trusts.
     """
 
     chain: str

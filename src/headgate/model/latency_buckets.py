@@ -1,7 +1,7 @@
-"""The bounds of all latency histograms.
+"""The bucket bounds of all latency histograms.
 
-They have two significant digits, like Envoy's own histograms, so no interpolation is needed. Neighbors differ by at
-most a tenth, so a percentile is off by at most 5 %.
+The bounds have two significant digits, like those of Envoy's own histograms, so no interpolation is needed. Adjacent
+bounds differ by at most a tenth, so the error of a percentile is at most 5 %.
 """
 
 _STEPS = (

@@ -37,7 +37,7 @@ class Header(Value, frozen=True, kw_only=True, order=True):
 
 
 class Query(Value, frozen=True, kw_only=True, order=True):
-    """A condition on a query parameter; the first parameter with the name is used."""
+    """A condition on a query parameter; if the name is repeated, the condition is on the first value."""
 
     name: str
     text: Text
@@ -46,7 +46,8 @@ class Query(Value, frozen=True, kw_only=True, order=True):
 class Path(Value, frozen=True, kw_only=True, order=True):
     """A condition on the path without the query.
 
-    An exact path, a prefix of whole segments, or a regular expression (RE2) that must match completely.
+    `value` is an exact path, a prefix that ends at a slash (`/api` fits `/api/v1`, but not `/apis`), or a regular
+    expression (RE2) that must match the complete path.
     """
 
     kind: Literal["exact", "prefix", "regex"]
@@ -56,7 +57,7 @@ class Path(Value, frozen=True, kw_only=True, order=True):
 class Match(Value, frozen=True, kw_only=True, order=True):
     """Conditions on requests, all of which must hold.
 
-    Without methods, every method matches. `other_paths` are additional conditions on the path.
+    Empty `methods` means every method. `other_paths` are conditions that the path must meet in addition to `path`.
     """
 
     path: Path | None = None
@@ -85,7 +86,7 @@ class PathEdit(Value, frozen=True, kw_only=True):
 
 
 class Rewrite(Value, frozen=True, kw_only=True):
-    """A rewrite of host or path for the backend."""
+    """A rewrite of the host, the path or both in the request to the backend; empty fields change nothing."""
 
     hostname: str = ""
     path: PathEdit | None = None
@@ -113,7 +114,7 @@ NO_FILTERS = Filters()
 
 
 class Timeouts(Value, frozen=True, kw_only=True):
-    """Timeouts in milliseconds for the whole request and for each attempt; 0 means no limit."""
+    """Timeouts in milliseconds: `request` for the complete request, `backend` for each attempt; 0 means no limit."""
 
     request: int = 0
     backend: int = 0

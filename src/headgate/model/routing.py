@@ -15,7 +15,7 @@ from headgate.resources.meta import Key, Value
 
 
 class PortRef(NamedTuple):
-    """A port of a service (`namespace/name`), which clients connect to and splits distribute traffic to."""
+    """A port number of a service (`namespace/name`). Clients connect to it, and splits send shares of traffic to it."""
 
     service: str
     port: int
@@ -25,14 +25,14 @@ class PortRef(NamedTuple):
 
 
 class Protocol(enum.Enum):
-    """The protocol of a port (003, D16). It decides what proxies can inspect and how they call the backend."""
+    """The protocol of a port (003, D16). It decides what proxies can inspect and how they connect to the backend."""
 
     HTTP = "http"  # HTTP/1.1 to the backend; clients may use HTTP/2
     HTTP2 = "http2"  # HTTP/2 to the backend, also for gRPC
-    HTTP_ANY = "http-any"  # the HTTP version of the client to the backend
+    HTTP_ANY = "http-any"  # proxies call the backend with the client's HTTP version
     TCP = "tcp"
     TCP_SERVER_FIRST = "tcp-server-first"
-    TLS = "tls"  # opaque, passed through
+    TLS = "tls"  # proxies forward the encrypted bytes without decrypting them
 
     @property
     def is_http(self) -> bool:
@@ -41,21 +41,23 @@ class Protocol(enum.Enum):
 
 
 AMBIGUOUS_PATH = r"//|/\.\.?(?:[/;]|%3[bB]|$)|\\|%(?:2[eEfF]|5[cC])"
-"""Matches (RE2, anywhere) parts of a path that applications read in different ways: an empty segment, `.` and `..` (also
-with parameters after a semicolon), a backslash, and their escaped forms. Access rules with a path never allow such paths."""
+"""A regular expression (RE2) that finds parts of a path which applications interpret differently: an empty segment, `.`
+and `..` (also with parameters after a semicolon), a backslash, and their escaped forms. Access rules that have a
+condition on the path allow no path with such a part."""
 
 
 class RequestRule(Value, frozen=True, kw_only=True):
-    """Requests on HTTP ports that a grant allows; `name` is `group/match` of the HTTPRouteGroup."""
+    """An access rule that allows HTTP requests which fit `match`; `name` is `group/match` of an HTTPRouteGroup."""
 
     name: str
     match: Match
 
 
 class ConnectionRule(Value, frozen=True, kw_only=True):
-    """Connections on non-HTTP ports that a grant allows; `name` is the TCPRoute.
+    """An access rule of a grant for non-HTTP ports: it allows connections to `ports`.
 
-    `ports` are ports of the workload or of Services that lead there; empty means all ports.
+    `name` is the name of the TCPRoute. `ports` are ports of the workload, or of Services that forward to the workload.
+    Empty `ports` means all ports.
     """
 
     name: str
@@ -63,7 +65,11 @@ class ConnectionRule(Value, frozen=True, kw_only=True):
 
 
 class Grant(Value, frozen=True, kw_only=True):
-    """The permissions of a TrafficTarget (`origin`) for some identities; `port` limits them to a port of the workload."""
+    """The permissions that a TrafficTarget (`origin`) gives to the identities `sources` (SPIFFE IDs).
+
+    `port` limits the permissions to one port of the workload; 0 means all ports. `requests` and `connections` are
+    rules.
+    """
 
     origin: Key
     sources: tuple[str, ...]
@@ -82,14 +88,14 @@ class Access(Value, frozen=True, kw_only=True):
 OPEN = Access()
 
 
-PROBE_PORT = 15020  # a transparent sidecar answers health checks of the orchestrator here
+PROBE_PORT = 15020  # the port on which a transparent sidecar answers health checks of the orchestrator
 
 
 class TlsMode(enum.Enum):
-    """Which connections a workload accepts, and which its clients open: plaintext or mutual TLS.
+    """A mode of mutual TLS: it says which connections a workload accepts, and which connections its clients open.
 
-    An mTLS migration moves a workload to a neighboring mode of this order. Such a step is safe as soon as every proxy has
-    acknowledged the mode before.
+    An mTLS migration moves a workload one mode at a time through this order, in either direction. A step is safe as
+    soon as every proxy has acknowledged the current mode.
     """
 
     PLAIN = "plain"  # accepts plaintext only; clients send plaintext
@@ -120,18 +126,21 @@ class TlsMode(enum.Enum):
 
 
 class PortProtocol(Value, frozen=True, kw_only=True):
-    """A protocol of a workload's port, with the Service ports that lead there and have this protocol."""
+    """One protocol of a workload's port.
+
+    `services` are the Service ports with this protocol that forward to the port.
+    """
 
     protocol: Protocol
     services: tuple[PortRef, ...] = ()
 
 
 class InboundPort(Value, frozen=True, kw_only=True):
-    """A port of a workload; `application` is the port of its process, another one only with explicit capture.
+    """A port of a workload. `application` is the port on which the process listens.
 
-    The first of `protocols` is that of the oldest Service; it applies to clients that do not name a Service
-    (D15). Clients with mutual TLS name the Service by SNI (`server_name`), so they get the protocol of that
-    Service.
+    The two ports differ only with explicit capture. The first of `protocols` is that of the oldest Service; it applies
+    to clients that do not name a Service (D15). Clients with mutual TLS name the Service by SNI (`server_name`), so the
+    protocol of that Service applies to them.
     """
 
     port: int
@@ -140,9 +149,10 @@ class InboundPort(Value, frozen=True, kw_only=True):
 
 
 class Probe(Value, frozen=True, kw_only=True):
-    """An HTTP health check of the orchestrator, which has no identity; `name` is `container/kind`.
+    """An HTTP health check that the orchestrator sends to a workload, without a client certificate.
 
-    `https` means TLS of the application itself; its certificate is not verified.
+    `name` is `container/kind`, such as `web/readiness`. `https` means that the application itself serves TLS; the
+    sidecar does not verify the application's certificate.
     """
 
     name: str
@@ -155,9 +165,9 @@ class Workload(Value, frozen=True, kw_only=True):
     """A pod with a sidecar.
 
     `name` is `namespace/pod`, `identity` the SPIFFE ID, and `subjects` are the DNS names in its certificate
-    (R75). `uid` distinguishes it from earlier pods of the same name; empty if unknown. `tls_mode` is in force;
-    `target_tls_mode` is where its mTLS migration ends. A transparent sidecar intercepts all traffic of the pod;
-    an explicit one has the pod's address and is an HTTP proxy for the process.
+    (R75). `uid` distinguishes the pod from earlier pods of the same name; empty if unknown. `tls_mode` is the current
+    mode, and `target_tls_mode` is the last mode of the mTLS migration. A transparent sidecar intercepts all traffic of
+    the pod. An explicit sidecar listens on the pod's address, and the process uses it as its HTTP proxy.
     """
 
     name: str
@@ -180,7 +190,7 @@ def server_name(ref: PortRef, domain: str) -> str:
 
 
 class SlotRange(Value, frozen=True, kw_only=True):
-    """Adjacent slots of users with one destination: `ref`, or an error with `status` if it is None."""
+    """The number of adjacent hash `slots` whose requests go to `ref`, or get the error `status` if `ref` is None."""
 
     slots: int
     ref: PortRef | None = None
@@ -188,9 +198,10 @@ class SlotRange(Value, frozen=True, kw_only=True):
 
 
 class Sticky(Value, frozen=True, kw_only=True):
-    """How a split identifies its users: a cookie (issued if missing), a header, or the source address.
+    """The way in which a split identifies a user: by a cookie, a header, or the source address.
 
-    `slot_ranges` cover all slots of `model/hash_slots.py` in order.
+    `name` is the name of the cookie or header. The proxy issues a missing cookie. `slot_ranges` assign all hash slots
+    (`model/hash_slots.py`) to backends, in the order of the slots.
     """
 
     kind: Literal["cookie", "header", "source"]
@@ -198,14 +209,14 @@ class Sticky(Value, frozen=True, kw_only=True):
     slot_ranges: tuple[SlotRange, ...] = field(default=(), name="sides")
 
 
-LONGEST_CONNECTION_S = 60 * 60  # seconds, between proxies
+LONGEST_CONNECTION_S = 60 * 60  # seconds after which proxies replace a connection to another proxy
 
 
 class Endpoint(Value, frozen=True, kw_only=True, order=True):
     """A ready address of a Service port; `workload` is `namespace/pod` if known.
 
-    With `resolved`, the address is an external DNS name, which proxies resolve. With `identity`, proxies that
-    have an identity use mutual TLS and verify this one.
+    With `resolved`, the address is an external DNS name, which proxies resolve. `identity` is the SPIFFE ID of the
+    endpoint: proxies that have a certificate use mutual TLS, and verify that the endpoint's certificate has this ID.
     """
 
     address: str
@@ -223,9 +234,9 @@ class Endpoints(Value, frozen=True, kw_only=True):
 
 
 class Target(Value, frozen=True, kw_only=True):
-    """A share of the traffic with a relative weight of at least 1; `filters` apply to this share only.
+    """A backend of a split: the Service port `ref` gets a share of the traffic by its relative `weight` (at least 1).
 
-    `protocol` overrides the protocol of the port's own table.
+    `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
     """
 
     ref: PortRef
@@ -235,7 +246,7 @@ class Target(Value, frozen=True, kw_only=True):
 
 
 class Broken(Value, frozen=True, kw_only=True):
-    """A share of the traffic that gets an error response (D9 `fail`, D11); `reason` is the cause."""
+    """A share of the traffic that gets the error response `status` (D9 `fail`, D11), because of `reason`."""
 
     weight: int
     reason: str
@@ -245,7 +256,7 @@ class Broken(Value, frozen=True, kw_only=True):
 class Split(Value, frozen=True, kw_only=True):
     """The distribution of traffic by relative weight; an empty split answers every request with 503.
 
-    With `sticky`, the slot of a user decides (docs/sticky.md), and the weights are numbers of slots.
+    With `sticky`, the hash slot of a user selects the backend (docs/sticky.md), and the weights are numbers of slots.
     """
 
     targets: tuple[Target, ...]
@@ -254,10 +265,10 @@ class Split(Value, frozen=True, kw_only=True):
 
 
 class Mirror(Value, frozen=True, kw_only=True):
-    """Copies of a fraction of the requests, to one of `targets` by weight; responses to copies are dropped (002).
+    """A mirror: it copies the fraction `numerator / denominator` of the requests, and drops the responses (002).
 
-    `ref` is the Service port in the mirror's backendRef. If it is the root of splits with matches, `split` is the
-    one whose match the requests fit; None for no match.
+    Each copy goes to one of `targets` by weight. `ref` is the Service port in the mirror's backendRef. If `ref` is the
+    root of splits with matches, `split` is the split whose match the requests fit; None if they fit no match.
     """
 
     ref: PortRef
@@ -268,7 +279,7 @@ class Mirror(Value, frozen=True, kw_only=True):
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):
-    """A match of a split that a route's requests also fit: `match` (`group/match`) of `split` with root `ref`."""
+    """A match of `split`, named `match` (`group/match`), which a route's requests fit; `ref` is the split's root."""
 
     ref: PortRef
     split: Key
@@ -276,11 +287,12 @@ class SplitMatch(Value, frozen=True, kw_only=True):
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """Requests with their split; `origin` is the object of the route, None for a Service without routes.
+    """A route: the requests that fit `match` are distributed by `split`.
 
-    `name` is unique in the origin: `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. A
-    rule with roots of splits with matches becomes several routes; `split_matches` are the matches of each. With
-    `redirect` the request goes to no backend.
+    `origin` is the object that defines the route; None for a Service without routes. `name` is unique in the origin:
+    `group/match` of an HTTPRouteGroup, or the rule's index of an HTTPRoute. If a backend of a rule is the root of
+    splits with matches, the rule becomes several routes; `split_matches` are the matches that the requests of this
+    route fit. With `redirect`, the proxy answers with a redirect, and the request goes to no backend.
     """
 
     split: Split
@@ -295,9 +307,9 @@ class Route(Value, frozen=True, kw_only=True):
 
 
 class RouteTable(Value, frozen=True, kw_only=True):
-    """The routes of a Service port; the first route that matches decides.
+    """The routes of a Service port; the first route that matches a request is used.
 
-    A port that is not HTTP has one route, whose split distributes connections.
+    A port that is not HTTP has one route, and the split of this route distributes connections.
     """
 
     ref: PortRef
@@ -308,7 +320,8 @@ class RouteTable(Value, frozen=True, kw_only=True):
 class Frontend(Value, frozen=True, kw_only=True):
     """A Service that clients can call; `address` is its clusterIP, empty for a headless Service.
 
-    `unbindable` are the ports on which headgate has no permission to listen; only the HTTP proxy serves them.
+    `unbindable` are the ports on which headgate has no permission to listen; clients reach them only through the
+    HTTP proxy.
     """
 
     service: str
@@ -318,9 +331,10 @@ class Frontend(Value, frozen=True, kw_only=True):
 
 
 class HostRoutes(Value, frozen=True, kw_only=True):
-    """The routes for a host: `*`, `*.example.com` or a full name; requests without a match get 404.
+    """The routes of a Gateway port for one `host`: `*`, `*.example.com` or a full name.
 
-    `listener` is the hostname of the host's listener. Requests on TLS connections to another listener get 421.
+    A request that matches no route gets 404. `listener` is the hostname of the Gateway listener that the routes are
+    attached to. A request on a TLS connection to another listener gets 421 (Misdirected Request).
     """
 
     host: str
@@ -329,7 +343,7 @@ class HostRoutes(Value, frozen=True, kw_only=True):
 
 
 class Certificate(Value, frozen=True, kw_only=True):
-    """The certificate of a listener; `secret` (`namespace/name`) is its source. The key is never printed."""
+    """The certificate of a Gateway listener, from `secret` (`namespace/name`). The key is never printed."""
 
     secret: str
     chain: str
@@ -339,8 +353,8 @@ class Certificate(Value, frozen=True, kw_only=True):
 class GatewayPort(Value, frozen=True, kw_only=True):
     """A port of a Gateway (`namespace/name`) on the Gateway's own address.
 
-    HTTP and HTTPS ports have `hosts`. `tls` are certificates by listener hostname, selected by SNI. TCP ports
-    have one route for `connections`.
+    HTTP and HTTPS ports have `hosts`. `tls` are pairs of a listener's hostname and its certificate; the proxy selects
+    one by the SNI of the connection. TCP ports have one route, `connections`.
     """
 
     gateway: str
@@ -355,9 +369,9 @@ class GatewayPort(Value, frozen=True, kw_only=True):
 class Mesh(Value, frozen=True, kw_only=True):
     """The whole routing model of all proxies; `domain` is the suffix of full Service names (`cluster.local`).
 
-    `passthrough`: transparent sidecars forward traffic to addresses of no Service. `scoped`: sidecars know only
-    the Services that their workload may call (the setting `access: deny`). After `connection_seconds`, proxies
-    replace a connection between them as soon as its last request is done.
+    With `passthrough`, transparent sidecars forward traffic to addresses that belong to no Service. With `scoped`,
+    sidecars are configured only with the Services that their workload may call (the setting `access: deny`). A proxy
+    replaces a connection to another proxy that is older than `connection_seconds`, as soon as its last request is done.
     """
 
     domain: str
@@ -373,9 +387,10 @@ class Mesh(Value, frozen=True, kw_only=True):
 
 
 def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
-    """Return the protocol of the root for each backend of a split; if there are several roots, of the first one.
+    """Return a protocol for each backend of a split: the protocol of the split's root.
 
-    Clients of the root call the backend with it, and so do direct clients where proxies need a single protocol.
+    If a backend has several roots, the protocol is that of the first root. Clients of the root call the backend with
+    this protocol. Direct clients of the backend use it too, where proxies need a single protocol for each port.
     """
     found: dict[PortRef, Protocol] = {}
     for table in tables:
