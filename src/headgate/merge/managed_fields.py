@@ -1,7 +1,7 @@
-"""The managers of an object's fields (`metadata.managedFields`), and how a write changes them.
+"""Read, write and update the managers of an object's fields (`metadata.managedFields`).
 
-An update owns the fields that it changes. An object without managers stays without managers when it is updated. Its first
-apply makes a manager `before-first-apply` for all earlier fields (`server_side_apply`).
+The manager of an update owns the fields that the update changes. An update of an object without managers adds none. The
+first apply to such an object adds a manager `before-first-apply`, which owns all earlier fields (`server_side_apply`).
 """
 
 import functools
@@ -57,7 +57,7 @@ class Manager(NamedTuple):
 
     @property
     def key(self) -> ManagerKey:
-        """The identity of the manager. With operation Apply the version is no part of it."""
+        """The identity of the manager: name, operation, version and subresource. For Apply, the version is empty."""
         version = self.api_version if self.operation == "Update" else ""
         return self.name, self.operation, version, self.subresource
 
@@ -78,13 +78,17 @@ Managers: TypeAlias = Mapping[ManagerKey, ManagedFields]
 
 
 class Versions(NamedTuple):
-    """Conversion and schemas of a kind's versions. `convert` returns None if it can't convert to a version."""
+    """The conversion function and the schemas of a kind's versions.
+
+    `convert` converts an object to an apiVersion, or returns None if the conversion fails. `schema` returns the schema
+    of an apiVersion.
+    """
 
     convert: Callable[[Object, str], Object | None]
     schema: Callable[[str], Schema]
 
     def at(self, obj: Object, version: str, other: str) -> Object | None:
-        """Convert an object from one version to another one; None if that is not possible."""
+        """Return an object of `version`, converted to the version `other`; None if the conversion fails."""
         return obj if version == other else self.convert(obj, other)
 
 
@@ -141,7 +145,10 @@ def _entry(owned: ManagedFields) -> dict[str, Any]:
 
 
 class Write(NamedTuple):
-    """A write: its manager, its time (RFC 3339), and the kind's versions. With `force`, an apply overrides conflicts."""
+    """A write: its manager, its time (RFC 3339), and the kind's versions.
+
+    `has_status` means that the kind has a subresource `status`. With `force`, an apply overrides conflicts.
+    """
 
     manager: Manager
     time: str
@@ -155,7 +162,10 @@ class Write(NamedTuple):
         return self.versions.schema(self.manager.api_version)
 
     def unowned(self, paths: Paths) -> frozenset[Path]:
-        """Return the paths that the writer can't own: fields of the server, and fields outside the written subresource."""
+        """Return the paths that no manager owns in this write.
+
+        They are fields that the server sets, and fields that belong to another subresource than the written one.
+        """
         inside = self.manager.subresource == "status"
         return frozenset(
             path for path in paths if path in _UNOWNED or (self.has_status and (path[0] == "f:status") != inside)
@@ -190,7 +200,7 @@ def managers_of(obj: Object) -> Managers:
 
 
 def updated(live: Object, new: Object, managers: Managers, write: Write) -> Managers:
-    """Return the managers after an update."""
+    """Return the managers after an update of `live` to `new`: the updater owns each field that it changed or added."""
     changed = changes(live, new, write)
     left = remaining(managers, None, changed)
     taken = changed(write.manager.api_version).touched
@@ -206,7 +216,7 @@ Changes: TypeAlias = Callable[[str], Comparison]
 
 
 def changes(live: Object, new: Object, write: Write) -> Changes:
-    """Return a function that computes the changes of a write in a version, once for each version."""
+    """Return a function that compares `live` and `new` in a given version. It caches the result for each version."""
 
     @functools.cache
     def in_version(version: str) -> Comparison:
@@ -230,7 +240,7 @@ def remaining(managers: Managers, own: ManagerKey | None, changed: Changes) -> d
 
 
 def _capped(managers: dict[ManagerKey, ManagedFields]) -> Managers:
-    """Merge the managers of the oldest updates into one, because many different names would fill an object."""
+    """Merge the managers of the oldest updates into one if there are more than ten, to limit the size of the object."""
     updates = sorted((one for one in managers.values() if one.manager.operation == "Update"), key=lambda one: one.time)
     for old in updates[: max(len(updates) - _MOST_UPDATERS, 0)]:
         ancient = old.manager._replace(name=_ANCIENT)

@@ -1,7 +1,7 @@
 """Server-side apply: merge a manager's configuration into an object.
 
-The manager owns the fields that it applies. A field that its configuration no longer has is removed, unless another manager
-owns it. A change of another manager's field is a conflict.
+The manager owns the fields that it applies. A field of the manager's last apply that the new configuration lacks is
+removed, unless another manager owns the field. A change of another manager's field is a conflict.
 """
 
 import json
@@ -30,7 +30,7 @@ from headgate.resources.meta import Object
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_KUBECTL = "kubectl"  # its server-side applies take over the fields of its client-side applies
+_KUBECTL = "kubectl"  # server-side `kubectl apply` takes over the fields of earlier client-side applies
 
 
 class Conflict(NamedTuple):
@@ -116,7 +116,9 @@ def written_configuration(config: Object) -> str:
 
 
 def applied(live: Object, config: Object, managers: Managers, write: Write) -> tuple[Object, Managers]:
-    """Return the object and its managers after an apply. `live` has no fields if the object does not exist yet.
+    """Return the object and its managers after an apply.
+
+    `live` is the stored object without its managers. If it does not exist yet, `live` has only apiVersion and kind.
 
     Raises ApplyConflicts, MergeError.
     """
@@ -151,9 +153,9 @@ def _check(managers: Managers, own: ManagerKey, changed: Changes) -> None:
 
 
 def _as_before(config: Object, last: ManagedFields, write: Write) -> Managers:
-    """Return the applied fields as a further manager, in the version of the manager's last apply.
+    """Return an additional manager that owns the applied fields in the version of the manager's last apply.
 
-    Pruning works in that version, and must keep these fields: without them the object may not convert back.
+    Pruning runs in that version, and must keep the applied fields: without them, the conversion back may fail.
     """
     version = last.manager.api_version
     old = write.versions.at(config, write.manager.api_version, version)
@@ -184,7 +186,10 @@ def _pruned(new: Object, last: ManagedFields, managers: Managers, write: Write) 
 def _with_owned(
     whole: Object, pruned: Object, managers: Managers, between: tuple[str, str], versions: Versions
 ) -> Object:
-    """Return the pruned object with the fields restored that managers of another version own."""
+    """Return the pruned object with those fields of `whole` restored that managers of another version own.
+
+    `between` is the version of `whole` and `pruned`, and the version of these managers.
+    """
     version, other = between
     all_of_it, part = (versions.at(obj, version, other) for obj in (whole, pruned))
     if all_of_it is None or part is None:

@@ -1,11 +1,11 @@
 """Compare, merge and prune values by their schema, as Kubernetes' structured-merge-diff does.
 
 A path is a tuple of elements as in `fieldsV1` (KEP-555): `f:NAME` is a field, `k:{...}` the item of a list with these keys,
-`v:VALUE` the item of a set. A set of paths has exactly the owned ones: a path in it does not imply the paths above it.
+`v:VALUE` the item of a set. A set of paths contains each owned path itself: it may contain `spec.ports` without `spec`.
 
 `x-kubernetes-list-type` and `x-kubernetes-map-type` say whether a value is atomic (one leaf), and which keys identify the
-items of a list. Without them the older `x-kubernetes-patch-strategy` counts. In a value without a schema, objects are merged
-field by field and lists are atomic.
+items of a list. A schema without them may have the older `x-kubernetes-patch-strategy`. In a value without a schema,
+objects are merged field by field and lists are atomic.
 """
 
 import json
@@ -39,7 +39,7 @@ def tree_of(paths: Iterable[Path]) -> Tree:
 
 
 def write_field_set(paths: Iterable[Path]) -> dict[str, Any]:
-    """Return paths as `fieldsV1`. Only a path with further paths below it is written as `.`."""
+    """Return paths as `fieldsV1`. A path is written as an empty object, or as the key `.` if longer paths extend it."""
     return _written(tree_of(paths))
 
 
@@ -104,15 +104,18 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""A missing value. A null value counts as missing."""
+"""The mark for a missing value. Fields of objects with a null value are treated as missing too."""
 
 
 class MergeError(Exception):
-    """A configuration can't be merged, because items of a list have no keys or the same keys."""
+    """A configuration can't be merged, because an item of a list has no keys, or two items have the same keys."""
 
 
 class Item(NamedTuple):
-    """A part of a value: its path element, its value and its schema. Items with equal elements are duplicates."""
+    """A field of an object or an item of a list: its path element, its value and its schema.
+
+    Two items of a list with equal elements are duplicates.
+    """
 
     element: str
     value: Any
@@ -143,7 +146,7 @@ def list_keys(schema: Schema) -> Sequence[str]:
 
 
 def has_field(schema: Schema, element: str) -> bool:
-    """Return whether a path element is a field in the schema, not a key of a map."""
+    """Return whether a path element is a field that the schema names (`f:spec`), not a key of a map (`f:my-label`)."""
     return element.startswith("f:") and element[2:] in schema.get("properties", {})
 
 
@@ -160,14 +163,14 @@ def item_schema(schema: Schema) -> Schema:
 
 
 def schema_at(schema: Schema, element: str) -> Schema:
-    """Return the schema of the part at a path element; an empty schema if it is unknown."""
+    """Return the schema of a field or list item by its path element; an empty schema if it is unknown."""
     return field_schema(schema, element[2:]) if element.startswith("f:") else item_schema(schema)
 
 
 def parts(value: Any, schema: Schema) -> list[Item]:
-    """Return the parts of a value that is merged field by field or item by item.
+    """Return the fields of an object, or the items of a list, each with its path element and schema.
 
-    The element of a list item without keys is its index.
+    The path element of a list item without keys is `i:INDEX`.
     """
     if isinstance(value, Mapping):
         named = ((f"f:{name}", part) for name, part in value.items() if part is not None)
@@ -284,7 +287,7 @@ def _add(paths: Paths, path: Path) -> None:
 
 
 def _indexed(value: Any, schema: Schema) -> dict[str, Any]:
-    """Return the parts of a value by element. Duplicates are one tuple, which differs from any single part."""
+    """Return the values of fields or items by path element. Duplicate items become one tuple of their values."""
     found: dict[str, Any] = {}
     duplicates: dict[str, list[Any]] = {}
     for part in parts(value, schema):
@@ -296,7 +299,10 @@ def _indexed(value: Any, schema: Schema) -> dict[str, Any]:
 
 
 def merged(live: Any, config: Any, schema: Schema) -> Any:
-    """Return `live` with the values that `config` sets. Items that both have in a list get the order of `config`."""
+    """Return `live` with the values that `config` sets.
+
+    List items that are in both values are in the order of `config`.
+    """
     shape = form(config, schema)
     if shape == "leaf" or live is ABSENT or form(live, schema) != shape:
         return config
@@ -326,7 +332,7 @@ def _merged_items(live: Sequence[Item], config: Sequence[Item], schema: Schema) 
 
 
 def without(value: Any, paths: Paths, schema: Schema) -> Any:
-    """Return a value without the parts at the given paths; ABSENT if nothing is left."""
+    """Return a value without the fields and items at the given paths; ABSENT if no field or item is left."""
     return _without(value, tree_of(paths), schema)
 
 
@@ -349,7 +355,10 @@ def _without(value: Any, tree: Tree, schema: Schema) -> Any:
 
 
 def with_named_members(paths: Paths, schema: Schema) -> frozenset[Path]:
-    """Return the paths, and the paths of schema fields above them."""
+    """Return the paths and their ancestors that are named fields in the schema.
+
+    `spec.replicas` adds `spec`. Items of lists and keys of maps are not added.
+    """
     found = set(paths)
     for path in paths:
         part = schema
