@@ -36,7 +36,10 @@ def object_check(settings: Settings) -> Check:
 
 
 def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], AdmissionStep]) -> AdmissionStep:
-    """Return the admission step for all kinds. `host` has the host's own steps by apiVersion and kind."""
+    """Return the admission step for all kinds.
+
+    `host` contains additional steps of the embedding program by apiVersion and kind. They replace the built-in steps.
+    """
     workload = chain(check_workload, inject_sidecars(sidecars))
     workloads = dict.fromkeys((("v1", "Pod"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")), workload)
     steps: Mapping[tuple[str, str], AdmissionStep] = {**workloads, **host}
@@ -49,7 +52,7 @@ def admission_chain(sidecars: InjectionMode, host: Mapping[tuple[str, str], Admi
 
 
 def chain(*steps: AdmissionStep) -> AdmissionStep:
-    """Return a step that runs several steps in their order."""
+    """Return a step that runs the given steps in order, each on the result of the previous step."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         for step in steps:

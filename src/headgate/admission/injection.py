@@ -1,8 +1,9 @@
 """Sidecar injection: decide which pods get a sidecar, and write the decision into an annotation.
 
-The decision is made when a pod is created, and later edits of the pod do not change it. The first of these that is set
-decides: the pod's label `headgate.dev/inject`, its annotation of that name, a TLSConfig that selects the pod (R77), the
-label of its namespace, `headgate up --sidecars`. With `--sidecars none` no pod gets a sidecar.
+The decision is made when a pod is created, and later edits of the pod do not change it. The first source that is set
+determines the decision: the pod's label `headgate.dev/inject`, the pod's annotation of that name, a TLSConfig that
+selects the pod (R77), the namespace's label of that name, `headgate up --sidecars`. With `--sidecars none`, no pod gets
+a sidecar.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,21 +29,21 @@ from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 
 InjectionMode = Literal["all", "labelled", "none"]
-"""Which pods get a sidecar: all that do not opt out, only those that opt in by a label, or none."""
+"""The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
 EXPLICIT = "explicit"
 _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # removed on create: a copy of an existing pod has them
 
 
 class PodNamespace(NamedTuple):
-    """The namespace of a pod, as far as it decides about injection: its labels and its TLSConfigs."""
+    """The properties of a pod's namespace that injection uses: the namespace's labels, and the TLSConfigs in it."""
 
     labels: Mapping[str, str]
     configs: Iterable[Object]
 
 
 def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
-    """Return the admission step that injects sidecars. It comes after the defaults and checks of pods."""
+    """Return the admission step that injects sidecars. It must run after the defaults and checks of pods."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         kind = (new["apiVersion"], new["kind"])
@@ -88,9 +89,9 @@ def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
 
 
 def _kept(new: Object, old: Object) -> Object:
-    """Keep the annotations of the decision if an update removes them, and reject an update that changes them.
+    """Restore injection annotations that an update of a pod removes, and reject an update that changes them.
 
-    `kubectl replace` removes them, because the manifest does not have them.
+    `kubectl replace` removes these annotations, because the user's manifest does not contain them.
     """
     before, now = part(old["metadata"], "annotations"), part(new["metadata"], "annotations")
     fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]

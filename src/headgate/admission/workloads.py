@@ -1,7 +1,7 @@
 """Default values of workloads and Secrets, as Kubernetes sets them, and checks of workloads.
 
-`kubectl describe` and `kubectl rollout` need some of the defaults. The objects have passed the check of their schema, so
-that every field has its type or is null.
+`kubectl describe` and `kubectl rollout` need some of the defaults. The objects have already passed the check against
+their schema, so every field either has the type in the schema or is null.
 """
 
 import base64
@@ -82,7 +82,7 @@ def check_workload(new: Object, _old: Object | None, _view: object = None) -> Ob
 
 
 def workload_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a Deployment, ReplicaSet or Pod; nothing for other kinds."""
+    """Yield the mistakes in a Deployment, ReplicaSet or Pod. Objects of other kinds are not checked."""
     check = _CHECKS.get((obj["apiVersion"], obj["kind"]))
     if check:
         try:
