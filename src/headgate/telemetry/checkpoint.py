@@ -1,7 +1,7 @@
 """Checkpoints of the traffic counts on disk, so that a restarted headgate continues to count.
 
-The last values of all series and the windows are one file, which is replaced as a whole. If they came from different moments,
-requests would count twice or not at all.
+One file contains the last values of all series and the windows, and is replaced as a whole. If values and windows came
+from different moments, requests would count twice or not at all.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 async def write_checkpoints(receiver: Receiver, path: Path) -> None:
-    """Write a checkpoint every few seconds if something changed, and once more when canceled. Log a failing disk once."""
+    """Write a checkpoint every few seconds if something changed, and once more when canceled.
+
+    Log a failing disk once.
+    """
     writer = _CheckpointWriter(receiver, path)
     try:
         while True:
@@ -55,7 +58,10 @@ class _CheckpointWriter:
         self._writing: asyncio.Future[None] | None = None
 
     async def write(self, *, force: bool = False) -> None:
-        """Write if requests were counted; otherwise rarely, to save which reports idle series were missing from."""
+        """Write a checkpoint if requests were counted.
+
+        Otherwise write only every minute, to save the numbers of reports.
+        """
         changed = self._receiver.changed
         if changed == self._written and time.monotonic() < self._next and not force:
             return
@@ -70,7 +76,7 @@ class _CheckpointWriter:
         self._next = time.monotonic() + IDLE_INTERVAL_S
 
     async def _write_alone(self, saved: Checkpoint) -> None:
-        """Write after the previous write has ended: its thread keeps running if its task was canceled."""
+        """Write after the previous write has ended, because its thread continues even if its task is canceled."""
         if self._writing:
             await asyncio.wait({self._writing})
         self._writing = asyncio.ensure_future(asyncio.to_thread(_write, self._path, saved))

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from headgate.latest import Latest
 
-QUIET_SECONDS = 15.0  # several report intervals, so that a short pause of the traffic does not end an incident
+QUIET_SECONDS = 15.0  # a mirror's count ends after this time; several report intervals, to bridge short pauses
 
 
 class DroppedCopies:
@@ -34,7 +34,7 @@ class DroppedCopies:
         return min(self._ends.values()) - now if self._ends else None
 
     async def run(self) -> None:
-        """Expire mirrors in time until canceled."""
+        """Call `expire` whenever a mirror may expire, until canceled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.now.next_change().wait(), self.expire())

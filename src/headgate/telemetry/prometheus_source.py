@@ -13,15 +13,21 @@ from headgate.telemetry.counters.flows import Reading
 from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.prometheus.samples import decode, query, read_samples
 
-TIMEOUT = 10.0
-MOST_BYTES = 256 << 20  # of an answer
+TIMEOUT = 10.0  # seconds for a query
+MOST_BYTES = 256 << 20  # the limit of the size of an answer
 
 Ask = Callable[[str, float], Awaitable[bytes]]
-"""Sends a query for a time (seconds since the epoch) to a Prometheus, and returns the JSON. Raises TelemetryError."""
+"""A function that sends a PromQL query, evaluated at a time (seconds since the epoch), and returns the JSON answer.
+
+Raises TelemetryError.
+"""
 
 
 class Prometheus:
-    """Returns readings from the Prometheus at a URL. `clock` is in seconds since the epoch."""
+    """Returns readings from the Prometheus at `url`.
+
+    `ask` replaces the HTTP client; `clock` is in seconds since the epoch.
+    """
 
     def __init__(self, url: str, *, ask: Ask | None = None, clock: Callable[[], float] = time.time) -> None:
         self._url = url
@@ -70,7 +76,7 @@ async def _limited(answer: ClientResponse, url: str) -> bytes:
 
 
 def parse_source(text: str) -> Prometheus:
-    """Return the source of an option value `prometheus=URL`. Raises TelemetryError."""
+    """Return the source for a command-line value such as `prometheus=http://HOST:PORT`. Raises TelemetryError."""
     kind, _, url = text.partition("=")
     where = urlsplit(url)
     if kind != "prometheus" or where.scheme not in {"http", "https"} or not where.hostname:

@@ -20,7 +20,7 @@ from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.server import Authenticate
 
-BATCH = 20  # processes that are encoded before other tasks get their turn
+BATCH = 20  # the number of proxy processes to encode before other tasks get their turn
 FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
 LATE = "reports after a gap, with requests that may be older than the window"
 UNKNOWN = "proxies that ran before headgate did, whose earlier requests are not counted"
@@ -32,7 +32,10 @@ NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 
 
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """All traffic counts in the format of the disk. `version` changes with the order of counters and the names of series."""
+    """All traffic counts, in the format of the file.
+
+    `version` changes when the order of counters or a series name changes.
+    """
 
     version: Literal[4]
     growth: DeltaCheckpoint
@@ -40,15 +43,15 @@ class Checkpoint(Value, frozen=True, kw_only=True):
 
 
 def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
-    """Return a caller by its authenticated identity, or without one by its address."""
+    """Return a caller by its authenticated identity; without an identity, by its address."""
     return Peer(outside=identity or address)
 
 
 class Receiver:
     """Counts the traffic that proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy. `clock`
-    is in seconds since the epoch.
+    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy.
+    `clock` is in seconds since the epoch.
     """
 
     def __init__(
@@ -66,10 +69,13 @@ class Receiver:
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
-        self._taken: Latest[int] = Latest(0)  # reports
+        self._taken: Latest[int] = Latest(0)  # number of reports, for `wait_for_report`
 
     async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
-        """Handle a report (`otlp.METHOD`). Raises StatusError if it is malformed, or not from the proxy that it names."""
+        """Handle a report (`otlp.METHOD`).
+
+        Raises StatusError if it is malformed, or not from the proxy that it names.
+        """
         try:
             report = read_report(data)
         except TelemetryError as error:
@@ -99,7 +105,7 @@ class Receiver:
             self._deltas.forget(now)
 
     async def wait_for_report(self, node_id: str, since: float) -> None:
-        """Wait until a proxy has reported after `since` (seconds since the epoch), so that earlier requests are counted."""
+        """Wait until a proxy has sent a report after `since` (seconds since the epoch), so earlier requests count."""
         await until(lambda: self._deltas.last_report_time(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:

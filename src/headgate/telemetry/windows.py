@@ -1,7 +1,7 @@
 """Sliding windows over the traffic of the last 15 minutes, from the proxies' own reports (R85, R98).
 
-Time buckets use the monotonic clock; the wall clock only gives the end of a window. Notes about missing counts belong to a time
-bucket, and each reading of that bucket includes them.
+Time buckets use the monotonic clock; the wall clock only sets the end of a reading. A note about missing counts belongs
+to a time bucket, and each reading with that bucket includes the note.
 """
 
 import asyncio
@@ -21,14 +21,17 @@ from headgate.telemetry.prometheus.totals import Totals
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests of flows beyond the limit of {MOST_FLOWS} in {KEPT / 60:g} minutes"
-MOST_SUMS = 2  # windows whose sums are kept from one query to the next
-IDLE = 60.0  # seconds after the last query until such a sum is dropped
-REUSE = 20  # a reading is reused for this many times as long as it took, for at most a second
-CHECKPOINT_BYTES = 16 << 20  # the limit of buckets on disk; a larger mesh saves a shorter past
+MOST_SUMS = 2  # the number of windows with a sum that is cached between queries
+IDLE = 60.0  # seconds after the last query until a cached sum is dropped
+REUSE = 20  # a reading is cached for this multiple of its computing time, for at most a second
+CHECKPOINT_BYTES = 16 << 20  # the limit of all buckets on disk; above the limit, the oldest buckets are not saved
 
 
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
-    """A time bucket on disk, which started `age` seconds before `WindowsCheckpoint.at`."""
+    """A time bucket on disk. It started `age` seconds before `WindowsCheckpoint.at`, and is `length` seconds long.
+
+    `records` are the packed counts of flows, and `notes` the numbers of events that made counts incomplete.
+    """
 
     age: float
     length: float
@@ -68,11 +71,11 @@ class Windows:
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
-        """Add all later counts to `totals` too."""
+        """Add all counts from now on to `totals` too."""
         self._totals = totals
 
     def add(self, flow: Flow, counts: Counts) -> None:
-        """Add growth to the current time bucket."""
+        """Add counts of a flow to the current time bucket."""
         self._advance()
         if self._totals:
             self._totals.add(flow, counts)
@@ -83,7 +86,7 @@ class Windows:
             self._buckets.current.add(number, counts)
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note that current counts are missing or late; users read `what`."""
+        """Note `count` events that made current counts incomplete or late. `what` describes the event for users."""
         self._advance()
         self._buckets.current.notes[what] += count
         if self._totals:

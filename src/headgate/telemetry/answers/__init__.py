@@ -1,1 +1,1 @@
-"""Queries about the traffic of resources, answered from counts of flows and objects. Pure."""
+"""Answers queries about the traffic of resources, from the counts of flows and the objects. Pure."""

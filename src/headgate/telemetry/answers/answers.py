@@ -1,8 +1,9 @@
 """Answers queries about the traffic of resources from a Reading and an object graph (R83 to R96).
 
-The requests to a pod are counted by its callers' proxies, or by its own proxy if a caller has none. A workload has the sum of
-its pods, with percentiles over all their requests (R89). A Service has the requests to its pods on its target ports, whichever
-name was called, and the requests to its name that reached no pod (D25).
+The callers' proxies count the requests to a pod; the pod's own proxy counts the requests of callers without a proxy.
+The row of a workload is the sum of its pods, with percentiles over all their requests (R89). The row of a Service
+contains all requests to its pods on its target ports, even if the client called another Service. It also contains the
+requests to the Service that reached no pod (D25).
 """
 
 from collections import defaultdict
@@ -25,7 +26,12 @@ SHARES = (0.5, 0.9, 0.99)
 
 
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
-    """Statistics of some flows, named as in `Counts`. `latencies` are the percentiles of `SHARES` in seconds, if any."""
+    """Statistics of some flows, with the field names of `Counts`.
+
+    `latencies` are the percentiles of `SHARES`, in seconds.
+
+    Without requests, `latencies` is empty.
+    """
 
     success: int = 0
     failure: int = 0
@@ -40,17 +46,20 @@ NOTHING = Statistics()
 
 
 class Sum(Value, frozen=True, kw_only=True, gc=False):
-    """Statistics of users' requests, and of mirrored copies, which are not successes or failures of users (D22)."""
+    """Statistics of users' requests (`counts`) and of mirrored copies, which do not count as users' requests (D22)."""
 
     counts: Statistics = NOTHING
     copies: Statistics = NOTHING
 
 
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
-    """One edge of a resource: direction and peer. Without a peer, it is everything that the resource received (R87).
+    """The traffic between a resource and a peer in one direction (R87).
 
-    A peer is a resource of the same kind, or a pod that belongs to none. If no pod answered, it is the called Service. A peer
-    outside the mesh has the kind `Outside`, with a name or an address. `copy`: the requests are mirrored copies (D22).
+    Without a peer, all traffic that the resource received.
+
+    A peer is a resource of the same kind, or a pod that belongs to no such resource. If no pod answered, the peer is
+    the called Service. A peer outside the mesh has the kind `Outside`, with a name or an address. `copy` is True for
+    mirrored copies (D22).
     """
 
     direction: Literal["to", "from"] = "from"
@@ -61,8 +70,10 @@ class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
 class Row(Value, frozen=True, kw_only=True, gc=False):
     """One row of an answer: the traffic of the resource `about` over an edge, or of one backend of a TrafficSplit.
 
-    `mesh` counts the pods of `about`. An edge has `security`, without the identities of deleted pods. On an edge between
-    Services, `called` is the number of requests and connections to the name of the Service that received them.
+    `mesh` has the number of pods of `about`. Only an edge has `security`: the share of mutual TLS, and the identities
+    of both ends, without deleted pods. On an edge between Services, `called` is the number of requests and connections
+    for which the client called the receiving Service by name. `apex` and `backend` are set in the row of a
+    TrafficSplit.
     """
 
     about: Ref
@@ -78,7 +89,7 @@ class Row(Value, frozen=True, kw_only=True, gc=False):
 
 Selects: TypeAlias = Callable[[ObjectInfo], bool]
 Grouping = Literal["", "namespace", "kind"]
-"""How peers are grouped: each by itself, by namespace, or by kind (R88)."""
+"""The grouping of peers in edges: no groups (empty), by namespace, or by kind (R88)."""
 
 
 CountedFlow: TypeAlias = tuple[Flow, Counts]
@@ -86,14 +97,14 @@ CountedFlow: TypeAlias = tuple[Flow, Counts]
 
 
 def everything(_: ObjectInfo) -> bool:
-    """Select everything."""
+    """Return True: the filter that selects all objects."""
     return True
 
 
 class Traffic:
-    """The flows of a Reading with indexes, which are built on first use and do not depend on objects.
+    """The flows of a Reading, with indexes by pod and Service that are built on first use.
 
-    `arrived` are the sums by pod, if the Reading has them.
+    `arrived` are the sums by receiving pod. If the Reading has none, they are computed from the flows.
     """
 
     def __init__(self, flows: Mapping[Flow, Counts], arrived: PodTotals | None = None) -> None:
@@ -101,7 +112,7 @@ class Traffic:
         self._given = arrived
 
     def received(self, pods: Iterable[str], more: Iterable[CountedFlow] = ()) -> Sum:
-        """Return the sum of what pods (`namespace/name`) received and of the flows `more`."""
+        """Return the sum of the traffic that pods (`namespace/name`) received, and of the flows `more`."""
         requests, copies = self.arrived.requests, self.arrived.copies
         of_users, of_mirrors = _split_copies(more)
         of_users += [requests[pod] for pod in pods if pod in requests]
@@ -114,7 +125,7 @@ class Traffic:
 
     @cached_property
     def arrived(self) -> PodTotals:
-        """The sums of what each pod received."""
+        """The sums of the traffic that each pod received."""
         return self._given or _arrived(self.flows)
 
     @cached_property
@@ -134,7 +145,7 @@ class Traffic:
 
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[CountedFlow]]:
-    """Return flows by a name, without those that exchanged nothing: these are no edges (R91)."""
+    """Group flows by the result of `name`. Leave out empty names, and flows without traffic: no edges (R91)."""
     found: defaultdict[str, list[CountedFlow]] = defaultdict(list)
     for one in flows.items():
         if (key := name(one[0])) and one[1].counters:
@@ -153,13 +164,13 @@ def _arrived(flows: Mapping[Flow, Counts]) -> PodTotals:
 
 
 def summed(flows: Iterable[CountedFlow]) -> Sum:
-    """Return the sums of users' requests and of copies."""
+    """Return the sum of users' requests, and the sum of mirrored copies."""
     of_users, of_mirrors = _split_copies(flows)
     return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors))
 
 
 def _split_copies(flows: Iterable[CountedFlow]) -> tuple[list[Counts], list[Counts]]:
-    """Return the counts of users' requests, and the counts of copies."""
+    """Return the counts of flows of users' requests, and the counts of flows of mirrored copies."""
     of_users: list[Counts] = []
     of_mirrors: list[Counts] = []
     for flow, counts in flows:
@@ -183,7 +194,7 @@ def _statistics(several: Sequence[Counts]) -> Statistics:
 
 
 def _exchanged(flows: Iterable[CountedFlow]) -> int:
-    """Return the number of requests and connections."""
+    """Return the number of requests and connections in some flows."""
     return sum(one.success + one.failure + one.denied + one.connections for _, one in flows)
 
 
@@ -282,7 +293,7 @@ class Answers:
         return self._traffic.received(whole, self._into_service(ref, (pod for pod in pods if pod not in whole)))
 
     def _pods(self, ref: Ref) -> Sequence[str]:
-        """Return the pods with traffic that belong to a resource; for a pod, itself."""
+        """Return the pods with traffic that belong to a resource; a pod belongs to itself."""
         if ref.kind == POD:
             return (str(ref),)
         if ref.kind not in self._parties:
@@ -311,7 +322,7 @@ class Answers:
         return ports is not None and self._graph.targets_ports(service, pod, ports)
 
     def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
-        """Yield the flows of a Service: to some of its pods, and those that count for it without a selected pod."""
+        """Yield the flows to `pods` that a Service targets, and the flows in its index without a selected pod."""
         for pod in pods:
             for one in self._traffic.into.get(pod, ()):
                 flow = one[0]
@@ -321,9 +332,9 @@ class Answers:
 
     @cached_property
     def _service_index(self) -> tuple[Mapping[Ref, Sequence[CountedFlow]], Mapping[str, set[int] | None]]:
-        """Flows that count for Services on their own, and the ports at which each pod received its other flows.
+        """The flows not attributed by selector and port, by Service; and the ports of all other flows, by pod.
 
-        The ports are None for a pod with a flow that counts on its own.
+        The ports of a pod are None if one of its flows can't be attributed by selector and port.
         """
         by_service: defaultdict[Ref, list[CountedFlow]] = defaultdict(list)
         ports: dict[str, set[int] | None] = {}
@@ -357,7 +368,7 @@ class Answers:
 
 
 def _grouping_key(peer: Ref, grouping: Grouping) -> Ref:
-    """Reduce a peer to its grouping key; a peer without namespace is grouped by its kind."""
+    """Return the group of a peer: its namespace or its kind. A peer without a namespace is grouped by its kind."""
     namespace = peer.name if peer.kind == NAMESPACE else peer.namespace
     if not grouping:
         return peer

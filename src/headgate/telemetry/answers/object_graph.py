@@ -1,4 +1,4 @@
-"""The objects with traffic metrics, and those to which each pod belongs: owners, node, namespace, Services (R82, R89)."""
+"""The objects with traffic metrics, and for each pod its owners, node, namespace and Services (R82, R89)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ class Backend(Value, frozen=True, kw_only=True, gc=False):
 class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
     """The fields of an object that traffic metrics need.
 
-    - `owner` is its controller, `template_hash` as in `resources.pod_owners`.
-    - Of a pod: `node` where it runs, the named `ports` of its containers, its SPIFFE `identity` if it has a sidecar, and
-      whether it has `ended`.
+    - `owner` is the object's controller. `template_hash` is a pod's label `pod-template-hash`.
+    - Of a pod: `node` where it runs, the named `ports` of its containers, its SPIFFE `identity` if it has a sidecar.
+      `ended` is True if all its containers have exited.
     - Of a Service: `selector`, and `targets`, its target ports as numbers or names.
-    - Of a TrafficSplit: `apex` (`namespace/name`, and as written) and `backends`.
+    - Of a TrafficSplit: its `backends`, and `apex`, its root Service as `namespace/name` and as the user wrote it.
     """
 
     ref: Ref
@@ -51,7 +51,7 @@ class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
 
 
 class ObjectGraph:
-    """The objects at one moment. Of kinds without given objects, it has those that pods name as owners."""
+    """The objects at one moment. A node or owner that is not given as an object exists if a pod names it."""
 
     def __init__(self, infos: Iterable[ObjectInfo], *, gateway: str = "") -> None:
         """`gateway` is the identity of the node's gateway."""
@@ -63,7 +63,7 @@ class ObjectGraph:
         self._leading: dict[tuple[Ref, int], tuple[Ref, ...]] = {}
 
     def find(self, ref: Ref) -> ObjectInfo | None:
-        """Return an object, without labels if only pods name it; None if it does not exist."""
+        """Return an object; None if it does not exist. An object that only a pod names has no labels."""
         return self._infos.get(ref) or self._named_by_pods.get(ref)
 
     def of(self, kind: str, namespace: str = "") -> Sequence[ObjectInfo]:
@@ -82,10 +82,11 @@ class ObjectGraph:
         return self._resources[key]
 
     def services_behind(self, flow: Flow) -> tuple[Ref, ...]:
-        """Return the Services for which a flow counts (R89, D25): those that select the pod and target its port.
+        """Return the Services to which the requests of a flow are attributed (R89, D25).
 
-        A Service without a selector counts by its endpoints. If the pod is deleted, or no pod was reached, the flow counts
-        for the Services that it names.
+        These are the Services that select the destination pod and target its port. A Service without a selector is
+        included if its endpoint answered. If the pod is deleted, or the requests reached no pod, the result is the
+        called Service and the Service that answered.
         """
         called, answered = _service(flow.service), _service(flow.backend)
         pod = self._pods.get(flow.destination.pod)
@@ -101,7 +102,7 @@ class ObjectGraph:
         return found
 
     def counts_with_pod(self, flow: Flow) -> bool:
-        """Return whether a flow counts exactly for the Services that select its pod and target its port."""
+        """Return whether a flow is attributed to exactly the Services that select its pod and target its port."""
         is_selected = not flow.backend or flow.backend in self._with_selector
         return is_selected and flow.target != 0 and flow.destination.pod in self._pods
 
@@ -111,7 +112,10 @@ class ObjectGraph:
         return info is not None and all(service in self._leading_to(info, port) for port in ports)
 
     def _leading_to(self, pod: ObjectInfo, port: int) -> tuple[Ref, ...]:
-        """Return the Services that select a pod and target its port; without the check if the port is unknown (0)."""
+        """Return the Services that select a pod and target `port`.
+
+        If the port is 0 (unknown), the selector is enough.
+        """
         key = pod.ref, port
         if key not in self._leading:
             services = self.resources_of(pod.ref, SERVICE)
@@ -121,7 +125,7 @@ class ObjectGraph:
         return self._leading[key]
 
     def mesh(self, ref: Ref) -> MetricsMesh:
-        """Return how many pods a resource has now, and how many of them have a sidecar."""
+        """Return the number of pods that belong to a resource now, and the number of these pods with a sidecar."""
         if ref.kind not in self._mesh:
             pods: Counter[Ref] = Counter()
             meshed: Counter[Ref] = Counter()
@@ -182,7 +186,7 @@ class ObjectGraph:
 
     @cached_property
     def _named_by_pods(self) -> Mapping[Ref, ObjectInfo]:
-        """Owners and nodes that pods name, whether or not they were given as objects."""
+        """The owners and nodes that pods name, without labels."""
         found: dict[Ref, ObjectInfo] = {}
         for info in self._infos.values():
             if info.ref.kind == POD:

@@ -19,11 +19,14 @@ _CLASSES = (
     DENIED,
 )
 _CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
-# The counters after the classes of responses. Copies of requests have no class, only whether they succeeded.
+# Indexes of the counters after the response classes. SUCCEEDED and FAILED count mirrored copies, which have no class.
 SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS = range(len(_CLASSES), len(_CLASSES) + 7)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
-"""The limit of a counter's growth in one report. A larger value is a proxy's error, and would overflow into other counters."""
+"""The limit of a counter's growth in one report.
+
+A larger value is a proxy's error, and would overflow into other counters.
+"""
 
 _BITS = packed_counters.BITS[packed_counters.WIDE]
 _ONE_COUNTER = (1 << _BITS) - 1
@@ -46,8 +49,8 @@ _RESPONSES = _mask(*range(len(_CLASSES)))
 class Counts(Value, frozen=True, gc=False):
     """Counts of a flow. `latency` is a histogram without denied requests; `counters` are wide packed counters.
 
-    Bytes and connections are counted only on ports that are not HTTP. Connections that no server accepted are `unreached`,
-    not failed requests (R98).
+    Bytes and connections are counted only on ports that are not HTTP. Connections that no server accepted are
+    `unreached`, not failed requests (R98).
     """
 
     latency: Buckets = 0
@@ -59,11 +62,11 @@ class Counts(Value, frozen=True, gc=False):
         return cls(latency, sum(min(count, LARGEST_GROWTH) << _BITS * index for index, count in counts.items()))
 
     def plus(self, more: "Counts") -> "Counts":
-        """Return the sum."""
+        """Return the sum of both counts."""
         return Counts(self.latency + more.latency, self.counters + more.counters)
 
     def minus(self, less: "Counts") -> "Counts":
-        """Return the rest of a sum without one of its parts."""
+        """Return the difference; `less` must be a part of this sum."""
         return Counts(self.latency - less.latency, self.counters - less.counters)
 
     @property
@@ -108,7 +111,7 @@ class Counts(Value, frozen=True, gc=False):
         return tuple(sorted((_CLASSES[index], count) for index, count in found.items()))
 
     def count(self, index: int) -> int:
-        """Return the counter with an index."""
+        """Return the value of the counter `index`, for example `CONNECTIONS`."""
         return self.counters >> _BITS * index & _ONE_COUNTER
 
 

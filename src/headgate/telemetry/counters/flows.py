@@ -9,7 +9,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.counters.counts import Counts
 
 SWEEP_FROM = 1000  # below this number of flows, unused numbers are not freed
-PART = 1000  # flows that are encoded together; a change of one encodes all of them again
+PART = 1000  # flows in one encoded part of a checkpoint; a change of a flow encodes its part again
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
@@ -29,9 +29,9 @@ GATEWAY = Peer(outside="gateway")
 class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):
     """Traffic from one peer to another. The client called `service` (`namespace/name`) and `port`, if known.
 
-    `backend` is the Service whose endpoint answered; with a split it differs from `service`. `target` is the port of the
-    destination pod, 0 if unknown. `copy`: mirrored copies, which are not successes or failures of users (D22). `secured`:
-    over mutual TLS.
+    `backend` is the Service with the endpoint that answered; with a split it differs from `service`. `target` is the
+    port of the destination pod, 0 if unknown. `copy` is True for mirrored copies, which do not count as users' requests
+    (D22). `secured` is True for traffic over mutual TLS.
     """
 
     source: Peer
@@ -45,16 +45,17 @@ class Flow(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=Tr
 
 
 class PodTotals(Value, frozen=True, kw_only=True):
-    """The sums of what each pod (`namespace/name`) received: requests of users, and mirrored copies."""
+    """The sums of received traffic by pod (`namespace/name`): requests of users, and mirrored copies."""
 
     requests: Mapping[str, Counts]
     copies: Mapping[str, Counts]
 
 
 class Reading(Value, frozen=True, kw_only=True):
-    """The flows of the `window` seconds before `end` (seconds since the epoch). `cut` lists for users what is missing.
+    """The flows of the `window` seconds before `end` (seconds since the epoch).
 
-    `arrived` are the sums of `flows` by destination pod, if the source has them.
+    `cut` has messages for users about missing counts. `arrived` are the sums of `flows` by destination pod, if the
+    source has them.
     """
 
     end: float
@@ -72,7 +73,10 @@ class Source(Protocol):
 
 
 class FlowNumbers:
-    """Assigns a number to each of at most `most` flows. Time buckets store numbers; unused numbers are assigned again."""
+    """Assigns a number to each of at most `most` flows.
+
+    Time buckets store numbers; unused numbers are assigned again.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -97,7 +101,7 @@ class FlowNumbers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether enough flows were added since the last sweep that half of them may be unused."""
+        """Whether the number of flows has doubled since the last sweep, so that half may be unused."""
         return len(self._numbers) > self._sweep_above
 
     def sweep(self, used: set[int]) -> None:

@@ -1,6 +1,9 @@
-"""Latency histograms with log-spaced buckets. Unlike percentiles, they can be added across proxies, pods and time (R89).
+"""Latency histograms with log-spaced buckets.
 
-The error of a percentile is at most 5 % (`model.latency_buckets`). A histogram is one integer with a narrow packed counter per bucket.
+Unlike percentiles, they can be added across proxies, pods and time (R89).
+
+The error of a percentile is at most 5 % (`model.latency_buckets`). A histogram is one integer with a narrow packed
+counter per bucket.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,7 +17,7 @@ from headgate.telemetry.counters import packed_counters
 
 BUCKETS = len(BOUNDS_US) + 1  # the last one is for longer latencies
 MOST = packed_counters.LARGEST_NARROW
-"""The largest count of a bucket: two million requests a second with the same latency, for half an hour."""
+"""The largest count of a bucket, enough for two million requests a second with the same latency for half an hour."""
 _EMPTY = packed_counters.zeros(BUCKETS, packed_counters.NARROW)
 _SHIFT = 8  # bits by which counts are shifted if their sum could overflow a bucket
 _SHIFT_MASK = sum((MOST >> _SHIFT) << 32 * bucket for bucket in range(BUCKETS))
@@ -37,7 +40,7 @@ def gathered(counts: Mapping[int, int]) -> Buckets:
 
 
 def merged(several: Sequence[Buckets], requests: int) -> Buckets:
-    """Return the sum of histograms, which have `requests` requests in total.
+    """Return the sum of histograms. `requests` is the number of requests in all of them.
 
     If the total could overflow a bucket, all counts are divided by 256, which hardly changes percentiles.
     """
@@ -65,4 +68,4 @@ def _middle(index: int) -> float:
     return sqrt(below * above) / 1e6
 
 
-_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))  # one more, for a proxy whose counts overflow
+_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))  # one more, in case the counts of a proxy overflow the last bucket

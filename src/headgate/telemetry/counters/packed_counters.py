@@ -1,8 +1,8 @@
 """Many counters packed into one integer, so that one `+` adds all of them.
 
-Each counter takes 32 or 64 bits; the first counter takes the lowest bits. One addition is twenty times as fast as a loop over
-counters. It is exact as long as no counter overflows, so callers limit what they add. See docs/adr/0004-packed-counters.md
-for measurements against numpy.
+Each counter takes 32 or 64 bits; the first counter takes the lowest bits. One addition is twenty times as fast as a
+loop over counters. It is exact as long as no counter overflows, so callers limit what they add. See
+docs/adr/0004-packed-counters.md for measurements against numpy.
 
 The little-endian bytes of a packed integer are an array of C integers, as OTLP encodes histograms.
 """
@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 Width: TypeAlias = Literal["I", "Q"]
 """How many bits a counter takes, as a type code of `array`."""
 NARROW: Width = "I"
-"""32 bits, for histograms that are kept in large numbers."""
+"""32 bits, for histograms of which memory contains many."""
 WIDE: Width = "Q"
 """64 bits, for counts without a limit."""
 BITS: Mapping[Width, int] = {NARROW: 32, WIDE: 64}
@@ -37,7 +37,7 @@ def unpack(packed: int, width: Width) -> "array[int]":
 
 
 def unpack_from_first(packed: int, width: Width) -> "tuple[int, array[int]]":
-    """Return the counters without the zeros at both ends, after the index of the first of them.
+    """Return the index of the first counter that is not zero, and the counters from there to the last that is not zero.
 
     `packed` must not be 0.
     """

@@ -1,6 +1,6 @@
-"""The sum of a sliding window: buckets that enter the window are added, buckets that leave it are subtracted.
+"""The sum of a sliding window: adds buckets that enter the window, and subtracts buckets that leave the window.
 
-Half a minute of a large mesh has a million counts. A second later, only a thirtieth of them are different.
+In a large mesh, a window of half a minute has a million counts. A second later, only a thirtieth of the counts differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ class SlidingSum:
         self._reset()
 
     def arrived(self) -> PodTotals:
-        """Return a copy of what each pod received."""
+        """Return a copy of the sums that each pod received."""
         return PodTotals(requests=dict(self._requests), copies=dict(self._copies))
 
     def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:

@@ -12,9 +12,9 @@ from struct import Struct
 
 from headgate.telemetry.counters.counts import Counts
 
-LENGTH = 1.0  # seconds of a bucket; a window is exact to one bucket
-FINE = 140.0  # seconds after which buckets are merged: windows of two minutes are exact
-COARSE = 30.0  # seconds of a merged bucket
+LENGTH = 1.0  # seconds in a bucket; the start of a window is rounded to a bucket
+FINE = 140.0  # seconds after which buckets are merged; shorter windows are exact to one second
+COARSE = 30.0  # seconds in a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
 _HEAD = Struct("<IHHHH")
 """The flow number, then for `latency` and `counters` each: the number of leading zero bytes left out, and of bytes that follow."""
@@ -23,7 +23,7 @@ _HEAD = Struct("<IHHHH")
 class TimeBucket:
     """The counts between two monotonic times, by flow number, with notes about missing counts.
 
-    Counts are packed as late as possible, because packing takes longer than reading them once.
+    Counts are packed only when the bucket is stored for longer, because packing takes longer than reading counts once.
     """
 
     def __init__(self, start: float, end: float, counts: Mapping[int, Counts] | bytes, notes: "Counter[str]") -> None:
@@ -112,7 +112,10 @@ class TimeBuckets:
         return self.since(-inf)
 
     def since(self, moment: float) -> Iterator[TimeBucket]:
-        """Yield the buckets that are mostly after a time, oldest first; open buckets as copies."""
+        """Yield the buckets of which at least half is after `moment`, oldest first.
+
+        Buckets that still change are copies.
+        """
         yield from (bucket for bucket in self._coarse if _is_since(moment, bucket))
         if self._merging and _is_since(moment, self._merging):
             yield self._merging.closed()

@@ -9,11 +9,14 @@ from headgate.telemetry.reports.series import ELSEWHERE
 
 OUTSIDE = "outside"
 _GATEWAYS = "headgate-system"  # the namespace in the gateway's identity
-_CACHE_SIZE = 20_000  # pods, and flows
+_CACHE_SIZE = 20_000  # entries in each of two caches: pods and flows
 
 
 class FlowLabels:
-    """Returns the labels of flows from the current objects (`totals.Describe`); a deleted pod keeps its workload."""
+    """Returns the labels of flows from the current objects, as a `totals.Describe`.
+
+    The workload of a deleted pod is cached.
+    """
 
     def __init__(self, find: FindObject, *, by_pod: bool = False) -> None:
         self._by_pod = by_pod
@@ -27,7 +30,7 @@ class FlowLabels:
 
 @lru_cache(_CACHE_SIZE)
 def _labels(flow: Flow, source: str, destination: str, *, by_pod: bool) -> Labels:
-    """Return the labels of a flow between two workloads, without empty labels, which are the same to Prometheus."""
+    """Return the labels of a flow between two workloads. Leave out empty labels, which Prometheus treats as missing."""
     found = (
         *_end("source", flow.source, source, by_pod=by_pod),
         *_end("destination", flow.destination, destination, by_pod=by_pod),

@@ -1,7 +1,8 @@
 """Reads traffic from the samples of headgate's series in a Prometheus.
 
-The query returns raw samples instead of `increase()` or `rate()`, which extrapolate and ignore the first value of a series.
-Counts are exact to one scrape interval, latencies to the exposed buckets.
+The query returns raw samples instead of `increase()` or `rate()`, which extrapolate and ignore the first value of a
+series. Counts can be wrong by the traffic of one scrape interval. Latencies are as exact as the histogram buckets in
+`/metrics`.
 """
 
 from collections import defaultdict
@@ -20,7 +21,7 @@ from headgate.telemetry.counters.flows import Flow, Peer, Reading
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.prometheus import text
 
-BEFORE = 130.0  # seconds before a window that are queried too, so that scrapes may be two minutes apart
+BEFORE = 130.0  # the query starts so many seconds before the window, to include a scrape from before the window
 NO_PODS = "headgates that counted by workload instead of by pod, whose counts are left out"
 NEW = "series whose growth before their first scrape is unknown"
 _BUCKET = f"{text.LATENCY}_bucket"
@@ -58,14 +59,14 @@ class _Answer(Value, frozen=True, kw_only=True):
 
 
 def query(window: float) -> str:
-    """Return the PromQL query for all samples that a reading of `window` seconds needs."""
+    """Return the PromQL query for all samples from which a reading of `window` seconds is computed."""
     return f'{{__name__=~"{"|".join(_NAMES)}"}}[{round((window + BEFORE) * 1000)}ms]'
 
 
 class Lifetime(NamedTuple):
-    """One scraped headgate: the time of its first scrape, and when its counters had started then.
+    """The lifetime of a scraped headgate: the time of its first scrape, and the start of its counters before.
 
-    `restarts` are the times of the first scrape after each restart.
+    `restarts` has the time of the first scrape after each restart. Times are seconds since the epoch.
     """
 
     scraped: float
@@ -74,7 +75,10 @@ class Lifetime(NamedTuple):
 
 
 def read_samples(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
-    """Return the reading of a window from the samples of `query`. Raises TelemetryError if they are not headgate's."""
+    """Return the reading of a window from the answer to `query`.
+
+    Raises TelemetryError if its series are not headgate's.
+    """
     try:
         return _reading(series, end, window, url)
     except (KeyError, ValueError) as error:
@@ -116,7 +120,8 @@ def _reading(series: Sequence[Series], end: float, window: float, url: str) -> R
 def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, bool]:
     """Return the growth of a counter after the time `since`, and whether it is known exactly.
 
-    Series that are newer than the first scrape of their headgate started at zero, and so did all series after a restart.
+    A series that first appears after headgate's first scrape started at zero. After a restart, all series start at
+    zero.
     """
     values = [(moment, int(float(text))) for moment, text in samples]
     before = [item for item in values if item[0] <= since]
@@ -203,7 +208,7 @@ def _index(name: str, labels: Labels) -> int:
 
 
 def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
-    """Yield the count of each exposed bucket, as the count of headgate's own bucket in its middle."""
+    """Yield headgate's bucket in the middle of each bucket of the series, with the count of that bucket."""
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:

@@ -1,7 +1,7 @@
 """Writes metrics in Prometheus' text format 0.0.4, and defines the families of the mesh's traffic.
 
-Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that Prometheus can
-choose the window.
+Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that Prometheus
+can choose the window.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,10 @@ from headgate.telemetry.prometheus.totals import Labels, Total, Totals
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LE_US: tuple[int, ...] = tuple(step * 10**zeros for zeros in range(1, 7) for step in (10, 20, 30, 50))[:-1]
-"""Upper bounds of the exposed buckets in microseconds. They are a subset of `BOUNDS_US`, so counts are exact."""
+"""Upper bounds of the histogram buckets in `/metrics`, in microseconds.
+
+They are a subset of `BOUNDS_US`, so counts are exact.
+"""
 REQUESTS = "headgate_requests_total"
 LATENCY = "headgate_request_duration_seconds"
 COPIES = "headgate_copies_total"
@@ -32,13 +35,16 @@ STARTED = "headgate_traffic_start_time_seconds"
 SUCCESS, FAILURE = "success", "failure"
 _SHOWN = tuple(bisect_left(BOUNDS_US, bound) for bound in LE_US)  # the index in `BOUNDS_US` of each exposed bound
 _MIDDLE_US = tuple((low + high) / 2 for low, high in zip((0, *BOUNDS_US), (*BOUNDS_US, BOUNDS_US[-1]), strict=True))
-# These classes are exposed even at zero: rate() ignores the first value of a series, so it would miss a first failure.
+# `/metrics` has these response classes even at zero: rate() ignores the first value of a series, so it would miss a first failure.
 _USUAL, _USUAL_GRPC = ("2xx", "5xx", counts.DENIED), ("grpc-0", "grpc-14", counts.DENIED)
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Line(NamedTuple):
-    """One value of a family. `suffix` is that of a histogram's series; `more` are labels that other lines do not share."""
+    """One value of a family. `suffix` follows the name in a histogram (`_bucket`).
+
+    `more` are labels of this line only.
+    """
 
     value: float
     labels: Labels = ()
@@ -67,7 +73,10 @@ def written(families: Iterable[Family]) -> Iterator[str]:
 
 
 def histogram(bounds: Iterable[float], buckets: Iterable[int], total: float, labels: Labels = ()) -> Iterator[Line]:
-    """Yield a histogram's lines. `buckets` are counts per bound, and one for larger values; `total` is the sum of the values."""
+    """Yield a histogram's lines.
+
+    `buckets` are counts per bound, and one for larger values; `total` is the sum of the values.
+    """
     count = 0
     for bound, count in zip((*bounds, inf), accumulate(buckets), strict=True):
         yield Line(count, labels, "_bucket", (("le", _number(bound)),))
@@ -105,7 +114,7 @@ def traffic(totals: Totals) -> Iterator[Family]:
 
 
 def class_index_of(response_class: str) -> int:
-    """Return the counter index of a response class, such as 2xx, none, grpc-14 or denied."""
+    """Return the index in `Counts` of the counter of a response class, such as 2xx, none, grpc-14 or denied."""
     if response_class == counts.DENIED:
         return counts.DENIED_REQUESTS
     if response_class.startswith("grpc-"):

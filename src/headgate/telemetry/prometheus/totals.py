@@ -1,7 +1,7 @@
 """Counts of traffic since headgate started, for Prometheus.
 
-Totals only grow. Their labels name workloads, or pods with `--metrics-by pod`. The number of label sets is limited; traffic
-beyond the limit counts as `OTHER`.
+Totals only grow. Their labels name workloads; with `--metrics-by pod`, they name pods too. The number of label sets is
+limited; traffic beyond the limit is counted with the labels `OTHER`.
 """
 
 from collections import Counter
@@ -14,15 +14,15 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
 
-MOST = 5_000  # each has about 28 lines of text if it has latencies
-IDLE = 3600.0  # seconds after which an idle total may be dropped at the limit; if it returns, it starts from zero
-SWEEP = 60.0  # seconds between two searches for idle totals
+MOST = 5_000  # the most totals; a total with latencies has about 28 lines in `/metrics`
+IDLE = 3600.0  # seconds without traffic after which a total is dropped if the limit is reached
+SWEEP = 60.0  # the shortest time between two searches for idle totals, in seconds
 
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and values of labels, in the order of the text format."""
+"""Names and values of labels, in their order in `/metrics`."""
 Describe = Callable[[Flow], Labels]
-"""Returns the labels of a flow from the current objects."""
+"""A function that returns the labels of a flow, from the current objects."""
 OTHER: Labels = (
     ("source_workload", "other"),
     ("destination_workload", "other"),
@@ -31,9 +31,9 @@ OTHER: Labels = (
 
 
 class Total(NamedTuple):
-    """The counts of all flows with the same labels, or of their mirrored copies (D22).
+    """The counts of all flows with the same labels. With `copy`, these are the flows of mirrored copies (D22).
 
-    `latency` are wide packed counters, because totals grow without limit.
+    `latency` is a histogram of wide packed counters (64 bits), because totals grow without limit.
     """
 
     labels: Labels
@@ -51,7 +51,8 @@ class _Row(msgspec.Struct, gc=False):
 class Totals:
     """Adds up the counts of flows by their labels, which `describe` returns.
 
-    `clock` is monotonic. `started` is the current time in seconds since the epoch. `by_pod`: labels name pods too.
+    `clock` is monotonic. `started` is the time when counting starts, in seconds since the epoch. `by_pod` is True if
+    labels name pods too. `most` is the limit of totals.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Totals:
         self._swept = clock() - SWEEP
 
     def add(self, flow: Flow, counts: Counts) -> None:
-        """Add the growth of a flow."""
+        """Add `counts` to the total of a flow's labels."""
         row = self._row((self._describe(flow), flow.copy))
         row.grown = self._clock()
         row.latency += packed_counters.to_wide(counts.latency)
         row.counters += counts.counters
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note that counts are missing; users read `what`."""
+        """Note `count` events that made counts incomplete. `what` describes the event for users."""
         self.notes[what] += count
 
     def rows(self) -> Sequence[Total]:

@@ -1,1 +1,4 @@
-"""Reads the proxies' OTLP reports: metrics as growth of flows, and log records of requests. Pure."""
+"""Reads the proxies' OTLP reports: converts metrics to the growth of flows, and decodes log records of requests.
+
+Pure.
+"""

@@ -21,11 +21,11 @@ from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
 GAP = 10.0  # seconds without a report after which the next one is late
-STEPS = 3  # after so many reports in a row that are older than the last one by GAP, the proxy's clock was set back
+STEPS = 3  # consecutive reports with a time in the past (by GAP) that prove that the proxy's clock was set back
 FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
-MOST_SERIES = 20_000  # of one process; Envoy's own limits are below that
+MOST_SERIES = 20_000  # the limit of series of one process; Envoy's own limits are lower
 STALE = 20  # reports after which the checkpoint of an idle process is encoded again
-_PROCESSES = 2  # of one proxy; the last report of the old one may arrive after the first of the new one
+_PROCESSES = 2  # processes of a proxy; an old process may send its last report after the first of a new process
 _HIGHEST = packed_counters.highest_bits(len(BOUNDS) + 1)
 
 
@@ -68,11 +68,12 @@ class Delta(NamedTuple):
 
 
 class Deltas(NamedTuple):
-    """The growth that a report brought.
+    """The growth of series in a report.
 
-    `late`: seconds without a report before this one, 0 if it is not late; some requests may be as old. `unknown`: the process
-    started before headgate knew it, so its first values do not count. `full`: the process has more series than
-    `MOST_SERIES`. `changed`: the checkpoint is out of date, with or without growth.
+    `late` is the number of seconds without a report before this report, or 0 if the report is not late. Some of the
+    counted requests may be that old. `unknown` is True if the process started before headgate counted its requests, so
+    that its first values do not count. `full` is True if the process has more series than `MOST_SERIES`. `changed` is
+    True if the checkpoint is out of date, even without growth.
     """
 
     grown: Sequence[Delta]
@@ -123,7 +124,7 @@ class CumulativeToDelta:
             del self._proxies[node]
 
     def prepare_checkpoint(self) -> Iterator[None]:
-        """Encode what changed, one process at a time, so that `checkpoint` is fast."""
+        """Encode changed processes, one per step, so that `checkpoint` is fast."""
         for node, proxy in list(self._proxies.items()):
             for start, process in proxy.processes.items():
                 process.checkpoint(node, start, proxy)
@@ -152,7 +153,7 @@ class CumulativeToDelta:
 
 
 class _Moment(NamedTuple):
-    """When a value was reported: the time by the proxy's clock, and the number of the report.
+    """The moment of a reported value: the time by the proxy's clock, and the number of the report.
 
     Envoy has dropped every series that was last seen in report `evicted` or before.
     """
@@ -205,7 +206,7 @@ class _Proxy:
         return found
 
     def _set_back(self, time: float) -> None:
-        """Continue by the proxy's new clock."""
+        """Set the known times back to just before `time`, after the proxy's clock was set back."""
         self.last_report = time - 1
         for process in self.processes.values():
             process.set_back(self.last_report)
@@ -267,8 +268,8 @@ class _Process:
     def checkpoint(self, node: str, start: float, proxy: _Proxy) -> bytes:
         """Return all series as of the last growth, or of a report up to `STALE` reports later.
 
-        It does not include from how many later reports an idle series was missing. So after a restart, its growth may count
-        as less.
+        It does not include the number of later reports in which an idle series was missing. So after a restart of
+        headgate, the growth of that series may be counted too low.
         """
         if not self._encoded or proxy.number > self._encoded_at + STALE:
             series = tuple(

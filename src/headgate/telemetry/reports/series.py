@@ -1,4 +1,7 @@
-"""Maps the series that proxies report (`envoy.traffic_stats`) to flows and their counters. No other module knows both."""
+"""Maps the series that proxies report (`envoy.traffic_stats`) to flows and their counters.
+
+No other module depends on both.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -36,9 +39,11 @@ from headgate.telemetry.reports.otlp import Series
 ELSEWHERE = Peer(outside="elsewhere")
 """The destination of traffic to an address outside all Services, which a transparent sidecar forwards unchanged."""
 FindCaller = Callable[[str, str, str], Peer | None]
-"""Returns the caller of a proxy (node ID) by address and identity, which is empty for plaintext.
+"""A function that returns a request's caller.
 
-None means that the caller's own proxy has counted the request.
+Its arguments are the server's node ID, the caller's address and identity.
+
+The identity is empty for plaintext. None means that the caller's own proxy has counted the request.
 """
 _INDEXES = {
     f"{PREFIX}.{CONNECTIONS}": (counts.CONNECTIONS,),
@@ -51,13 +56,14 @@ _INDEXES = {
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
 _FLAGGED, _LATENCY = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}"
-_REMEMBERED = 200_000  # meanings; without the cache each delta costs four times as much
+_REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each delta takes four times as long
 
 
 class _Meaning(NamedTuple):
     """A flow, and the indexes of the counters in `Counts` that grow with a series.
 
-    `timed`: its latencies count. `caller`: address and identity of a source that `FindCaller` names.
+    `timed` is True if the latencies of the series count. `caller` is the address and identity with which `FindCaller`
+    finds the source of the flow.
     """
 
     flow: Flow
@@ -107,7 +113,7 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
 
 
 def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
-    """Return the indexes of the counters of a series, and whether its latencies count; none and False if it is not counted."""
+    """Return the indexes of the counters of a series, and whether its latencies count."""
     if name == _DENIED:
         # The proxy of a client with an identity counted the connection when it opened.
         only = (counts.DENIED_CONNECTIONS,)
@@ -122,7 +128,10 @@ def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
-    """Return the flow of a client's series; None if no Service was called, and for the tunnel, which would count twice."""
+    """Return the flow of a series that a client's proxy reports.
+
+    Return None if the client called no Service, and for the tunnel between proxies, whose requests are counted already.
+    """
     is_copy = COPY_CLUSTER in found
     cluster = found.get(COPY_CLUSTER if is_copy else "cluster", "")
     ref = parse_cluster(cluster)

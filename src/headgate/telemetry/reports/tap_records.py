@@ -1,4 +1,4 @@
-"""Reads the records of requests that proxies send during a tap: OpenTelemetry's ExportLogsServiceRequest (`envoy.tap`)."""
+"""Reads the log records of requests that proxies send during a tap: OpenTelemetry's ExportLogsServiceRequest."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,13 @@ _HEADER = "header."
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """A finished request, as recorded by the proxy `node`. `time` is in seconds since the epoch, `latency` in microseconds.
+    """A log record of a finished request, from the proxy `node`.
 
-    A record of the server's side has a `port` of the proxy's own pod; on the client's side it is 0. Without a response,
-    `status` is 0; without a complete response, `latency` is None. `denied`: access rules denied the request.
+    `time` is in seconds since the epoch, `latency` in microseconds.
+
+    `port` is the port of the server's pod if the server's proxy sent the record; it is 0 from the client's proxy.
+    Without a response, `status` is 0; without a complete response, `latency` is None. `denied` is True if access rules
+    denied it.
     """
 
     node: str
@@ -51,7 +54,10 @@ _TEXTS = [field.name for field in fields(Record) if field.type is str and field.
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
-    """Return a proxy's node ID and records. Raises TelemetryError if the message is malformed or does not name one proxy."""
+    """Return a proxy's node ID and log records.
+
+    Raises TelemetryError if the message is malformed, or does not name exactly one proxy.
+    """
     try:
         message = pb.ExportLogsServiceRequest.FromString(data)
     except DecodeError as error:
