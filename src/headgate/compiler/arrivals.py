@@ -43,10 +43,10 @@ class Caller(Value, frozen=True, kw_only=True):
 
 
 class Arrival(Value, frozen=True, kw_only=True):
-    """What happens to a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
+    """The outcome of a request at one endpoint; `workload` is `namespace/pod`, empty if unknown.
 
-    `hop` is how the request gets there. `object` and `rule` are what allows it, `reason` says why it is allowed
-    or not, and `remedy` says what would allow it.
+    `hop` says how the request reaches the endpoint: by mutual TLS or in plaintext. `object` and `rule` are the access
+    rule that allows the request, `reason` says why it is allowed or refused, and `remedy` what the user can change.
     """
 
     workload: str
@@ -61,7 +61,7 @@ class Arrival(Value, frozen=True, kw_only=True):
 
 
 def gateway(trust_domain: str, note: str = "") -> Caller:
-    """Return the node's gateway as the caller; all requests through it have its identity."""
+    """Return the node's gateway as the caller; all requests through the gateway have the gateway's identity."""
     return Caller(name="the gateway", identity=gateway_id(trust_domain), note=note)
 
 
@@ -141,7 +141,7 @@ class Arrivals:
     def _authorized(
         self, workload: Workload, endpoint: Endpoint, ref: PortRef, *, request: Request, known: bool
     ) -> tuple[Authorization, str]:
-        """Return the decision of the workload's sidecar, and a remedy for a refusal."""
+        """Return the sidecar's decision whether the request is allowed, and a remedy if it is refused."""
         port = port_of(workload, endpoint.port)
         if cause := cause_at(self._snapshot, workload, endpoint.port):
             return Authorization(allowed=True, why=_BYPASS_TEXTS[cause].format(port=endpoint.port)), ""
@@ -161,7 +161,7 @@ class Arrivals:
         return answer, self._authorization_remedy(workload, targets)
 
     def _identity_remedy(self, workload: Workload) -> str:
-        """Return how the caller could get an identity, which comes before authorization."""
+        """Return advice how a caller without an identity gets one; authorization needs an identity."""
         if not self._caller.identity:
             return f"{_GIVE_SIDECAR}, so that it calls as its ServiceAccount"
         if workload.tls_mode is not workload.target_tls_mode:
@@ -184,7 +184,7 @@ class Arrivals:
         )
 
     def _plaintext(self, workload: Workload | None, endpoint: Endpoint) -> str:
-        """Return why a hop is not mutual TLS."""
+        """Return the reason why a request travels in plaintext instead of mutual TLS."""
         if endpoint.resolved:
             return "it is outside the mesh"
         if workload is None:

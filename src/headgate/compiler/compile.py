@@ -37,7 +37,7 @@ CONNECTION_SHARE = 4
 """The longest connection, as a fraction of a certificate's lifetime: one fourth. A certificate that is renewed in time has
 two fifths of its lifetime left at least, so it outlives each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
-"""The kinds that configure mutual TLS and authorization of workloads."""
+"""The kinds of objects that configure the mutual TLS and the authorization of workloads."""
 A = TypeVarTuple("A")
 R = TypeVar("R")
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
@@ -46,7 +46,7 @@ NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS) -> Compiled:
     """Compile one snapshot. Users' mistakes become findings and raise nothing.
 
-    `tls_modes` has the mode in force for each workload (`namespace/pod`) whose mTLS migration is not finished.
+    `tls_modes` contains the current TLS mode of each workload (`namespace/pod`) whose mTLS migration is not finished.
     """
     return Compiler().compile(snapshot, settings, tls_modes)
 
@@ -69,11 +69,11 @@ class ServiceEndpoints(NamedTuple):
 
 
 class Compiler:
-    """Compiles one snapshot after another, and reuses the result of each stage whose input is equal.
+    """Compiles successive snapshots, and reuses the result of each stage whose input did not change.
 
-    A stage is a pure function of immutable values. Its last result is kept with its arguments: one result, or one
-    for each Service. A stage gets only the kinds of objects that it reads. Equal results keep their identity, so
-    that later comparisons are fast.
+    A stage is a pure function of immutable values. The compiler caches the last arguments and result of a stage, for
+    some stages separately for each Service. The input of a stage contains only the kinds of objects that the stage
+    reads. If a new result is equal to the last one, the last object is reused, so that later comparisons are fast.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ ALWAYS_PRESENT = ":authority"
 
 
 def contains(outer: Match, inner: Match) -> bool:
-    """Say whether it is certain that every request of `inner` also fits `outer`."""
+    """Say whether it is certain that every request that fits `inner` also fits `outer`."""
     paths = (inner.path, *inner.other_paths)
     return (
         all(any(path_contains(item, path) for path in paths) for item in (outer.path, *outer.other_paths))
@@ -22,7 +22,7 @@ def contains(outer: Match, inner: Match) -> bool:
 
 
 def path_contains(outer: Path | None, inner: Path | None) -> bool:
-    """Say whether it is certain that every path of `inner` also fits `outer`; None means every path."""
+    """Say whether it is certain that every path that fits `inner` also fits `outer`; None fits every path."""
     if outer is None or outer == inner or _is_any_path(outer):
         return True
     if inner is None:
@@ -75,7 +75,7 @@ def _follows(outer: Text, inner: Text | None, *, present: bool) -> bool:
 
 
 def intersect(one: Match, other: Match) -> Match | None:
-    """Return the match of requests that fit both; None if it is certain that no request does.
+    """Return a match for the requests that fit both matches; None if it is certain that no request fits both.
 
     The path of `one` stays the path of the result, because a rewrite of the matched prefix refers to it. Paths of
     `other` become additional conditions.
@@ -107,7 +107,7 @@ def _paths(written: Sequence[Path | None]) -> list[Path] | None:
 
 
 def _disjoint(one: Path, other: Path) -> bool:
-    """Say whether no path can have both prefixes."""
+    """Say whether no path can begin with both prefixes, such as `/a` and `/b`."""
     if one.kind != "prefix" or other.kind != "prefix":
         return False
     return not path_fits(one, other.value) and not path_fits(other, one.value)

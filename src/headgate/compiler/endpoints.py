@@ -15,7 +15,10 @@ _DEFAULT_PORT = 80
 def endpoints(
     name: str, service: core.Service, slices: tuple[core.EndpointSlice, ...], domain: str
 ) -> tuple[Endpoints, ...]:
-    """Return one entry for each routed port of a Service, also if it has no endpoint; `domain` is the mesh's."""
+    """Return the ready endpoints of each routed port of a Service; a port without endpoints has an empty entry.
+
+    `domain` is the DNS suffix of the mesh, such as `cluster.local`.
+    """
     ports = routed_ports(service)
     if not is_external(service):
         return tuple(Endpoints(ref=PortRef(name, port.port), ready=_ready(slices, port.name)) for port in ports)
@@ -25,9 +28,9 @@ def endpoints(
 
 
 def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
-    """Return the identity of each (pod or address, port) whose clients use mutual TLS.
+    """Return the SPIFFE ID for each (pod, port) and (address, port) whose clients use mutual TLS.
 
-    The address serves EndpointSlices that name no pod.
+    The address is for endpoints in EndpointSlices without a pod's name.
     """
     return {
         (place, port.port): item.identity
@@ -39,7 +42,7 @@ def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
 
 
 def identified(entry: Endpoints, known: Mapping[tuple[str, int], str]) -> Endpoints:
-    """Return the entry with the identities of its endpoints."""
+    """Return an entry of endpoints with the SPIFFE ID of each endpoint filled in."""
     return structs.replace(entry, ready=tuple(_identified(item, known) for item in entry.ready)) if known else entry
 
 

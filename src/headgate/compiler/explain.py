@@ -26,7 +26,10 @@ PLAIN = "the Service itself (no route)"
 
 
 class Backend(Value, frozen=True, kw_only=True):
-    """A share of the requests, as an exact fraction and in percent. With a `status`, the proxy answers it itself."""
+    """A backend's share of the requests, as an exact fraction and in percent.
+
+    With a `status`, the proxy answers these requests itself.
+    """
 
     service: str
     port: int
@@ -45,7 +48,7 @@ class Backend(Value, frozen=True, kw_only=True):
 
 
 class Copy(Value, frozen=True, kw_only=True):
-    """A mirror, with the fraction of requests that it gets a copy of."""
+    """A mirror, with the fraction of the requests that proxies copy to the mirror's backend."""
 
     service: str
     port: int
@@ -74,7 +77,7 @@ class Tried(Value, frozen=True, kw_only=True):
 
 
 class Remark(Value, frozen=True, kw_only=True):
-    """A finding about an object that decides here."""
+    """A finding about an object that affects the explained request."""
 
     object: str
     reason: str
@@ -83,7 +86,9 @@ class Remark(Value, frozen=True, kw_only=True):
 
 
 class Explanation(Value, frozen=True, kw_only=True):
-    """The whole answer; `service` or `gateway` is `namespace/name` of the entry, both are empty for an unknown host.
+    """The explanation of a request: where the request goes, and why.
+
+    `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host.
 
     `identity` is the SPIFFE ID of `caller` at the pods, empty for plaintext. `sanitized` has each header that the
     proxy removes or replaces before routing, with the reason; or why it refuses the malformed request. `location`
@@ -117,7 +122,7 @@ class Explanation(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The deciding object and the part of it; empty when no route matches."""
+        """The object and the rule of the route that matches, as text; empty if no route matches."""
         return _words(self.object, self.route, self.matches)
 
 
@@ -282,7 +287,7 @@ def _sticky(sticky: Sticky | None) -> str:
 
 
 def _user(decision: Decision) -> str:
-    """Return the backend of the request's own user, if the request identifies one."""
+    """Return the backend to which a sticky split assigns the request's user, if the request identifies a user."""
     sticky = decision.route.split.sticky if decision.route else None
     if sticky is None or decision.slot is None:
         return ""
@@ -333,7 +338,7 @@ def _tried(route: Route, result: str, condition: str = "") -> Tried:
 
 
 def _remarks(compiled: Compiled, snapshot: Snapshot, decision: Decision) -> Iterator[Remark]:
-    """Yield the findings about objects that decide here: routes, splits of the Service, and policies of the pods."""
+    """Yield the findings about the request's route, the splits of its Service, and the policies of its pods."""
     about = {candidate.route.origin for candidate in decision.tried}
     about |= {step.split for candidate in decision.tried for step in candidate.route.split_matches}
     about |= set(_claimants(compiled, snapshot, decision))

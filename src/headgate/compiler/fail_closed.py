@@ -1,4 +1,4 @@
-"""The restrictive part of an invalid TrafficTarget, TLSConfig or Pod, so that a mistake opens nothing.
+"""Keep the restrictive part of an invalid TrafficTarget, TLSConfig or Pod, so that a mistake permits no traffic.
 
 A TrafficTarget with a readable destination keeps its pods closed and allows nothing. A TLSConfig with a readable selector
 keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is ignored. A pod

@@ -1,7 +1,8 @@
-"""Choose the protocol of each Service port, with the reason (003; R61 to R67, D16); clients and servers share the choice.
+"""Choose the protocol of each Service port, with the reason (003; R61 to R67, D16).
 
-`appProtocol` decides first, then the prefix of the port's name; the default is http. The `protocol` field of Kubernetes
-(TCP, UDP, SCTP) has no influence (R66).
+The proxies of clients and servers use the same protocol. `appProtocol` is used first, then the prefix of the port's
+name, such as `grpc-api`; the default is http. The `protocol` field of Kubernetes (TCP, UDP, SCTP) has no influence
+(R66).
 """
 
 from collections import defaultdict
@@ -58,8 +59,8 @@ NAMED: Mapping[str, Protocol] = MappingProxyType(_by_word(_NAMED))
 KNOWN: Mapping[str, Protocol] = MappingProxyType({**dict(_registered()), **_by_word(_APP_ONLY), **NAMED})
 """Protocols by `appProtocol`, in lower case."""
 GRPC = "grpc"
-"""A port named just `grpc` can have any HTTP application behind it (001). gRPC clients use HTTP/2, so it is safe to call
-the backend with the HTTP version of the client."""
+"""The protocol of a port named `grpc`. Its application may speak any HTTP version (001), so proxies call it with the
+HTTP version of the client. This is safe for gRPC, because its clients use HTTP/2."""
 
 
 class ProtocolChoice(NamedTuple):

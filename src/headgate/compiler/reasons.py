@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Severity(enum.StrEnum):
-    """How much a finding affects its object.
+    """The severity of a finding about an object.
 
     An error disables the object or a part of it, a warning changes what it does, a note changes nothing.
     """
@@ -33,7 +33,7 @@ class ReasonInfo(NamedTuple):
 
 
 class Reason(enum.Enum):
-    """Why an object does not do everything that it asks for. The value is the word in conditions and Events."""
+    """The reason of a finding about an object. The value is the `reason` in status conditions and Events."""
 
     INVALID = "Invalid"
     SELF_REFERENCE = "SelfReference"

@@ -17,7 +17,7 @@ def service_key(name: str) -> Key:
 def missing(name: str, written: str) -> str:
     """Return the message for a Service that does not exist.
 
-    `name` is the result of `service_name` for the written name, empty if that is not a Service name.
+    `name` is `namespace/name` of the Service; empty if the name in the object is not a valid Service name.
     """
     if name:
         return f"Service {name} not found"

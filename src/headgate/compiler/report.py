@@ -6,7 +6,7 @@ from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
 
-_NAMED_PODS = 3  # in a message
+_NAMED_PODS = 3  # the largest number of pods that a message names
 
 
 class Finding(Value, frozen=True):

@@ -1,6 +1,6 @@
 """Compile Services to frontends (the addresses and ports that clients connect to), with findings about them.
 
-An ExternalName Service stands for a DNS name outside the mesh, which proxies resolve (R5).
+An ExternalName Service is an alias of a DNS name outside the mesh, which proxies resolve (R5).
 """
 
 import contextlib
@@ -94,7 +94,7 @@ def frontend(name: str, service: Service, owners: Mapping[str, str], settings: S
 def findings(
     key: Key, service: Service, front: Frontend, owners: Mapping[str, str], settings: Settings
 ) -> Iterator[Finding]:
-    """Yield the parts of a Service that clients can't use as written."""
+    """Yield a finding for each part of a Service that clients can't use, such as a UDP port."""
     if is_external(service) and (why := fault(service, settings.domain)):
         message = f"{why}. Until then, requests to the Service get 503"
         yield Finding(key, Reason.NAME_NOT_RESOLVED, "spec.externalName", message)

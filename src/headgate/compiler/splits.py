@@ -50,8 +50,8 @@ Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 class BackendCandidate(Value, frozen=True, kw_only=True):
     """A backend of a split before it is decided whether it gets traffic.
 
-    `reason` says why it gets none. `service` is `namespace/name`, empty when the written name is not a Service
-    name.
+    `reason` says why the backend gets no traffic. `service` is `namespace/name`, empty when the written name is not a
+    Service name.
     """
 
     index: int
@@ -364,7 +364,7 @@ def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBac
 
 
 def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str:
-    """Describe how slots round the weights of a split without slots; empty when they are exact."""
+    """Describe how rounding to hash slots changes the weights of a split; empty if each weight is a number of slots."""
     weights = _sticky_weights(split, sticky_backends)
     if not any(weights) or not is_rounded(weights):
         return ""

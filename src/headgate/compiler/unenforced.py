@@ -19,7 +19,7 @@ from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 from headgate.settings import Settings
 
 ADD_SIDECAR = f'Give the pod template the label {INJECT}: "true" and replace the pods'
-"""Advice in messages: how pods get a sidecar."""
+"""The advice in messages about pods without a sidecar."""
 
 
 def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> SelectedPods:
@@ -36,8 +36,8 @@ Cause = Literal["excluded", "late", "written", "probes"]
 class Bypass(NamedTuple):
     """A Service port that leads to a port of pods that no sidecar serves.
 
-    The causes: `excluded` by the pods' annotation; `late`, when the Service selects the pods but is younger;
-    `written`, when no selector leads there; `probes`, the port that redirection reserves for health checks.
+    The cause is one of these: `excluded` by the pods' annotation; `late`, when the Service selects the pods but is
+    younger; `written`, when no selector leads there; `probes`, the port that redirection reserves for health checks.
     """
 
     port: int
@@ -89,8 +89,8 @@ def bypasses(
 class EffectTexts(NamedTuple):
     """Texts of the messages about an object's pods.
 
-    `unselected` is the whole message when there are none. `without_sidecar` and `bypassed` are the effects, and
-    `remedy` helps pods without a sidecar.
+    `unselected` is the complete message for an object that selects no pod. `without_sidecar` and `bypassed` are the
+    effects, and `remedy` helps pods without a sidecar.
     """
 
     unselected: str

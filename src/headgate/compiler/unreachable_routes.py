@@ -28,7 +28,8 @@ _PATH_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 class UnreachableRoute(NamedTuple):
     """A route that no request reaches, at position `number` of its table.
 
-    No request fits it (`never`), or the route `winner` takes them. `example` is a request that shows it.
+    Either no request fits the route (`never`), or the route `winner` matches all its requests first. `example` is a
+    request that demonstrates this.
     """
 
     number: int
@@ -100,7 +101,7 @@ def _unreachable_in(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
 
 
 def _same(one: Route, other: Route) -> bool:
-    """Say whether two routes belong to one object and do the same.
+    """Say whether two routes belong to the same object and have the same effect on requests.
 
     Routes for matches of a split may take all requests of a rule: this is intended by the split.
     """
@@ -108,13 +109,13 @@ def _same(one: Route, other: Route) -> bool:
 
 
 def first_matching_route(routes: Sequence[Route], request: Request) -> Route | None:
-    """Return the route that a request takes."""
+    """Return the first route that matches a request."""
     asked = RequestParts(request)
     return next((route for route in routes if first_unmet(route.match, asked) is None), None)
 
 
 def never_matches(match: Match) -> bool:
-    """Say whether it is certain that no request fits."""
+    """Say whether it is certain that no request fits a match."""
     path = match.path
     if path and path.kind == "regex" and matches_no_path(path.value):
         return True

@@ -52,7 +52,7 @@ class TrafficTargets:
                 self._grants[_account(key, left)] += ()
 
     def access(self, account: str) -> Access:
-        """Return which callers may do what at the pods of a ServiceAccount (D21)."""
+        """Return the authorization of a ServiceAccount's pods: the grants of all TrafficTargets for it (D21)."""
         closed = account in self._grants or self._settings.access == "deny"
         return Access(closed=closed, grants=tuple(self._grants.get(account, ())))
 
@@ -72,7 +72,7 @@ class TrafficTargets:
             grants.append(grant)
 
     def _allowed(self, key: Key, rule: Rule, field: str) -> Allowed:
-        """Return the rules that a route reference stands for; none if the route is missing or invalid."""
+        """Return the access rules of a referenced route; none if the route is missing or invalid."""
         name = Key(SPECS, rule.kind, key.namespace, rule.name)
         if rule.kind == "UDPRoute":
             message = f"headgate does not proxy UDP, so {name} allows nothing; remove the rule"

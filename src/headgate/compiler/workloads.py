@@ -41,9 +41,10 @@ class PodPort(NamedTuple):
 
 
 class LeadingService(NamedTuple):
-    """A Service port that leads to a pod's port.
+    """A Service port that forwards to a pod's port.
 
-    `rank` orders them: declared protocols first, then protocols of a root, then defaults; by age in each group.
+    `rank` is the precedence among such Service ports: declared protocols first, then protocols of a root, then
+    defaults; by age in each group.
     """
 
     rank: tuple[object, ...]

@@ -26,7 +26,7 @@ Share: TypeAlias = Target | Broken
 
 
 class Failure(NamedTuple):
-    """How proxies answer failing traffic of a route kind: HTTP status, and texts for user mistakes and for outages."""
+    """The error response for failing traffic of a route kind: HTTP status, and texts for user mistakes and outages."""
 
     status: int
     mistake: str

@@ -20,7 +20,7 @@ Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 
 
 class PortDestination(Value, frozen=True, kw_only=True):
-    """Where requests to a Service port go if they fit `match` and no earlier match.
+    """The destination of requests to a Service port that fit `match` and no earlier match.
 
     Without a `split` they go to the Service's own endpoints. `by` is the TrafficSplit, `split_match` the match of
     a split with matches.

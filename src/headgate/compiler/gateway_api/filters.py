@@ -33,7 +33,7 @@ def changes(written: Sequence[RouteFilter]) -> Filters:
 
 
 def without_path(found: Filters) -> Filters:
-    """Return the changes without the path rewrite."""
+    """Return filters with the same header and host changes, but without the path rewrite."""
     hostname = found.rewrite.hostname if found.rewrite else ""
     return structs.replace(found, rewrite=Rewrite(hostname=hostname) if hostname else None)
 

@@ -35,7 +35,7 @@ _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+--
 class GatewayState(Value, frozen=True, kw_only=True):
     """The state of a Gateway apart from its listeners; `address` is empty if it has none.
 
-    With `refusals` it is not accepted and not served. `missing_addresses` are requested addresses that it does
+    A Gateway with `refusals` is neither accepted nor served. `missing_addresses` are requested addresses that it does
     not have. `ignored_fields` are mistakes in fields that headgate does not read.
     """
 
@@ -141,9 +141,9 @@ def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
 
 
 class ListenerPlan(Value, frozen=True, kw_only=True):
-    """A listener: `host` is what it serves, `kinds` the kinds of routes that it takes.
+    """A listener of a Gateway: `host` is its hostname, and `kinds` are the kinds of routes that may attach to it.
 
-    `faults` keep it from being served, `warnings` do not.
+    A listener with `faults` is not served. A listener that has only `warnings` is served.
     """
 
     listener: Listener
@@ -155,7 +155,7 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
 
     @property
     def served(self) -> bool:
-        """Whether clients can connect to it."""
+        """Whether clients can connect to the listener."""
         return not self.faults
 
 

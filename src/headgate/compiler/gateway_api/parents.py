@@ -33,7 +33,7 @@ class Parent(Value, frozen=True):
 
 
 class Attachment(NamedTuple):
-    """A route at a listener (by name), with the hosts that both have in common."""
+    """The attachment of a route to a listener, given by name, with the hosts that match both."""
 
     route: CompiledRoute
     listener: str

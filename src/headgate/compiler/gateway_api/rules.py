@@ -28,7 +28,7 @@ INSTEAD = {
     ),
     "retry": "proxies retry a request up to two times, only if it did certainly not reach a backend",
 }
-"""Fields that headgate does not read, and what happens instead."""
+"""Fields that headgate does not read, each with a text about the behavior without the field."""
 
 
 class MatchRow(NamedTuple):
