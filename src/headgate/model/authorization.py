@@ -30,8 +30,8 @@ _ESCAPED = ("%2f", "%5c", "%2e")
 class Authorization(Value, frozen=True, kw_only=True):
     """Whether a request is allowed; `why` is the reason.
 
-    `origin` and `rule` are what allows it, empty if the workload is open. `status` is the sidecar's response to a
-    malformed request, which it refuses before it checks rules.
+    `origin` (a TrafficTarget) and `rule` allow the request; both are empty if the workload is open. `status` is the
+    sidecar's response to a malformed request, which the sidecar refuses before it checks access rules.
     """
 
     allowed: bool

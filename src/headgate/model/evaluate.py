@@ -64,7 +64,10 @@ class TriedRoute(Value, frozen=True, kw_only=True):
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A part of the requests: to the ready endpoints of `ref` (only to `pod`, if set), or answered with `status`."""
+    """A share of the requests. It goes to the ready endpoints of `ref` (only to `pod`, if set).
+
+    If `status` is set, the proxy answers the requests with this status, because of `reason`.
+    """
 
     share: Fraction
     ref: PortRef | None = None
@@ -76,7 +79,7 @@ class Portion(Value, frozen=True, kw_only=True):
 
 
 class Decision(Value, frozen=True, kw_only=True):
-    """Where a request goes. Without a route the proxy responds with 404.
+    """The destination of a request, and how it was found. Without a route the proxy responds with 404.
 
     `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the route that
     matched. `host` is the host entry of a Gateway. `slot` is that of the request's user in a sticky split, if the

@@ -46,7 +46,7 @@ def slot_counts(weights: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_rounded(weights: Sequence[int]) -> bool:
-    """Say whether a weight does not correspond to a whole number of slots."""
+    """Say whether rounding is necessary, because a weight does not correspond to an integer number of slots."""
     whole = sum(weights)
     return any(weight * TOTAL % whole for weight in weights)
 
@@ -65,7 +65,7 @@ def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
 
 
 def _take(owners: list[int], left: list[int], index: int, order: Sequence[int] | Iterator[int]) -> None:
-    """Give a backend the free slots of an order, as many as it needs."""
+    """Assign free slots to the backend `index` in the given order, until it has all the slots that it needs."""
     for slot in order:
         if not left[index]:
             return

@@ -141,7 +141,7 @@ class Sanitized(Value, frozen=True, kw_only=True):
 
 
 class _Fields:
-    """Headers by lower-case name, with a record of changes."""
+    """The headers of a request by lower-case name, and a text for each header that was changed or removed."""
 
     def __init__(self, headers: Headers) -> None:
         self.items = list(headers)
@@ -231,7 +231,7 @@ def _upgrade(fields: _Fields) -> str:
 
 
 def _remove_connection_headers(fields: _Fields) -> str:
-    """Remove hop-by-hop headers; return why the request is refused, or an empty text."""
+    """Remove hop-by-hop headers. Return the reason if the request must be refused, else an empty text."""
     tokens = _tokens(fields.get("connection"))
     if "upgrade" in tokens and fields.get("upgrade") is not None:
         fields.drop(_SETTINGS, _HOP_BY_HOP)
