@@ -322,7 +322,7 @@ class Answers:
         return ports is not None and self._graph.targets_ports(service, pod, ports)
 
     def _into_service(self, service: Ref, pods: Iterable[str]) -> Iterator[CountedFlow]:
-        """Yield the flows to `pods` that a Service targets, and the flows in its index without a selected pod."""
+        """Yield the flows of a Service: flows to `pods` on its target ports, and flows that reached no selected pod."""
         for pod in pods:
             for one in self._traffic.into.get(pod, ()):
                 flow = one[0]

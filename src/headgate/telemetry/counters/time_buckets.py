@@ -17,7 +17,7 @@ FINE = 140.0  # seconds after which buckets are merged; shorter windows are exac
 COARSE = 30.0  # seconds in a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
 _HEAD = Struct("<IHHHH")
-"""The flow number, then for `latency` and `counters` each: the number of leading zero bytes left out, and of bytes that follow."""
+"""The flow number, then for `latency` and for `counters`: the number of omitted leading zero bytes, and of bytes that follow."""
 
 
 class TimeBucket:

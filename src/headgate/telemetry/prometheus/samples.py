@@ -64,7 +64,7 @@ def query(window: float) -> str:
 
 
 class Lifetime(NamedTuple):
-    """The lifetime of a scraped headgate: the time of its first scrape, and the start of its counters before.
+    """The lifetime of a scraped headgate: the time of its first scrape, and the time when its counters started.
 
     `restarts` has the time of the first scrape after each restart. Times are seconds since the epoch.
     """

@@ -113,7 +113,10 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
 
 
 def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
-    """Return the indexes of the counters of a series, and whether its latencies count."""
+    """Return the indexes of the counters of a series, and whether its latencies count.
+
+    For a series that is not counted, return `()` and False.
+    """
     if name == _DENIED:
         # The proxy of a client with an identity counted the connection when it opened.
         only = (counts.DENIED_CONNECTIONS,)
