@@ -1,4 +1,4 @@
-"""Explain where a request goes and which of the user's objects decide it.
+"""Explain where a request goes, and which of the user's objects determine its destination.
 
 The fields of `Explanation` are those of `headgate explain -o json`, so their names must not change.
 """
@@ -296,7 +296,7 @@ def _user(decision: Decision) -> str:
 
 
 def _fallback(decision: Decision) -> str:
-    """Return what happens when no backend is left (D9 to D11)."""
+    """Return a text that says what happens when no backend can get traffic (D9 to D11)."""
     route = decision.route
     if route is None or route.redirect:
         return ""

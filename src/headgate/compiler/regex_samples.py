@@ -80,7 +80,7 @@ def always_begins(pattern: str, text: str) -> bool:
 
 
 class _Reader:
-    """Parses a pattern and takes the first and shortest alternative everywhere."""
+    """Parses a pattern into a sample text; it uses the first alternative, and the fewest repetitions."""
 
     def __init__(self, pattern: str) -> None:
         self._rest = pattern

@@ -146,7 +146,7 @@ def _grant(
 
 
 def _apply(allowed: Allowed, ports: Iterable[InboundPort], only: int) -> bool:
-    """Say whether a rule applies to one of the ports; `only` is the number of the only allowed port, 0 for all."""
+    """Say whether a rule applies to one of the ports; `only` limits the ports to this number, and 0 means all ports."""
     meant = [port for port in ports if only in {0, port.port}]
     return any(_applies(part, port) for part in allowed for port in meant)
 

@@ -194,7 +194,7 @@ def _is_port(word: str) -> bool:
 
 
 def _application_ports(pod: Pod, numbers: Iterable[int]) -> Mapping[int, int]:
-    """Return the port where the process listens for each inbound port.
+    """Return the port on which the process listens, for each inbound port.
 
     No two processes share a port, and none uses a port of the sidecar.
     """

@@ -50,7 +50,7 @@ def failure(about: Key) -> Failure:
 class Backend(NamedTuple):
     """A backendRef of a rule: field path, weight, and its Service port or a finding.
 
-    `filters` apply to its share only.
+    `filters` apply only to the requests of this backend.
     """
 
     field: str
@@ -77,8 +77,8 @@ def split(destinations: Destinations, about: Key, backends: Sequence[Backend], c
     """Return the split of a rule's traffic, for requests whose destination at each Service port is `chosen`.
 
     An invalid reference keeps its share, which gets 500; a backend without ready endpoints gets 503 (D11). The
-    root of a split stands for the split's backends (D13). Without a weight above 0, all traffic gets 500. gRPC
-    calls get UNAVAILABLE instead, and connections are closed.
+    root of a split is replaced by the split's backends (D13). Without a weight above 0, all traffic gets 500. For gRPC
+    calls the error is UNAVAILABLE, and TCP connections are closed.
     """
     found: dict[Share, Fraction] = defaultdict(Fraction)
     for item in backends:
@@ -209,7 +209,7 @@ def mirrors(
 def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None:
     """Return a mirror with targets, for requests whose destinations are `chosen`; None if no copy can arrive.
 
-    The root of a split stands for the split's backends (D13), as in a backendRef. Copies of a failing share are
+    The root of a split is replaced by the split's backends (D13), as in a backendRef. Copies of a failing share are
     dropped. Copies are distributed by weight, also for sticky splits.
     """
     choice = chosen[wanted.ref]

@@ -92,8 +92,8 @@ def intersection(first: str, second: str) -> str:
 def _rival(item: Attachment, older: Older) -> Attachment | None:
     """Return an older route that conflicts with a new attachment.
 
-    Connections can't be distinguished, so the oldest TCPRoute gets all. A host belongs to HTTPRoutes or to
-    GRPCRoutes.
+    Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections. The routes
+    of one host are either HTTPRoutes or GRPCRoutes.
     """
     rivals = older.get((item.listener, _RIVALS[item.route.key.kind]), ())
     if item.route.connections:
@@ -199,7 +199,7 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
 def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
     """Return the routes of a Service port in order of precedence; requests without a match get 404.
 
-    `attached` is sorted by age. Connections can't be distinguished, so the oldest TCPRoute gets all.
+    `attached` is sorted by age. Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all.
     """
     oldest = attached[0].connections
     return (oldest,) if oldest else in_order(item for route in attached for item in route.requests)

@@ -68,7 +68,7 @@ def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
 
 
 def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
-    """Yield the items that requests can reach: one for each match, up to the widest match."""
+    """Yield the items that requests can reach: the first item of each match, up to the match `widest`."""
     seen: set[Match] = set()
     for item in found:
         if item.match not in seen:
@@ -79,7 +79,7 @@ def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
 
 
 class Ranked(NamedTuple):
-    """The routes of one match of a rule, in order. The match with the lower `rank` takes a request that fits two."""
+    """The routes of one match of a rule, in order. If a request fits two matches, the lower `rank` wins."""
 
     rank: tuple[object, ...]
     routes: tuple[Route, ...]
