@@ -268,7 +268,7 @@ def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
 
 
 def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
-    """Return the entry for a host: exact name, longest wildcard, then `*`; ignores port and case."""
+    """Return the routes for an authority: of its exact name, the longest wildcard, or `*`; ignores port and case."""
     by_host = {entry.host: entry for entry in hosts}
     found = best_name(by_host, without_port(authority))
     return by_host[found] if found else None
