@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
 
 class World:
-    """What all proxies of a run share: the address, the names for subscriptions, and the counts."""
+    """The state that all proxies of a run share: the address of the xDS server, the resource names to subscribe to, and the counts."""
 
     def __init__(self, address: str, named: Named, secret: bytes) -> None:
         self.address = address

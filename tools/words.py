@@ -13,7 +13,7 @@ WORDS = {
     "somebody|someone|nobody|everybody|everyone|anybody|anyone|who|whom|whoever|he|she|him|his|her": (
         "name the actor: proxy, client, workload, user"
     ),
-    "others": "name what they are: other proxies, the remaining pods",
+    "others": "add the noun: other proxies, the remaining pods",
     "one that|those who|what is there|it all": "name it",
     "tell|tells|told|telling": "say what happens: send, report, distinguish, show",
     "hear|hears|heard|hearing": "receive, observe, subscribe",

@@ -48,7 +48,7 @@ def test_requests_count_since_the_start_and_shares_over_the_last_seconds() -> No
     assert row(text, "default/v2") == ["default/v2", "25.0%", "50.0%!", "40", "2.0", "2"]
 
 
-def test_changed_weights_restart_the_observed_shares() -> None:
+def test_a_change_of_weights_resets_the_observed_shares() -> None:
     history = History()
     history.add(0.0, [seen("v1", 0), seen("v2", 0)])
     history.add(1.0, [seen("v1", 75), seen("v2", 25)])

@@ -114,7 +114,7 @@ def caller_requests(world: World) -> Sequence[Request]:
 
 
 class ConnectionLoad(Load):
-    """A load of TCP connections, one after the other, each with one request that the proxies don't parse."""
+    """A load generator: it opens TCP connections one after the other and sends one request on each, which proxies do not parse."""
 
     def __init__(self, network: Network, targets: Sequence[tuple[Address, str]]) -> None:
         """Start one connection loop for each target: an address, and the host of a CONNECT (empty for no tunnel)."""

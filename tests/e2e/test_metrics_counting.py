@@ -94,7 +94,7 @@ def split(rig: ReportingRig, **weights: int) -> Route:
 
 
 def test_each_request_counts_once_under_load_while_the_configuration_changes(rig):
-    """R86, R97: the sum of the reports is the sum of the backends' counts."""
+    """R86, R97: the requests that proxies report add up to the requests that the backends count."""
     ready(rig, split(rig, one=9, two=1))
     flow = Load(rig.network, [Request(rig.address, "/", "web")] * 4)
     third = rig.echo("three")

@@ -55,7 +55,7 @@ def test_the_proxys_own_resources_belong_to_no_service(name):
 
 
 @given(st.lists(FRONTENDS, max_size=8, unique_by=lambda front: front.service), LABELS)
-def test_no_two_services_share_a_spelling(frontends, domain):
+def test_two_services_never_get_the_same_host_name(frontends, domain):
     spelled = [item for front in frontends for item in names.authorities(front, domain)]
     assert len(dict(spelled)) == len(spelled)
 

@@ -94,7 +94,7 @@ def test_a_missing_header_matches_no_expression():
     assert not asked(match)
 
 
-def test_the_first_of_two_equal_query_parameters_is_used():
+def test_the_first_of_two_query_parameters_with_the_same_name_is_used():
     match = Match(query=(Query(name="a", text=Text(value="1")),))
     assert asked(match, target="/?a=1&a=2")
     assert not asked(match, target="/?a=2&a=1")

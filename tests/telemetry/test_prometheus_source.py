@@ -179,7 +179,7 @@ async def test_series_without_pods_are_an_error():
         await scraped.source.read(30)
 
 
-async def test_a_headgate_restarted_with_metrics_by_pod_has_readings_from_then_on():
+async def test_samples_by_pod_begin_at_the_restart_that_enables_them():
     """The error message recommends this. Counts without pods are left out, and a note says so."""
     scraped = Scraped()
     scraped.scrape()

@@ -220,7 +220,7 @@ def test_a_cluster_stays_while_a_scope_whose_removal_was_rejected_may_name_it(st
     assert proxy.ack("SRDS") == ["CDS -a"]
 
 
-def test_a_cluster_stays_while_the_proxy_may_have_a_scope_of_an_earlier_stream(stream):
+def test_a_cluster_is_not_removed_while_the_proxy_may_have_a_scope_from_an_earlier_stream(stream):
     proxy = stream("SRDS i=1")
     proxy.request("CDS", initial="a=1")
     proxy.ack("CDS")

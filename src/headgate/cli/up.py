@@ -74,7 +74,12 @@ OtlpCollector = Annotated[
 ]
 ProxyAddress = Annotated[str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 chooses a free port.")]
 Output = Annotated[
-    Format, typer.Option("-o", "--output", help="table: text. json: one line when ready, and one for each change.")
+    Format,
+    typer.Option(
+        "-o",
+        "--output",
+        help="table: readable text. json: a JSON object in each line, the first when headgate is ready, then one for each change.",
+    ),
 ]
 
 

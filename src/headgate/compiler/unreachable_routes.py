@@ -232,7 +232,7 @@ def _field(snapshot: Snapshot, route: Route) -> str:
 
 
 def _group_of(snapshot: Snapshot, route: Route) -> tuple[Key, str] | None:
-    """Return the HTTPRouteGroup that a split's route comes from, and the field of its match."""
+    """Return the HTTPRouteGroup that defines the match of a split's route, and the path of the match in the group."""
     group_name, _, name = route.name.partition("/")
     if route.origin is None or route.origin.kind != TRAFFIC_SPLIT.kind or not name:
         return None

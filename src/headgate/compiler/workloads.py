@@ -102,7 +102,7 @@ def has_sidecar(pod: Pod) -> bool:
 
 
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the pod that owns each address: the youngest, because an older one with the same address is ending."""
+    """Return the pod of each address. Of several pods with the same address it is the youngest: the older ones are terminating."""
     found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
     by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
     return {pod.status.pod_ip: name for name, pod in by_age}

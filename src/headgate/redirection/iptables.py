@@ -40,7 +40,7 @@ class RedirectionError(HeadgateError):
 
 
 class Table(NamedTuple):
-    """The nat table of one IP family: the path of the program that reads it, and its iptables-save output."""
+    """The nat table of one IP family: the path of iptables-save or ip6tables-save, and the output of this program."""
 
     family: str
     program: str

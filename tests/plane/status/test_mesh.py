@@ -1,4 +1,4 @@
-"""The statuses of TLSConfigs and TrafficTargets, which count their pods' sidecars (R74, R77)."""
+"""The status of a TLSConfig or TrafficTarget counts the sidecars of the pods that it selects (R74, R77)."""
 
 import time
 from pathlib import Path

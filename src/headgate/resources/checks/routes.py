@@ -16,7 +16,7 @@ from headgate.resources.checks.schema import method_fault, service_fault
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Object, part, rows
 
-MOST_MATCHES = 128  # in all rules of a route, as in the released API
+MOST_MATCHES = 128  # matches of a route, summed over its rules; the limit of the released Gateway API
 FILTERS = {
     "RequestHeaderModifier": "requestHeaderModifier",
     "ResponseHeaderModifier": "responseHeaderModifier",

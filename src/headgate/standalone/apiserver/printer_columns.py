@@ -105,7 +105,7 @@ def names(path: str) -> Cells:
 
 
 def pairs(path: str, *fields: str) -> Cells:
-    """Return the column with fields of each item of a list, joined by slashes."""
+    """Return a column that shows each item of a list as its fields, joined by slashes: `80/TCP,443/TCP`."""
     return listed(path, lambda item: "/".join(str(item[name]) for name in fields if item.get(name)))
 
 
