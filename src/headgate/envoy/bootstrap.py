@@ -155,7 +155,7 @@ def _runtime() -> pb.LayeredRuntime:
 
 
 def _xds_service() -> pb.GrpcService:
-    """Return the ADS service. A proxy reconnects within seconds after headgate is back, not after half a minute."""
+    """Return the gRPC service for ADS. The backoff between connection attempts is limited to seconds; by default it is 30 s."""
     found = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
     found.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
         pb.BackoffStrategy(

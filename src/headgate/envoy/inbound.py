@@ -38,7 +38,7 @@ _PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
 
 
 class _Network(NamedTuple):
-    """What depends on the IP version.
+    """The listener addresses that differ between IPv4 and IPv6.
 
     `wildcard` is the address to listen on. Packets from `source` are never redirected (envoy.md, part 2).
     """

@@ -220,7 +220,7 @@ def _retries(backend_ms: int) -> pb.RetryPolicy:
 
 
 def _duration(milliseconds: int) -> pb.Duration:
-    """Return a timeout; 0 disables it, as the time limit of a request is the application's decision by default."""
+    """Return a timeout as a Duration. 0, the default for requests, disables it: applications limit their own requests."""
     seconds, rest = divmod(milliseconds, 1000)
     return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 

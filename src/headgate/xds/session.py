@@ -247,7 +247,7 @@ class Session:
         """Return the pending resources that may be sent now: if possible the object that other proxies get too."""
         if pending.is_batch and self._may_send_all(pending.resources):
             return pending.resources
-        # Select from all unsent resources: those that must wait for a cluster do not delay the other ones.
+        # Not all of the batch can be sent. A resource that waits for its cluster must not delay a resource whose cluster is ready.
         unsent = subscription.unsent(config) if pending.is_batch else pending.resources
         return tuple(self._select(subscription, config, unsent))
 
