@@ -1,1 +1,1 @@
-"""Runs a mesh on one machine: the embedded API and its store, workloads as processes, and their Envoys."""
+"""Runs a mesh on one machine: the embedded API with its store, pods as processes, and Envoys."""

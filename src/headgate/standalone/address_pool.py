@@ -1,7 +1,8 @@
 """Allocates loopback addresses to Services and pods.
 
 Each `headgate up` owns a range 127.A.0.0/16: Services get 127.A.0.1 to 127.A.127.254, pods 127.A.128.1 to 127.A.255.253.
-A listening socket on the last address, the guard, keeps a second headgate on the machine off the range.
+A listening socket on 127.A.255.254, the guard, reserves the range: a second headgate can't bind that address, so it claims
+another range.
 """
 
 import hashlib
@@ -24,23 +25,24 @@ FIRST_RANGE, LAST_RANGE = 77, 126
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
-_HOSTS = 254  # values of the last byte, 1 to 254: some programs treat .0 and .255 as network and broadcast addresses
+# The number of last bytes, 1 to 254. Some programs treat .0 and .255 as network and broadcast addresses.
+_HOSTS = 254
 POD_ADDRESSES = len(_THIRD_BYTES["pods"]) * _HOSTS
 
 
 class _GuardRecord(Value, frozen=True, kw_only=True):
-    """The inodes of the guard sockets that this headgate, or a process that it started, has open since `boot`."""
+    """A file's content: the inodes of the guard sockets of a state directory since the machine's boot with ID `boot`."""
 
     boot: str
     inodes: tuple[int, ...]
 
 
 class NoAddress(HeadgateError):
-    """All loopback addresses of a range, or all ranges, are in use, or a wanted address has another owner."""
+    """No loopback address or range is free, or the requested address has another owner."""
 
 
 class AddressPool:
-    """Addresses of the range 127.A.0.0/16 and their owners. An owner is any text; it keeps its address until `release`."""
+    """Reserves addresses of the range 127.A.0.0/16 for owners until `release`. An owner is a text: `Service shop/web`."""
 
     def __init__(self, a: int) -> None:
         self.range = a
@@ -48,7 +50,7 @@ class AddressPool:
         self._owners: dict[str, str] = {guard_address(a): "guard"}
 
     def covers(self, address: str, part: Part) -> bool:
-        """Return whether `address` is in that part of the range."""
+        """Return whether `address` belongs to `part` of the range: services or pods."""
         octets = address.split(".")
         if not is_loopback(address) or len(octets) != 4 or int(octets[1]) != self.range:
             return False
@@ -59,14 +61,14 @@ class AddressPool:
         return self._owners.get(address, "")
 
     def allocate(self, owner: str, part: Part) -> str:
-        """Reserve and return the address that `pick` returns. Raises NoAddress when all addresses are in use."""
+        """Select an address as `pick` does, reserve it and return it. Raises NoAddress when all addresses are in use."""
         return self.reserve(owner, self.pick(owner, part))
 
     def pick(self, owner: str, part: Part) -> str:
-        """Return the owner's address, or a free one without reserving it.
+        """Return the owner's address; without one, return a free address and do not reserve it.
 
-        The address is derived from a hash of `owner`, so an owner usually gets the same one on every machine. Raises
-        NoAddress when all addresses are in use.
+        A hash of `owner` selects the address, so an owner usually gets the same address on every machine. Raises NoAddress
+        when all addresses are in use.
         """
         if owner in self._addresses:
             return self._addresses[owner]
@@ -81,7 +83,7 @@ class AddressPool:
         raise NoAddress(f"all {size} loopback addresses for {part} are in use; delete some {part}")
 
     def reserve(self, owner: str, address: str) -> str:
-        """Give `address` to `owner` and return it. Raises NoAddress when it has another owner."""
+        """Reserve `address` for `owner` and return it. Raises NoAddress when the address has another owner."""
         current = self._owners.get(address, owner)
         if current != owner:
             raise NoAddress(f"address {address} is used by {current}")
@@ -112,8 +114,8 @@ def claim_range(preferred: int | None = None, *, record: Path | None = None) -> 
     """Claim a free range 127.A.0.0/16; return A and the guard socket.
 
     The claim lasts while the socket, or a copy that a child process inherits, is open. The preferred range is tried first.
-    `record` is a file in which the guard sockets are kept. With it, a range also counts as free when only child processes of
-    an earlier headgate with the same file hold it, so that headgate gets its range back after a crash.
+    `record` is the file that lists headgate's guard sockets. With it, a range also counts as free when only child processes
+    of an earlier headgate with the same file have the guard open. So headgate gets its range back after a crash.
 
     Raises NoAddress when all ranges are in use.
     """
@@ -137,8 +139,9 @@ def _open_guard(a: int, known: frozenset[int]) -> socket.socket | None:
     listeners = _listeners(a)
     try:
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Sockets of one user share a port when all of them have SO_REUSEPORT. A guard gets it after it is bound, so that the
-        # next start may bind the port too, and before that only when all sockets on the port are recorded as our own.
+        # Sockets of one user can share a port if all of them have SO_REUSEPORT. Each guard gets the option after its bind,
+        # so that the next start can bind the port too. Before its bind it gets the option only if all listeners on the port
+        # are guards of our own, recorded by an earlier start.
         guard.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(bool(listeners) and listeners <= known))
         guard.bind((guard_address(a), GUARD_PORT))
         guard.listen(1)

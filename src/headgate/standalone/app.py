@@ -1,4 +1,4 @@
-"""Wires and runs everything for one machine, as `headgate up` does."""
+"""Builds and runs the parts of `headgate up`: control plane, embedded API, gateway and pods."""
 
 import asyncio
 import gc
@@ -52,10 +52,10 @@ from headgate.telemetry.receiver import NOTES
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
-TOKEN_SECRET = "token-secret"  # noqa: S105  # a file's name
-# A build frees the last mesh without the garbage collector, because it has no reference cycles. With Python's default
-# thresholds the collector takes half of a build's time. A change for 2,000 proxies makes more than 50,000 objects, which are
-# freed when all proxies have acknowledged it.
+TOKEN_SECRET = "token-secret"  # noqa: S105  # the name of a file, not a secret
+# Thresholds of Python's garbage collector, above its defaults. A mesh has no reference cycles, so Python frees it without the
+# collector. With the default thresholds, the collector takes half of the time of a build. A change for 2,000 proxies creates
+# more than 50,000 objects, which are freed when all proxies have acknowledged the change.
 GC_THRESHOLDS = 100_000, 20, 20
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Running(NamedTuple):
 
 
 class Background(asyncio.TaskGroup):
-    """A task group that cancels its tasks at the end of the context. When a task fails, headgate ends with its error."""
+    """A task group that cancels its tasks at the end of the context. When a task fails, headgate exits with that error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Background(asyncio.TaskGroup):
 
 @asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
-    """Start everything, and stop it at the end of the context. Raises HeadgateError with what to do."""
+    """Start all parts of headgate; stop them at the end of the context. Raises HeadgateError with the reason and advice."""
     gc.set_threshold(*GC_THRESHOLDS)
     async with AsyncExitStack() as stack:
         setup = await set_up(options, stack)
@@ -104,7 +104,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(state, setup.settings, options.authority)
-        ports = Ports(store, events, active=Latest(value=True))  # the state directory's lock replaces a lease
+        ports = Ports(store, events, active=Latest(value=True))  # the state directory's lock replaces leader election
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
@@ -154,7 +154,7 @@ def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
 
 
 def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) -> None:
-    """Restore the traffic counts of the last headgate, and write checkpoints of them for the next one."""
+    """Restore the traffic counts from the checkpoint of the last run, and start the task that writes checkpoints."""
     if not options.ephemeral:
         if saved := read_checkpoint(options.state / FILE):
             plane.traffic.restore(saved)
@@ -193,7 +193,7 @@ class LocalHost:
         return {GATEWAY: _process(self._envoy.state.get(), self._probe), **sidecars}
 
     def pods(self) -> PodCounts:
-        """Return the number of running pods, and of those adopted from an earlier headgate."""
+        """Return how many pods run, and how many of these were adopted from an earlier headgate."""
         adopted = self._runtime.pods()
         return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
@@ -205,12 +205,12 @@ def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
 
 
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
-    """Count the traffic between pods from now on, and serve it at `/metrics` until canceled."""
+    """Serve the metrics of the control plane and of the traffic from now on at `/metrics`, until canceled."""
     by_pod = by == "pod"
     health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
     describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)
     totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
-    for what in NOTES:  # increase() misses the first value of a series, so each one begins at zero
+    for what in NOTES:  # PromQL's increase() ignores the first value of a series, so each series begins at zero
         totals.note(what, 0)
     plane.traffic.windows.count_in(totals)
     app = create_exposition(lambda: chain(health.families(), traffic(totals)), listener.getsockname()[0])

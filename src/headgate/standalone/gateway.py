@@ -13,13 +13,13 @@ from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, 
 
 GATEWAY = "gateway"
 """The node ID of the gateway, and the name of its directory in the state directory."""
-REPAIR_S = 3.0  # seconds in which a CA that can't sign may recover, as when an expired root is replaced
+REPAIR_S = 3.0  # seconds to wait for a CA that can't sign yet, for example while its expired root is replaced
 
 log = logging.getLogger(__name__)
 
 
 async def serving(envoy: EnvoyProcess, trust: Trust) -> None:
-    """Wait until the gateway is ready. Raises HeadgateError, with the reason when its certificate can't be issued."""
+    """Wait until the gateway is ready. Raises HeadgateError with the reason, such as a certificate that can't be issued."""
     faults = trust.credentials.faults
     ready = asyncio.create_task(envoy.ready(), name="the gateway")
     faulty = asyncio.create_task(until(lambda: GATEWAY in faults.get(), faults), name="its certificate")

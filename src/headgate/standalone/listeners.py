@@ -1,4 +1,4 @@
-"""Opens listening sockets on loopback, on the addresses of the last start where these are free."""
+"""Opens listening sockets on loopback addresses; port 0 selects the port of the last start if it is free."""
 
 import os
 import socket
@@ -12,7 +12,10 @@ _USUAL_LOWEST = 1024  # Linux' default for ip_unprivileged_port_start
 
 
 def listen(address: str, last: str) -> socket.socket:
-    """Listen on `host:port`. Port 0 selects the port of `last` if it is free, else any free port. Raises HeadgateError."""
+    """Return a socket that listens on `address`, which is `host:port`. Raises HeadgateError.
+
+    Port 0 selects the port of `last`, the address of the last start, or any free port if that port is in use.
+    """
     host, port = split_address(address)
     old = split_address(last)[1] if last else 0
     for candidate in (port or old, port):
@@ -30,9 +33,9 @@ def listen(address: str, last: str) -> socket.socket:
 
 
 def free_address(address: str, last: str, *, is_adopted: bool) -> str:
-    """Return a `host:port` on which another process can listen, chosen as `listen` does.
+    """Return a free `host:port` for another process, selected as by `listen`.
 
-    With `is_adopted`, that process is still running from the last start and listens on `last`.
+    With `is_adopted`, the process still runs since the last start and listens on `last`, so `last` counts as free.
     """
     if is_adopted and last and split_address(address)[1] in {0, split_address(last)[1]}:
         return last

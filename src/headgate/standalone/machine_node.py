@@ -34,7 +34,7 @@ def _new_node() -> Object:
 
 
 def _status(state: Path) -> dict[str, Any]:
-    """Return the status of the Node. `state` is the directory with the volumes and logs of pods."""
+    """Return the status of the Node. Its storage is the file system of `state`, which has the volumes and logs of pods."""
     disk = os.statvfs(state)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     machine_id = _line(Path("/etc/machine-id"))
@@ -95,14 +95,14 @@ def _line(path: Path) -> str:
 
 
 def admit_nodes(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Reject Nodes other than the one of this machine (an `objects.ports.Admit` step). Raises Invalid."""
+    """Reject a Node that is not the Node of this machine: an admission step (`objects.ports.Admit`). Raises Invalid."""
     if new["kind"] == NODE_KEY.kind and key_of(new) != NODE_KEY:
         raise Invalid(Cause("metadata.name", f"must be {NODE_NAME}, the name of this machine, which is the only node"))
     return new
 
 
 class MachineNode:
-    """Keeps the Node of this machine in the store, and delays new pods while it is cordoned."""
+    """Maintains the Node of this machine in the store, and delays new pods while the Node is cordoned."""
 
     def __init__(self, store: Store, recorder: EventRecorder, state: Path) -> None:
         self._store = store
@@ -117,11 +117,11 @@ class MachineNode:
             node = await self._store.create(_new_node())
         try:
             await self._store.update({**node, "status": _status(self._state)}, subresource="status")
-        except (Conflict, NotFound):  # a concurrent write; a deletion is handled by `run`
+        except (Conflict, NotFound):  # another client has just written or deleted the Node; `run` handles a deletion
             return
 
     async def run(self) -> None:
-        """Create the Node again each time it is deleted, until canceled."""
+        """Create the Node again after each deletion, until canceled."""
         async for step in follow(self._store, NODE_KEY.group, NODE_KEY.kind):
             if (isinstance(step, Relist) and not step.items) or (isinstance(step, Change) and step.type == "DELETED"):
                 await self.ensure()

@@ -18,9 +18,9 @@ By = Literal["workload", "pod"]
 class Options(Value, frozen=True, kw_only=True):
     """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free one.
 
-    `sidecars` is the injection mode. `authority` has the files of the mesh's CA, None for headgate's embedded CA. An empty
-    `metrics_address` exposes no metrics. `metrics_source` replaces headgate's own traffic counts. Proxies also report to the
-    `collector`.
+    `sidecars` is the injection mode. `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With
+    an empty `metrics_address`, no metrics are exposed. `metrics_source` replaces headgate's own traffic counts. `collector`
+    is an OpenTelemetry collector to which proxies send their metrics, in addition to headgate.
     """
 
     state: Path

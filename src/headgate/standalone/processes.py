@@ -1,4 +1,4 @@
-"""Processes that outlive headgate. They run in their own session and are found again by pid and start time."""
+"""Processes that outlive headgate. Each has its own session; a later headgate finds it by its pid and start time."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ class Process:
 
 
 def spawn(launch: Launch, log: Path) -> Process:
-    """Start a program that appends its output to the file `log`. Raises StartError."""
+    """Start a program; its output is appended to the file `log`. Raises StartError."""
     try:
         with open(log, "ab", opener=_private) as output:
             child = _Child(
@@ -134,7 +134,7 @@ def own_identity() -> ProcessIdentity:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that programs inherit from headgate's environment, without the shell's tokens and proxies."""
+    """Return the variables that programs inherit from headgate's environment: PATH, HOME and locale, but no secrets."""
     return {name: value for name, value in environ.items() if name in _KEPT or name.startswith("LC_")}
 
 
@@ -173,7 +173,7 @@ def start_fault(launch: Launch, error: OSError | ValueError) -> str:
     """Return why a program could not be started, with the field of the container to correct."""
     program = launch.command[0]
     path = launch.env.get("PATH", "")
-    # An unreadable directory in PATH raises PermissionError too.
+    # A program that is not found raises PermissionError, too, if a directory in PATH is unreadable.
     missing = "/" not in program and isinstance(error, PermissionError) and shutil.which(program, path=path) is None
     if isinstance(error, FileNotFoundError) and launch.cwd and error.filename == launch.cwd:
         return f"workingDir: directory {launch.cwd} not found on this machine"

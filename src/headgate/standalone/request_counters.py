@@ -1,6 +1,6 @@
 """Counts requests by Service port and backend for the live table, from the admin interfaces of the proxies.
 
-Telemetry counts more, but reports only every two seconds and not by the split whose matches a request fits.
+Telemetry is not used here: it reports only every two seconds, and does not count requests by the split that they match.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
 _MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
-"""The Envoy series that count failures. The filter leaves out the rest, because each histogram is a page of text."""
+"""A regular expression for the Envoy series that count failures. It excludes histograms, each of which is a page of text."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
 _SAMPLE = re.compile(rf"^\w+_({traffic_stats.LATENCY}_count|{traffic_stats.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
@@ -47,25 +47,25 @@ class Count(NamedTuple):
     failures: int = 0
 
     def since(self, earlier: "Count") -> "Count":
-        """Return the increase since `earlier`; after a reset, when a counter is smaller, return the whole count."""
+        """Return the increase since `earlier`. A decrease means that the counters were reset: then return the whole count."""
         if self.requests < earlier.requests or self.failures < earlier.failures:
             return self
         return Count(self.requests - earlier.requests, self.failures - earlier.failures)
 
     def plus(self, other: "Count") -> "Count":
-        """Return the sum."""
+        """Return the sum of both counts."""
         return Count(self.requests + other.requests, self.failures + other.failures)
 
 
 class Reading(NamedTuple):
-    """The admin pages of a proxy at one time: `clusters` (`CLUSTERS`, decoded) and `series` (`SERIES`, text)."""
+    """Two pages of a proxy's admin interface: `CLUSTERS` as decoded JSON, and `SERIES` as Prometheus text."""
 
     clusters: Any
     series: str = ""
 
 
 class Endpoint(NamedTuple):
-    """An endpoint in an Envoy cluster. For a series, `address` is the pod with the response code."""
+    """The key of a count: an endpoint in an Envoy cluster. For failures, `address` is the pod with its response codes."""
 
     cluster: str
     backend: str
@@ -80,7 +80,7 @@ class BackendTotals:
         self._totals: dict[tuple[PortRef, str, str], Count] = defaultdict(Count)
 
     def add(self, readings: Mapping[str, Reading]) -> Sequence[BackendRequests]:
-        """Add a reading of each proxy and return the totals, sorted."""
+        """Add one reading of each proxy; return the totals, sorted by Service port, split and backend."""
         for proxy, reading in readings.items():
             self._add(proxy, reading)
         return [
@@ -93,16 +93,15 @@ class BackendTotals:
         last = self._last.get(proxy, {})
         for endpoint, count in current.items():
             ref = names.parse(endpoint.cluster)
-            if ref is not None and not names.is_mirror(
-                endpoint.cluster
-            ):  # copies of requests are not user traffic (D22)
+            # the copies that a mirror sends are not user traffic (D22)
+            if ref is not None and not names.is_mirror(endpoint.cluster):
                 key = ref, names.matching_split(endpoint.cluster), endpoint.backend
                 self._totals[key] = self._totals[key].plus(count.since(last.get(endpoint, Count())))
         self._last[proxy] = current
 
 
 def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
-    """Yield the endpoints of a clusters page with their counters; Envoy omits zeros."""
+    """Yield each endpoint of a clusters page with its number of requests. Envoy omits numbers that are zero."""
     for cluster in page.get("cluster_statuses") or ():
         for host in cluster.get("host_statuses") or ():
             locality = host.get("locality") or {}
@@ -114,7 +113,7 @@ def _endpoints(page: Any) -> Iterator[tuple[Endpoint, Count]]:
 
 
 def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
-    """Yield the failed requests of a series page by endpoint and response code (docs/metrics.md)."""
+    """Yield the numbers of failed requests on a series page, by endpoint and response code (docs/metrics.md)."""
     for name, labels, value in _SAMPLE.findall(series):
         found = dict(_LABEL.findall(labels))
         backend, code, grpc = traffic_stats.parse_backend(found), found.get("code", ""), found.get("grpc", "")
@@ -126,7 +125,7 @@ def _failed(series: str) -> Iterator[tuple[Endpoint, Count]]:
 
 
 def _cluster(text: str) -> str:
-    """Return the name of a cluster without that of its route (`traffic_stats.route_name_without_cluster`)."""
+    """Remove the name of the route in front of a cluster's name (`traffic_stats.route_name_without_cluster`)."""
     kind, *rest = text.split("/", maxsplit=_PARTS_OF_A_PLACE)
     return rest[-1] if kind == "outbound" and len(rest) == _PARTS_OF_A_PLACE and rest[-1] else text
 
@@ -139,7 +138,7 @@ class RequestCounters:
         self._totals = BackendTotals()
 
     async def read(self) -> Sequence[BackendRequests]:
-        """Return the current totals. A proxy that does not answer is counted when it answers again.
+        """Return the current totals. Requests of a proxy that does not answer are added when it answers again.
 
         Raises ProxyError when no proxy answers.
         """

@@ -1,7 +1,7 @@
-"""The runtime directory: a private directory with the sockets of one headgate. Removes those of killed headgates.
+"""Creates the runtime directory, a private directory with the sockets of one headgate; removes those of killed headgates.
 
-A runtime directory belongs to one state directory, which its file `owner` names. Headgate and each Envoy that it starts hold
-a shared flock on that file while they run, so a directory whose lock is free is unused.
+The file `owner` in a runtime directory has the path of the state directory to which it belongs. Headgate and each of its
+Envoys hold a shared flock on that file while they run. Without such a lock, the directory is unused.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ _FALLBACK = Path("/tmp")  # noqa: S108 - `_is_private` checks owner and mode
 
 
 class Claim(NamedTuple):
-    """A runtime directory in use by this process. `lock` is the file descriptor that each Envoy inherits."""
+    """A runtime directory in use by this process. `lock` is the descriptor of the locked file; each Envoy inherits it."""
 
     directory: Path
     lock: int
 
 
 def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
-    """Create and return the private directory (0700) for the sockets of `state`, the same one at each start.
+    """Create and return the private runtime directory (0700) of the state directory `state`.
 
-    Its path is short, because the path of a unix socket has at most 107 bytes and that of a state directory may be longer.
-    Raises ProxyError when other users can open the directory.
+    Its path is the same at each start. It is short, because the path of a unix socket has at most 107 bytes. Raises
+    ProxyError when other users can open the directory.
     """
     digest = hashlib.sha256(os.fsencode(state.resolve())).hexdigest()[:12]
     name = f"{_prefix()}{digest}"
@@ -50,7 +50,7 @@ def runtime_directory(state: Path, environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def claimed(state: Path, environ: Mapping[str, str]) -> Iterator[Claim]:
-    """Create and lock the directory of `state`; remove it at the end. Raises ProxyError as `runtime_directory` does."""
+    """Create and lock the runtime directory of `state`; remove it at the end of the context. Raises ProxyError."""
     lock = None
     while lock is None:  # `remove_unused` of another headgate may remove the directory before it is locked
         directory = runtime_directory(state, environ)
@@ -88,7 +88,7 @@ def _is_private(directory: Path) -> bool:
 
 
 def _lock_shared(path: Path) -> int | None:
-    """Return the descriptor of the locked file; None when the file was removed before it was locked."""
+    """Lock a file, shared; return its descriptor, or None if the file was removed before it was locked."""
     with contextlib.suppress(FileNotFoundError):
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -100,7 +100,7 @@ def _lock_shared(path: Path) -> int | None:
 
 
 def _remove_if_unused(directory: Path) -> bool:
-    with contextlib.suppress(OSError):  # another headgate removes it, or it has no file `owner`
+    with contextlib.suppress(OSError):  # the directory is in use, already removed, or without the file `owner`
         if not _is_private(directory):
             return False
         lock = os.open(directory / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -12,10 +12,10 @@ FILE_NAME = "instance.json"
 
 
 class RuntimeInfo(Value, frozen=True, kw_only=True):
-    """The addresses and files of a running headgate, kept in the state directory as `instance.json` (0600).
+    """The addresses and files of a running headgate, stored in the state directory as `instance.json` (0600).
 
-    `api` and `metrics` are URLs, `metrics` is empty when nothing is exposed; `proxy` is `host:port`; `probe` and `admin` are
-    unix sockets.
+    `api` and `metrics` are URLs; `metrics` is empty if no metrics are exposed. `proxy` is `host:port`. `probe` and `admin`
+    are the paths of unix sockets.
     """
 
     api: str
@@ -28,17 +28,17 @@ class RuntimeInfo(Value, frozen=True, kw_only=True):
 
 
 def read_runtime_info(state: Path) -> RuntimeInfo | None:
-    """Return what the current or the last headgate of a state directory wrote; None before the first start."""
+    """Read the addresses of the current or last headgate from its state directory; None before the first start."""
     return read_json(state / FILE_NAME, RuntimeInfo)
 
 
 def write_runtime_info(state: Path, info: RuntimeInfo) -> None:
-    """Write the file into the state directory."""
+    """Write `instance.json` into the state directory."""
     write_private(state / FILE_NAME, msgspec.json.encode(info))
 
 
 def write_environment(state: Path, info: RuntimeInfo, programs: Path) -> Path:
-    """Write a file that a shell sources to point kubectl and headgate's commands to this headgate; return its path.
+    """Write `env`, which a shell sources so that kubectl and headgate's commands use this headgate; return its path.
 
     `programs` is the directory of headgate's programs. It is appended to PATH, so programs of the same name in the user's PATH
     are found first.

@@ -40,11 +40,11 @@ XDS_SOCKET = "xds.sock"
 
 
 class Setup(NamedTuple):
-    """Directories, objects, addresses and listeners that the rest of headgate uses.
+    """The directories, object store, addresses and listeners that `set_up` opens for the other parts of headgate.
 
-    `sockets` is the runtime directory. `inherited` are open files that each proxy inherits: while one is open, no other
-    headgate claims the address range or removes the runtime directory. `metrics` is the listener for Prometheus, None when no
-    metrics are exposed.
+    `sockets` is the runtime directory. `inherited` are the file descriptors that each proxy inherits. While a proxy has them
+    open, no other headgate claims the address range or removes the runtime directory. `metrics` is the listener for
+    Prometheus, None if no metrics are exposed.
     """
 
     state: Path
@@ -66,7 +66,7 @@ class Setup(NamedTuple):
 async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     """Lock the state directory, open the store in it, claim an address range and listen. Raises HeadgateError."""
     state = state_directory(options, stack)
-    sockets, owner = stack.enter_context(claimed(state, os.environ))  # first, so that it is removed last
+    sockets, owner = stack.enter_context(claimed(state, os.environ))  # entered first, so that it is removed last
     remove_unused(os.environ)
     settings = structs.replace(options.settings, lowest_port=lowest_port())
     store, addresses, guard = _objects(options, settings, stack)
@@ -90,7 +90,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
 
 
 def _objects(options: Options, settings: Settings, stack: AsyncExitStack) -> tuple[MemoryStore, AddressPool, int]:
-    """Return the store, the address pool, and the file descriptor of the guard socket of its range."""
+    """Open the store and claim an address range; return the store, the address pool and the guard's file descriptor."""
     journal = None
     if not options.ephemeral:
         journal = SqliteJournal.open(options.state / DATABASE)

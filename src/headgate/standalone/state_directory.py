@@ -1,4 +1,4 @@
-"""The state directory: closed to other users, locked by one headgate at a time, with the API's token in it."""
+"""The state directory: private to its owner, locked by one headgate at a time. It contains the API's token."""
 
 import fcntl
 import logging
@@ -17,10 +17,11 @@ from headgate.standalone.options import Options
 from headgate.standalone.runtime_info import read_runtime_info
 
 LOCK = "lock"
-TOKEN = "token"  # noqa: S105  # a file's name
+TOKEN = "token"  # noqa: S105  # the name of a file, not a secret
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
-_REFUSED = frozenset({"token-secret"})  # `secret_in` rejects it when it is open, because it signs proxies' tokens
+# Files whose mode is not corrected: `load_signing_secret` rejects this one if other users can read it.
+_REFUSED = frozenset({"token-secret"})
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def _closed_files(state: Path) -> Iterator[str]:
 
 
 def _open_mode(mode: int) -> str:
-    """Return the mode in octal when the group or other users have a permission; else an empty text."""
+    """Return the mode in octal if the group or other users have any permission, an empty text otherwise."""
     return f"{stat.S_IMODE(mode):04o}" if mode & _OTHER_USERS else ""
 
 
