@@ -42,15 +42,16 @@ _log = logging.getLogger(__name__)
 _HEALTH = ("healthz", "livez", "readyz")
 _OPEN_PATHS = frozenset(f"/{endpoint}" for endpoint in _HEALTH)
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_DISCOVERY_PARTS = {"api": 2, "apis": 3}  # parts of the longest discovery path; longer paths name resources
+# The number of parts of the longest discovery path, by its first part. Longer paths name resources.
+_DISCOVERY_PARTS = {"api": 2, "apis": 3}
 _CUSTOM_RESOURCES = ["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
 class ComputedGroups(NamedTuple):
-    """Sources of the groups whose objects are computed: `traffic` for the metrics API, `inspector` for the inspect API.
+    """The sources of API groups with computed objects: `traffic` for the metrics API, `inspector` for the inspect API.
 
-    `settings` are those of the mesh.
+    `settings` are the settings of the mesh.
     """
 
     traffic: Source | None = None
@@ -110,7 +111,9 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
 
 
 class _Authentication:
-    """Middleware that authenticates requests by their token, and requires a loopback Host against DNS rebinding."""
+    """Middleware that authenticates requests by their token. Against DNS rebinding, it rejects Host headers of other names
+    than loopback.
+    """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -147,7 +150,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Api:
-    """Routes requests to the API of their group; an error becomes a Status."""
+    """Routes each request to the API of its group, and converts errors to a Status."""
 
     def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
         self._resources = resources
@@ -190,7 +193,8 @@ class _Api:
 async def _health(parts: Sequence[str], query: QueryParams, store: Callable[[], Awaitable[None]]) -> Response:
     """Answer `/ENDPOINT[/CHECK][?verbose][&exclude=CHECK]` as a Kubernetes API server does. Raises ApiError 404.
 
-    Only `/readyz` checks that the store can persist a write, because a restart of the server does not free a full disk.
+    Only `/readyz` checks that the store can persist a write. A failed liveness check would restart the server, which does
+    not free a full disk.
     """
     endpoint, *chosen = parts
     checks = ["ping", "store"] if endpoint == "readyz" else ["ping"]
@@ -236,7 +240,7 @@ def _discovery_document(parts: list[str]) -> dict[str, Any]:
             return discovery.version()
         case ["api", version]:
             return discovery.resource_list("", version)
-        case ["apis", version] if version in GROUPS[""]:  # clients before 1.27 look here for other versions than v1
+        case ["apis", version] if version in GROUPS[""]:  # clients before 1.27 request v1beta1 without a group here
             return discovery.resource_list("", version)
         case ["apis", group]:
             return discovery.group(group)

@@ -21,7 +21,7 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 class WriteWarnings(Protocol):
-    """Returns warnings about an object after a write, or about the object that a dry run would have written."""
+    """A function that returns warnings about a written object, or about the result of a dry run."""
 
     def __call__(self, obj: Object, *, dry_run: bool) -> Awaitable[Sequence[str]]: ...
 
@@ -29,11 +29,11 @@ class WriteWarnings(Protocol):
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-_ATTEMPTS = 5  # tries of a read, change and write when other clients write in between
+_ATTEMPTS = 5  # how often a change is tried if other clients write between its read and its write
 
 
 class Target(NamedTuple):
-    """The object or collection of a path. `name` is empty for a collection.
+    """The object or collection that a path names. `name` is empty for a collection.
 
     `namespace` is empty for all namespaces and for cluster-scoped kinds.
     """
@@ -71,12 +71,12 @@ class WriteResult(NamedTuple):
 
 
 def as_served(obj: Object, served: ServedKind) -> Object:
-    """Convert a stored object to the version of the path."""
+    """Convert a stored object to the API version of the path."""
     if served.is_hub:
         return obj
     try:
         return from_hub(obj, served.group, served.version)
-    except DecodeError:  # an object that an old version can't express must not make a list fail
+    except DecodeError:  # the old version can't represent the object, but lists with the object must not fail
         return {**obj, "apiVersion": served.api_version}
 
 
@@ -105,9 +105,9 @@ class Objects:
     async def change(
         self, target: Target, change: Mutation, options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
-        """Read, change and write an object.
+        """Read an object, apply `change` and write the result.
 
-        Repeats this after a concurrent write, unless the client's object has a resourceVersion.
+        After a concurrent write, the method tries again, unless the client's object has a resourceVersion.
         """
         write = _write(target, options, "Update", subresource)
         with _as_api_errors(target):
@@ -123,12 +123,12 @@ class Objects:
                         raise
                 else:
                     return await self._written(target, stored, warnings, options)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def apply(
         self, target: Target, config: Mapping[str, Any], options: WriteOptions, *, subresource: Subresource = ""
     ) -> WriteResult:
-        """Server-side apply a configuration; create the object when it does not exist."""
+        """Apply a configuration (server-side apply); create the object if it does not exist."""
         write = _write(target, options, "Apply", subresource)
         config = _with_path_identity(target, config)
         known = check_schema(config, target.schema, required=False)
@@ -151,7 +151,7 @@ class Objects:
         return await self._written(target, stored, warnings, options, created=old is None)
 
     async def delete(self, target: Target, options: Mapping[str, Any], *, dry_run: bool) -> Object | None:
-        """Delete an object. Return it when finalizers delay the deletion, else None."""
+        """Delete an object. Return the object if finalizers delay the deletion, None if it is deleted."""
         limits = options.get("preconditions") or {}
         with _as_api_errors(target):
             last = await self.store.delete(
@@ -166,7 +166,7 @@ class Objects:
     def _checked(
         self, target: Target, obj: Mapping[str, Any], old: Object | None, options: WriteOptions
     ) -> tuple[Object, Sequence[str]]:
-        """Validate a client's object; return it in the stored version, and warnings."""
+        """Validate a client's object; return it in the hub version, and warnings about unknown fields."""
         whole = _with_path_identity(target, obj)
         checked = self.store.checked(whole)
         warnings = _unknown_field_warnings(target, checked.unknown, old, options)
@@ -175,7 +175,7 @@ class Objects:
         return checked.hub, warnings
 
     async def _updated(self, hub: Object, subresource: Subresource, options: WriteOptions) -> Object:
-        """Update an object or its status. A write of `scale` updates the object, whose spec has the replicas."""
+        """Update an object or its status. For `scale`, update the object, because the replicas are in its spec."""
         part: Literal["", "status"] = "status" if subresource == "status" else ""
         return await self.store.update(hub, subresource=part, dry_run=options.dry_run, sound=True)
 
@@ -237,7 +237,7 @@ def _unknown_field_warnings(
 def _write(
     target: Target, options: WriteOptions, operation: Literal["Apply", "Update"], subresource: Subresource = ""
 ) -> Write:
-    """Return the field manager, time and versions of a write, for `managedFields`."""
+    """Describe a write for `managedFields`: its field manager, its time and the versions of the kind."""
     served = target.served
     manager = Manager(options.manager, operation, served.api_version, subresource)
     return Write(manager, now(), versions_of(served.kind), has_status=served.kind.status, force=options.force)

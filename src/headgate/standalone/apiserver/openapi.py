@@ -32,7 +32,7 @@ def v2_json() -> bytes:
 
 @functools.cache
 def v2_protobuf() -> bytes:
-    """Return the Swagger 2.0 document in protobuf, for older kubectls."""
+    """Return the Swagger 2.0 document in protobuf, for older versions of kubectl."""
     return openapi_pb.document(_v2())
 
 

@@ -1,4 +1,4 @@
-"""Encodes our Swagger 2.0 document in protobuf (`openapi.v2.Document` of the gnostic project), which older kubectls read.
+"""Encodes our Swagger 2.0 document in protobuf (`openapi.v2.Document` of gnostic), for older versions of kubectl.
 
 It supports only the parts of Swagger that our document uses.
 """
@@ -54,6 +54,6 @@ def _operation(operation: Mapping[str, Any]) -> Any:
 
 
 def _extensions(value: Mapping[str, Any]) -> list[Any]:
-    """Return the vendor extensions (`x-...`), whose values are YAML; JSON is valid YAML."""
+    """Return the vendor extensions (`x-...`). Their values must be YAML, so they are encoded as JSON."""
     found = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
     return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in found.items()]

@@ -1,6 +1,6 @@
 """Parses the bodies of PATCH requests: JSON patch, merge patch, strategic merge patch, and apply configurations.
 
-The first three become a function from the old object to the new one.
+Each of the first three becomes a function from the old object to the new object.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,10 @@ def json_patch(obj: Object, operations: Any) -> Object:
 
 
 def merge_patch(obj: Object, patch: Any) -> Object:
-    """Apply a JSON merge patch (RFC 7386): its fields replace those of the object, null removes one. Raises ApiError 400."""
+    """Apply a JSON merge patch (RFC 7386): a field of the patch replaces the object's field, null removes the field.
+
+    Raises ApiError 400.
+    """
     return _as_object(_merged(obj, _as_object(patch)))
 
 
@@ -100,12 +103,15 @@ def strategic_patch(obj: Object, patch: Any, schema: Schema) -> Object:
 
 def _as_object(value: Any) -> Object:
     if not isinstance(value, Mapping):
-        raise ApiError(400, "a merge patch and the result of any patch must be an object")
+        raise ApiError(400, "a merge patch must be an object, and so must the result of each patch")
     return value
 
 
 def _strategic(value: Any, patch: Mapping[str, Any], schema: Schema) -> Any:
-    """Merge one object. `$patch: replace` replaces it, `$patch: delete` empties it, `$retainKeys` drops other fields."""
+    """Merge a patch into one object.
+
+    `$patch: replace` replaces the object, `$patch: delete` empties it, and `$retainKeys` removes the fields that it omits.
+    """
     directive = patch.get("$patch", "merge")
     if directive == "replace":
         return {name: part for name, part in patch.items() if name != "$patch"}
@@ -143,7 +149,7 @@ def _merged_list(items: Sequence[Any], patch: Sequence[Any], schema: Schema) -> 
     result = list(items)
     for item in patch:
         if not isinstance(item, Mapping) or key not in item:
-            raise ApiError(400, f"an item of a list in the patch does not contain declared merge key: {key}")
+            raise ApiError(400, f"an item of a list in the patch does not contain the list's merge key {key}")
         _merge_item(result, item, key, item_schema(schema))
     return result
 
@@ -182,7 +188,7 @@ def _listed(patch: Mapping[str, Any], directive: str) -> list[Any]:
 
 
 def _in_order(items: list[Any], listed: Sequence[Any], key: str | None) -> list[Any]:
-    """Sort items into the listed order; keep an unlisted item behind the item that it follows now."""
+    """Sort items into the order of `listed`. An unlisted item stays behind the item that it follows in `items`."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, Mapping) else item

@@ -1,4 +1,4 @@
-"""Printer columns of `kubectl get`: functions from an object to the cell of one column. Paths have dots between fields."""
+"""Printer columns of `kubectl get`: functions from an object to a cell. Paths name fields, as in `status.phase`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # the highest age in seconds, a unit and its seconds, a smaller unit and its seconds
+_STEPS = (  # age limit in seconds, unit, seconds of the unit, smaller unit, seconds of the smaller unit (0: none)
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -48,7 +48,7 @@ def _values(obj: Object, path: str) -> Sequence[Any]:
 
 
 def at(path: str, default: Cell = NONE) -> Cells:
-    """Return the column of one field; `default` is its cell when the field is absent or empty."""
+    """Return a column that shows the field at `path`, or `default` if the field is absent or empty."""
 
     def cell(obj: Object) -> Cell:
         try:
@@ -61,17 +61,17 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
 
 def since(*paths: str) -> Cells:
-    """Return the column with the age of the first of these times that an object has."""
+    """Return a column that shows the age of an object, from the first of `paths` with a time."""
     return lambda obj: duration(next((found for path in paths if (found := value(obj, path))), ""))
 
 
 def count(*paths: str) -> Cells:
-    """Return the column with the total number of entries at these paths."""
+    """Return a column that shows the total number of entries in the lists or maps at `paths`."""
     return lambda obj: sum(len(_values(obj, path)) for path in paths)
 
 
 def ratio(part: str, whole: str, default: int = 0) -> Cells:
-    """Return the column `part/whole`, as in `1/3`; `default` is the whole when that field is absent."""
+    """Return a column that shows two numbers, as in `1/3`; `default` replaces an absent whole."""
 
     def cell(obj: Object) -> Cell:
         total = value(obj, whole)
@@ -81,7 +81,7 @@ def ratio(part: str, whole: str, default: int = 0) -> Cells:
 
 
 def labels(path: str) -> Cells:
-    """Return the column with labels: `app=web,tier=front`."""
+    """Return a column that shows the labels at `path`: `app=web,tier=front`."""
     return lambda obj: _words(value(obj, path) or {}) or NONE
 
 
@@ -95,12 +95,12 @@ def _words(labels: Mapping[str, Any]) -> str:
 
 
 def listed(path: str, text: Callable[[Any], object], empty: str = NONE) -> Cells:
-    """Return the column with `text` of each item of a list."""
+    """Return a column that shows `text(item)` for each item of the list at `path`, or `empty` without items."""
     return lambda obj: ",".join(str(text(item)) for item in _values(obj, path)) or empty
 
 
 def names(path: str) -> Cells:
-    """Return the column with the names in a list, whose items are texts or objects with a `name`."""
+    """Return a column that shows the names in the list at `path`. Each item is a name or an object with a `name`."""
     return listed(path, lambda item: item.get("name") if isinstance(item, Mapping) else item)
 
 
@@ -110,17 +110,17 @@ def pairs(path: str, *fields: str) -> Cells:
 
 
 def of_type(path: str, type: str, field: str, default: str) -> Cells:
-    """Return the column with a field of the list item of this `type`, such as a condition or an address."""
+    """Return a column that shows `field` of the list item with this `type`, such as a condition or an address."""
     return lambda obj: next((str(one.get(field)) for one in _values(obj, path) if one.get("type") == type), default)
 
 
 def condition(type: str) -> Cells:
-    """Return the column with the status of one condition."""
+    """Return a column that shows the status of the condition `type`."""
     return of_type("status.conditions", type, "status", "Unknown")
 
 
 def at_parents(type: str) -> Cells:
-    """Return the column with a condition of a route: True when it is True at all parents."""
+    """Return a column that shows a condition of a route: True if the condition is True at all parents."""
 
     def cell(obj: Object) -> Cell:
         conditions = [one for parent in _values(obj, "status.parents") for one in parent.get("conditions") or ()]
@@ -147,13 +147,13 @@ def external(obj: Object) -> str:
 
 
 def pod_ready(obj: Object) -> str:
-    """Return the ready containers of a pod, of all its containers: `1/2`."""
+    """Return the numbers of ready containers and of all containers of a pod: `1/2`."""
     ready = sum(bool(status.get("ready")) for status in _values(obj, "status.containerStatuses"))
     return f"{ready}/{len(_values(obj, 'spec.containers'))}"
 
 
 def pod_status(obj: Object) -> str:
-    """Return the phase of a pod, or the reason of a container's state."""
+    """Return the status of a pod: Terminating, the reason of a container's state, or the phase."""
     text = value(obj, "status.reason") or value(obj, "status.phase") or "Pending"
     for container in _values(obj, "status.containerStatuses"):
         states = (container.get("state") or {}).values()
@@ -167,7 +167,7 @@ def restarts(obj: Object) -> int:
 
 
 def addresses(obj: Object) -> str:
-    """Return the first three addresses of an EndpointSlice, and the number of the remaining ones."""
+    """Return the first three addresses of an EndpointSlice, and how many more it has."""
     found = [address for endpoint in _values(obj, "endpoints") for address in endpoint.get("addresses") or ()]
     more = f" + {len(found) - 3} more..." if len(found) > 3 else ""
     return ",".join(found[:3]) + more if found else "<unset>"
@@ -187,18 +187,18 @@ def node_roles(obj: Object) -> str:
 
 
 def about(obj: Object) -> str:
-    """Return the involved object of an Event: `trafficsplit/website`."""
+    """Return the object that an Event is about: `trafficsplit/website`."""
     kind, name = (value(obj, f"involvedObject.{field}") or "" for field in ("kind", "name"))
     return f"{str(kind).lower()}/{name}"
 
 
 def _in_spec(obj: Object, *fields: str) -> Any:
-    """Return the first of `fields` in a TrafficTarget; v1alpha1 has fields outside `spec`, under other names."""
+    """Return the value of the first of `fields` that a TrafficTarget has. In v1alpha1, the fields are not in `spec`."""
     return next((found for name in fields if (found := value(obj, f"spec.{name}") or obj.get(name))), ())
 
 
 def subjects(field: str) -> Cells:
-    """Return the column with the ServiceAccounts of a TrafficTarget: `namespace/name` or `namespace/name:port`."""
+    """Return a column that shows ServiceAccounts of a TrafficTarget: `namespace/name` or `namespace/name:port`."""
 
     def cell(obj: Object) -> Cell:
         found = _in_spec(obj, field)

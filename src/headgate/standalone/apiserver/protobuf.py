@@ -1,4 +1,4 @@
-"""Decodes objects in Kubernetes' protobuf format to the JSON form; current clients send protobuf for typed requests.
+"""Decodes objects from Kubernetes' protobuf format to JSON. Current clients send built-in kinds in protobuf.
 
 The message classes come from descriptors that `tools/core_messages.py` writes. Responses are always JSON. Zero values are
 omitted, as in JSON; fields for which zero and absent differ are optional in the descriptors.
@@ -25,14 +25,14 @@ from headgate.resources.definitions import catalog
 from headgate.resources.registry import split_api_version
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_INLINE = "-"  # the JSON name of an embedded message, whose fields are inlined in JSON
+_INLINE = "-"  # the JSON name of an embedded message; JSON has its fields in the surrounding object
 _JSON = "application/json"
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_EMPTY = "google.protobuf.Any"  # for a message whose content is ignored
+_EMPTY = "google.protobuf.Any"  # the message type for kinds whose fields are ignored
 _EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
-_UNPUBLISHED = {  # kinds that our schema catalog does not have
+_UNPUBLISHED = {  # the message types of kinds that our schema catalog does not contain
     ("policy/v1", "Eviction"): _EVICTION,
     ("policy/v1beta1", "Eviction"): _EVICTION,
     ("v1", "DeleteOptions"): _META + "DeleteOptions",
@@ -45,7 +45,7 @@ _UNPUBLISHED = {  # kinds that our schema catalog does not have
 
 @cache
 def message_class(name: str) -> Any:
-    """Return the class of a message. Raises KeyError for an unknown name."""
+    """Return the Python class of a protobuf message. Raises KeyError for an unknown name."""
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 
 
@@ -96,7 +96,7 @@ def _object(message: Message) -> dict[str, Any]:
 
 
 def _whole(field: FieldDescriptor, part: Any) -> Any:
-    """Convert a field: a single value, a list or a map."""
+    """Convert the value of a field to JSON: a single value, a list or a map."""
     if not field.is_repeated:
         return _value(part)
     if isinstance(part, Mapping):
@@ -105,7 +105,7 @@ def _whole(field: FieldDescriptor, part: Any) -> Any:
 
 
 def _value(part: Any) -> Any:
-    """Convert a single value; some messages are plain values in JSON."""
+    """Convert a single value to JSON. Some messages, such as Time, become plain values."""
     if isinstance(part, bytes):
         return base64.b64encode(part).decode()
     if not isinstance(part, Message):

@@ -1,4 +1,4 @@
-"""Parses requests: the object that the path names, the query parameters, the body, and the representation to answer in."""
+"""Parses requests: path, query parameters and body, and the representation that the client accepts."""
 
 import base64
 import binascii
@@ -20,21 +20,16 @@ from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
-LARGEST_BODY = 3 * 1024 * 1024  # bytes, the limit of kube-apiserver
+LARGEST_BODY = 3 * 1024 * 1024  # in bytes, the same limit as in kube-apiserver
 _LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
-_NO_LOG_OPTIONS = (
-    "timestamps",
-    "limitBytes",
-    "sinceSeconds",
-    "sinceTime",
-    "stream",
-)  # logs are kept without time stamps
+# Log options that are not supported; logs are stored without timestamps.
+_NO_LOG_OPTIONS = ("timestamps", "limitBytes", "sinceSeconds", "sinceTime", "stream")
 _YAML = ("application/yaml", "application/vnd.kubernetes.yaml", "application/apply-patch+yaml")
 
 
 class ResourcePath(NamedTuple):
-    """A parsed path: an object or a collection. `subresource` is empty without one."""
+    """A parsed path, of an object, a collection or a subresource. `subresource` is empty in the first two cases."""
 
     target: Target
     subresource: str = ""
@@ -75,7 +70,7 @@ def write_options(request: Request) -> WriteOptions:
 
 
 def dry_run(value: object) -> bool:
-    """Parse `dryRun` of a query or of DeleteOptions. Raises ApiError 400."""
+    """Return whether `dryRun` of a query or of DeleteOptions requests a dry run. Raises ApiError 400."""
     if value in (None, "", []):
         return False
     if value not in ("All", ["All"]):
@@ -104,9 +99,10 @@ def int_parameter(query: Mapping[str, str], name: str) -> int | None:
 
 
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
-    """Check that a list at resource version `current` satisfies the request. Raises ApiError 410, 504.
+    """Check that a list at resource version `current` satisfies the request.
 
-    Only the newest version of each object is kept.
+    Raises ApiError 504 for a newer version than `current`, and 410 for exactly an older version, which the store no longer
+    has.
     """
     wanted = int_parameter(query, "resourceVersion") or current
     if wanted > current:
@@ -146,7 +142,7 @@ def _container(wanted: str, pod: Object) -> str:
 
 
 class Continue(msgspec.Struct, frozen=True):
-    """A continue token: the next page of a list begins after this object. `revision` is that of the first page."""
+    """A continue token: the next page begins after the object with this name. `revision` is the first page's revision."""
 
     revision: int
     namespace: str
@@ -188,9 +184,9 @@ def media_type(request: Request) -> str:
 
 
 async def read_value(request: Request, *, empty: Any = None) -> Any:
-    """Decode a body of JSON, YAML or protobuf; return `empty` for no body.
+    """Decode a body of JSON, YAML or protobuf; return `empty` for an empty body.
 
-    Raises ApiError 400 when it can't be decoded, 415 for another content type.
+    Raises ApiError 400 for a malformed body, 415 for another content type.
     """
     content = media_type(request)
     if content not in (JSON, protobuf.MEDIA_TYPE, *_YAML):
@@ -216,7 +212,7 @@ def parse_body(body: bytes, content: str) -> Any:
 
 
 def _yaml(body: bytes) -> Any:
-    """Decode one YAML object by the rules for manifests, which limit aliases and types. Raises ApiError 400."""
+    """Decode a body of one YAML object with the parser of manifests, which limits aliases and types. Raises ApiError 400."""
     try:
         found, parse_problems = documents.parse(body.decode())
     except UnicodeDecodeError as error:
@@ -227,7 +223,7 @@ def _yaml(body: bytes) -> Any:
             400, f"the body of the request {parse_problems[0].message} (line {place.line}, column {place.column})"
         )
     if len(found) != 1:
-        raise ApiError(400, f"the body of the request must be one object, not {len(found)}")
+        raise ApiError(400, f"the body of the request must contain one object, not {len(found)}")
     return found[0].object
 
 
@@ -240,12 +236,12 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 class Renderer(Value, frozen=True, kw_only=True):
-    """Renders objects in the representation that a request accepts. `shape` is empty for the object itself."""
+    """Renders objects as a client accepts them. `shape` is `Table`, `PartialObjectMetadata`, or empty for whole objects."""
 
     served: ServedKind
     shape: str = ""
     version: str = "v1"  # of meta.k8s.io
-    include: str = "Metadata"  # `includeObject` of a Table
+    include: str = "Metadata"  # the part of the object in each row of a Table (`includeObject`)
 
     def one(self, obj: Object) -> Mapping[str, Any]:
         """Render one object."""
@@ -254,7 +250,7 @@ class Renderer(Value, frozen=True, kw_only=True):
         return responses.partial_metadata(obj["metadata"], self.version) if self.shape else obj
 
     def many(self, items: Sequence[Object], metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Render a list."""
+        """Render a list of objects."""
         kind = self.served.kind.kind
         if self.shape == "Table":
             return table(self.served.kind, items, metadata=metadata, include=self.include, api=self.version)
@@ -280,7 +276,7 @@ class Renderer(Value, frozen=True, kw_only=True):
 
 
 def renderer_for(request: Request, served: ServedKind) -> Renderer:
-    """Return the renderer for a request's Accept header and `includeObject`. Raises ApiError 406, 400."""
+    """Return the renderer for a request. Raises ApiError 406 for its Accept header, 400 for `includeObject`."""
     form = responses.negotiate(request.headers.get("accept", ""), responses.SHAPES)
     if not form.shape:
         return Renderer(served=served)

@@ -46,12 +46,12 @@ _UNSUPPORTED_SUBRESOURCES = {
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
-"""Returns the log of a container in pieces, without an end when it follows the log. Raises StoreError."""
+"""A function that yields a container's log in pieces; if it follows the log, until the container ends. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
 
 class ResourceApi:
-    """Answers requests for the kinds of the registry. Raises ApiError."""
+    """Answers requests for objects of the registry's kinds. Raises ApiError."""
 
     def __init__(self, objects: Objects, logs: LogSource | None, closing: asyncio.Event) -> None:
         self._objects = objects
@@ -94,7 +94,7 @@ class ResourceApi:
         return responses.json_response(renderer.many([as_served(obj, target.served) for obj in items], metadata))
 
     async def _page(self, request: Request, target: Target) -> tuple[Sequence[Object], dict[str, Any]]:
-        """Return a page of objects and the list's metadata; later pages have the resource version of the first."""
+        """Return a page of objects and the list's metadata. All pages have the resource version of the first page."""
         query, kind = request.query_params, target.served.kind
         selects = selector(query, target)
         limit = int_parameter(query, "limit") or 0
@@ -136,7 +136,7 @@ class ResourceApi:
         options = write_options(request)
         obj = await read_object(request)
         if target.served.kind.namespaced and not target.namespace:
-            raise method_not_allowed("create an object at namespaces/NAMESPACE/" + target.served.plural)
+            raise method_not_allowed(f"create the object at namespaces/NAMESPACE/{target.served.plural}")
         return self._written(request, target, await self._objects.create(target, obj, options), subresource)
 
     async def _replace(self, request: Request, target: Target, subresource: Subresource) -> Response:
@@ -176,7 +176,7 @@ class ResourceApi:
             try:
                 await self._objects.delete(one, options, dry_run=dry_run(options.get("dryRun")))
             except ApiError as error:
-                if error.code != 404:  # it was deleted with its owner
+                if error.code != 404:  # 404: the object was already deleted together with its owner
                     raise
         return responses.json_response(_success(target.served, {}))
 
@@ -259,7 +259,7 @@ def scale_of(obj: Object) -> dict[str, Any]:
 
 
 def _applied_scale(scale: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an applied Scale to an apply configuration of the workload."""
+    """Convert an applied Scale to an apply configuration of its Deployment or ReplicaSet."""
     spec, metadata = scale.get("spec"), scale.get("metadata")
     given = {"spec": {"replicas": spec["replicas"]}} if isinstance(spec, Mapping) and "replicas" in spec else {}
     return {"metadata": metadata if isinstance(metadata, Mapping) else {}, **given}

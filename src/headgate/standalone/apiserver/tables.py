@@ -25,7 +25,10 @@ class Column(NamedTuple):
 def table(
     kind: Kind, objects: Sequence[Object], *, metadata: Mapping[str, Any], include: str, api: str
 ) -> dict[str, Any]:
-    """Return the Table of objects of one kind. `include` is what each row includes: Metadata, Object or None."""
+    """Return the Table of objects of one kind.
+
+    `include` selects the part of the object in each row: Metadata, Object or None. `api` is the version of meta.k8s.io.
+    """
     columns = columns_of(kind)
     titles = [
         responses.column(
@@ -37,7 +40,7 @@ def table(
 
 
 def columns_of(kind: Kind) -> Sequence[Column]:
-    """Return the columns of a kind; name and age when it has no columns of its own."""
+    """Return the columns of a kind; the default is name and age."""
     return _COLUMNS.get((kind.group, kind.kind), (_NAME, _AGE))
 
 
@@ -49,7 +52,7 @@ def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict
 
 
 def _cell(column: Column, obj: Object) -> Cell:
-    """Return a cell. An object may have fields of any type, and must not make the whole table fail."""
+    """Return a cell. A field of the wrong type becomes `<invalid>`, so that the other rows are shown."""
     try:
         return column.cell(obj)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -76,13 +79,13 @@ _STATE = (
     Column("Accepted", cells.condition("Accepted"), "Whether the object is valid and in use."),
     Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
 )
-_ACKNOWLEDGED = "Proxies that have acknowledged the configuration, of all proxies that need it."
+_ACKNOWLEDGED = "The proxies that have acknowledged the configuration, out of all proxies that need it."
 _PROXIES_CELL = cells.ratio("status.proxies.programmed", "status.proxies.total")
 _REACH = (
     Column(
         "Sidecars",
         cells.ratio("status.pods.sidecars", "status.pods.total"),
-        "Pods with a sidecar, of all pods that the object selects.",
+        "The pods with a sidecar, out of all pods that the object selects.",
         wide=True,
     ),
     Column("Proxies", _PROXIES_CELL, _ACKNOWLEDGED, wide=True),
@@ -117,7 +120,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     ("", "Pod"): (
         _NAME,
-        Column("Ready", cells.pod_ready, "Ready containers, of all containers."),
+        Column("Ready", cells.pod_ready, "The ready containers, out of all containers."),
         Column("Status", cells.pod_status),
         Column("Restarts", cells.restarts, type="integer"),
         _AGE,
@@ -126,7 +129,11 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ),
     ("apps", "Deployment"): (
         _NAME,
-        Column("Ready", cells.ratio("status.readyReplicas", "spec.replicas", 1), "Ready pods, of the wanted replicas."),
+        Column(
+            "Ready",
+            cells.ratio("status.readyReplicas", "spec.replicas", 1),
+            "The ready pods, out of the wanted replicas.",
+        ),
         Column("Up-to-date", cells.at("status.updatedReplicas", 0)),
         Column("Available", cells.at("status.availableReplicas", 0)),
         _AGE,
@@ -192,15 +199,15 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     (ACCESS, "TrafficTarget"): (
         _NAME,
         Column("Destination", cells.subjects("destination"), "The ServiceAccount whose pods may be called."),
-        Column("Sources", cells.subjects("sources"), "The ServiceAccounts whose pods may call."),
-        Column("Rules", cells.rules, "The routes that the sources may call."),
+        Column("Sources", cells.subjects("sources"), "The ServiceAccounts whose pods may call the destination."),
+        Column("Rules", cells.rules, "The routes that allowed requests match."),
         *_STATE,
         _AGE,
         *_REACH,
     ),
     (MESH, "TLSConfig"): (
         _NAME,
-        Column("Pods", cells.pod_labels, "The labels of the pods that it selects."),
+        Column("Pods", cells.pod_labels, "The labels of the selected pods."),
         Column(
             "Subject-Names",
             cells.names("spec.subjectNames"),
@@ -223,7 +230,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         Column(
             "Address",
             cells.listed("status.addresses", lambda one: one.get("value")),
-            "The address that its listeners bind.",
+            "The IP addresses of the Gateway's listeners.",
         ),
         Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
         _AGE,

@@ -16,14 +16,14 @@ from headgate.standalone.apiserver.objects import Target, as_served
 from headgate.standalone.store.memory import MemoryStore
 
 BOOKMARK_SECONDS = 60.0
-LONGEST_SECONDS = 3600.0  # after which every watch ends
+LONGEST_SECONDS = 3600.0  # the longest duration of a watch
 _END_OF_INITIAL = "k8s.io/initial-events-end"
 
 
 class WatchOptions(NamedTuple):
-    """The options of a watch. With `since` None it begins with an ADDED event for each existing object.
+    """The options of a watch. If `since` is None, the watch begins with an ADDED event for each existing object.
 
-    `initial_end` sends a bookmark after these initial events. With a `name`, only events of that object are sent.
+    If `initial_end` is set, a bookmark follows these initial events. If `name` is set, only events of that object are sent.
     """
 
     since: int | None
@@ -38,11 +38,15 @@ Render = Callable[[Object], Mapping[str, Any]]
 
 
 class _Matches:
-    """Tracks which objects match a selector, so that a change can be sent as ADDED or DELETED of the selection."""
+    """Tracks which objects match a selector.
+
+    A change is sent as ADDED when the object starts to match, and as DELETED when it stops matching.
+    """
 
     def __init__(self, selects: Predicate, listing: Listing, since: int) -> None:
         self._selects = selects
-        # The client can't have objects that do not match and have not changed since; it may have any of the rest.
+        # Objects that did not match at revision `since`, so that the client does not have them. The client may have any
+        # other object.
         self._outside = {
             sort_key(obj)
             for obj in listing.items
@@ -64,7 +68,7 @@ class _Matches:
 
 
 def sort_key(obj: Object) -> tuple[str, str]:
-    """Return namespace and name, by which lists are sorted."""
+    """Return the namespace and name of an object, which determine its position in a list."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
@@ -106,9 +110,9 @@ def _line(type: str, obj: Mapping[str, Any]) -> bytes:
 async def _steps(
     store: MemoryStore, target: Target, since: int, options: WatchOptions
 ) -> AsyncGenerator[Change | int | bytes]:
-    """Yield changes, the revisions of bookmarks, and an ERROR event when the history no longer has the next change.
+    """Yield each change, the revision of each bookmark, and an ERROR event if the store has discarded the next change.
 
-    A bookmark has the store's revision at the start of the last wait: all changes up to it have been yielded.
+    The revision of a bookmark is that of the store at the start of the last wait. All changes up to it have been yielded.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.seconds
