@@ -1,4 +1,4 @@
-"""Actions of controllers: the writes that a pure decision returns, and `apply_actions`, which executes them."""
+"""The actions of controllers: writes to the store that the functions `plan_*` return and `apply_actions` executes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
@@ -11,27 +11,27 @@ T = TypeVar("T")
 
 
 class TypedObject(NamedTuple, Generic[T]):
-    """An object as JSON, which is written back, and decoded, for decisions."""
+    """An object in two forms: `object` is its JSON for writes, `typed` is its decoded form for decisions."""
 
     object: Object
     typed: T
 
 
 class Create(NamedTuple):
-    """Create an object."""
+    """The action that creates an object."""
 
     object: Object
 
 
 class Update(NamedTuple):
-    """Replace an object, or only its status, unless its resourceVersion has changed."""
+    """The action that replaces an object, or only its status, unless its resourceVersion has changed."""
 
     object: Object
     subresource: Literal["", "status"] = ""
 
 
 class Delete(NamedTuple):
-    """Delete an object, unless it was replaced by another one with its name."""
+    """The action that deletes the object with this UID. A newer object with the same name is not deleted."""
 
     key: Key
     uid: str
@@ -41,7 +41,7 @@ Action: TypeAlias = Create | Update | Delete
 
 
 async def apply_actions(store: Store, actions: Iterable[Action]) -> None:
-    """Execute actions. Skip objects that changed meanwhile: the change wakes the controller, which decides again.
+    """Execute actions. Skip objects that changed meanwhile: the change triggers a new decision of the controller.
 
     Raises Invalid when the store rejects an object.
     """
@@ -73,12 +73,12 @@ def with_owners(obj: Object, references: Sequence[object]) -> Update:
 
 
 def with_status(obj: Object, status: Object) -> list[Action]:
-    """Return the action that writes a status, or none if it is unchanged."""
+    """Return the action that writes a status; no action if the status is unchanged."""
     return [] if obj.get("status") == status else [Update({**obj, "status": status}, "status")]
 
 
 def reference(owner: Object) -> dict[str, object]:
-    """Return an ownerReference to the controlling owner of an object."""
+    """Return the ownerReference with which an object names `owner` as its controller."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

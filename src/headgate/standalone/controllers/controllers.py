@@ -24,8 +24,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
 _KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
-_BATCH = 200  # Services after which other tasks may run
-_TIMER = 2.0  # seconds between checks of what depends on time: minReadySeconds, progress deadlines
+_BATCH = 200  # the number of Services after which a reconciliation lets other tasks run
+_TIMER = 2.0  # seconds between checks for elapsed minReadySeconds and progress deadlines
 
 
 class Controllers:
@@ -39,10 +39,9 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
-        self._rejected: set[str] = set()  # namespaces with writes that the store rejected
-        self._computed_from: dict[
-            str, tuple[str, ...]
-        ] = {}  # by uid of a Service: the versions of objects that its slices were computed from
+        self._rejected: set[str] = set()  # namespaces with writes that the store rejected, to reconcile again
+        # the UID of each Service, and the versions of the objects from which its slices were computed
+        self._computed_from: dict[str, tuple[str, ...]] = {}
 
     async def run(self) -> None:
         """Run until canceled."""
@@ -53,7 +52,7 @@ class Controllers:
             tasks.create_task(self._work())
 
     async def reconcile(self, namespace: str) -> None:
-        """Reconcile one namespace: decide for each object, and write what differs."""
+        """Reconcile one namespace: plan the actions for each of its objects, and execute them."""
         now = self._clock()
         replicasets = await self._known("apps", "ReplicaSet", namespace, ReplicaSet)
         pods = await self._known("", "Pod", namespace, Pod)
@@ -79,7 +78,7 @@ class Controllers:
                 await asyncio.sleep(0)
 
     async def _decide(self, about: Object, plan: Callable[[], Sequence[Action]]) -> bool:
-        """Decide and write for one object; errors do not affect other objects. Return False if the store rejected a write."""
+        """Plan and execute the actions for one object, and report its errors. Return False if the store rejected a write."""
         metadata = about["metadata"]
         try:
             await apply_actions(self._store, plan())
@@ -100,7 +99,7 @@ class Controllers:
             await self._recorder.record(about, type="Warning", reason="Invalid", message=message)
 
     def _is_new(self, about: Object, error: str) -> bool:
-        """Return whether an object's error is new, so that each error is reported once until the object is valid."""
+        """Return whether an error differs from the object's last error, so that a repeated error is reported once."""
         uid = about["metadata"]["uid"]
         before, self._errors[uid] = self._errors.get(uid), error
         return before != error
@@ -165,7 +164,7 @@ class Controllers:
 
 
 def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[TypedObject[Pod]]]:
-    """Return the pods by label, so that the first label of a selector finds the candidates."""
+    """Return the pods by label (name, value). The first label of a selector then finds the pods that may match."""
     found: dict[tuple[str, str], list[TypedObject[Pod]]] = {}
     for pod in pods:
         for label in pod.typed.metadata.labels.items():
@@ -174,6 +173,6 @@ def _by_label(pods: Iterable[TypedObject[Pod]]) -> dict[tuple[str, str], list[Ty
 
 
 def _versions(objects: Sequence[Object]) -> tuple[str, ...]:
-    """Return the uid of the first object, then uid and resourceVersion of all objects."""
+    """Return the UID of the first object, then `UID resourceVersion` of each object."""
     versions = (f"{obj['metadata']['uid']} {obj['metadata']['resourceVersion']}" for obj in objects)
     return (str(objects[0]["metadata"]["uid"]), *versions)

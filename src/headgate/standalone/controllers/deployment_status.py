@@ -14,7 +14,11 @@ _Fact: TypeAlias = tuple[str, str, str]
 def deployment_status(
     deployment: Deployment, replicasets: Sequence[ReplicaSet], current: ReplicaSet | None, *, now: float
 ) -> dict[str, Any]:
-    """Return `status`. `replicasets` are all that the Deployment owns; `current` is that of its template, if any."""
+    """Return the status of a Deployment.
+
+    `replicasets` are all ReplicaSets that the Deployment owns. `current` is the ReplicaSet of its template, None if there is
+    none. `now` is in seconds since the epoch.
+    """
     available = sum(one.status.available_replicas for one in replicasets)
     wanted = deployment.spec.replicas
     numbers = {
@@ -39,7 +43,7 @@ def deployment_status(
 
 
 def settled(deployment: Deployment) -> bool:
-    """Return whether the last rollout has ended, so that its status no longer depends on time."""
+    """Return whether the last rollout has completed or timed out. The status then no longer depends on time."""
     progressing = _condition(deployment, "Progressing")
     return progressing is not None and progressing.reason in {"NewReplicaSetAvailable", "ProgressDeadlineExceeded"}
 
@@ -90,9 +94,10 @@ def _condition(deployment: Deployment, type: str) -> Condition | None:
 
 
 def _condition_json(deployment: Deployment, type: str, fact: _Fact, *, progressed: bool, now: float) -> dict[str, str]:
-    """Return a condition as JSON. Its times stay the same if nothing has changed.
+    """Return a condition as JSON. An unchanged condition has unchanged times.
 
-    Progress updates `lastUpdateTime` of Progressing, from which the deadline counts.
+    Each progress of the rollout updates `lastUpdateTime` of the condition Progressing. The progress deadline counts from
+    that time.
     """
     before, stamp = _condition(deployment, type), timestamp(now)
     status, reason, message = fact

@@ -36,9 +36,9 @@ _Owned: TypeAlias = TypedObject[ReplicaSet]
 def plan_deployment(
     subject: TypedObject[Deployment], replicasets: Sequence[TypedObject[ReplicaSet]], pods: Sequence[Pod], *, now: float
 ) -> list[Action]:
-    """Decide which ReplicaSets to adopt, create, scale and delete, and the status.
+    """Return the actions that adopt, create, scale and delete ReplicaSets of a Deployment and write its status.
 
-    `replicasets` and `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
+    `replicasets` and `pods` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
     """
     deployment, typed = subject
     if typed.metadata.deletion_timestamp:
@@ -93,7 +93,7 @@ def _template(owner: Deployment | ReplicaSet) -> dict[str, Any]:
 def _start_rollout(
     deployment: Object, typed: Deployment, owned: Sequence[_Owned], *, pods: Sequence[Pod]
 ) -> list[Action]:
-    """Create the ReplicaSet of a new template; with `Recreate`, only when all old pods are gone."""
+    """Return the actions that create the ReplicaSet of a new template. With `Recreate`, first delete all old pods."""
     if typed.spec.strategy.type == "Recreate" and owned:
         return _scaled(owned, [0] * len(owned)) or (
             [] if _any_pod(owned, pods) else [_new(deployment, typed, owned, 0)]
@@ -139,7 +139,7 @@ def _annotations(typed: Deployment, revision: int) -> dict[str, str]:
 def _steps(
     deployment: Object, typed: Deployment, current: _Owned | None, *, old: Sequence[_Owned], pods: Sequence[Pod]
 ) -> list[Action]:
-    if current is None:  # paused, and the template has no ReplicaSet yet: only scale
+    if current is None:  # paused, and the template has no ReplicaSet yet: only scale the old ReplicaSets
         return _scaled(old, resize([one.typed.spec.replicas for one in old], typed.spec.replicas))
     actions = _revise(deployment, typed, current, old)
     if typed.spec.paused and old:
@@ -160,7 +160,7 @@ def _steps(
 
 
 def _revise(deployment: Object, typed: Deployment, current: _Owned, old: Sequence[_Owned]) -> list[Action]:
-    """Give the current ReplicaSet the highest revision, also after `kubectl rollout undo`; copy it to the Deployment."""
+    """Write the highest revision to the current ReplicaSet, also after `kubectl rollout undo`, and to the Deployment."""
     highest = max((_revision(one) for one in old), default=0)
     revision = _revision(current) if _revision(current) > highest else highest + 1
     actions: list[Action] = []

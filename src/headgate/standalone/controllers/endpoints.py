@@ -1,6 +1,6 @@
-"""The EndpointSlice controller, as in Kubernetes: slices from Service selectors and pod readiness (R5, R37, R38).
+"""The EndpointSlice controller, as in Kubernetes: computes slices from Service selectors and ready pods (R5, R37, R38).
 
-It changes only slices with headgate's label. Users manage other slices, and Services without a selector.
+It changes only slices with headgate's label. Users manage all other slices, and the slices of Services without a selector.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 _HEADLESS = "service.kubernetes.io/headless"
 _MANAGER = "headgate"
-_MAX_ENDPOINTS = 100  # in a slice, as in Kubernetes
+_MAX_ENDPOINTS = 100  # the most endpoints in a slice, as in Kubernetes
 
-_Ports = tuple[tuple[str, int, str, str], ...]  # (name, number, protocol, appProtocol)
+_Ports = tuple[tuple[str, int, str, str], ...]  # for each port: name, number, protocol, appProtocol
 
 
 def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
@@ -33,9 +33,9 @@ def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
 
 
 def plan_slices(subject: TypedObject[Service], pods: Sequence[Pod], slices: Sequence[Object]) -> list[Action]:
-    """Decide which slices of a Service to write.
+    """Return the actions that create, update and delete the slices of a Service.
 
-    `pods` are those of its namespace, in any order, `slices` its own `managed_slices`.
+    `pods` are pods of its namespace, in any order. `slices` are its present slices with headgate's label.
     """
     service, typed = subject
     if not typed.spec.selected or typed.metadata.deletion_timestamp:
@@ -66,7 +66,10 @@ def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]
 
 
 def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the Service's ports on a pod; a named targetPort is resolved by its containers' ports, or left out."""
+    """Yield (name, number, protocol, appProtocol) of each port of a Service on a pod.
+
+    The containers of the pod resolve a named targetPort. A port with an unknown name is omitted.
+    """
     for port in ports:
         number = port.target_port or port.port
         if isinstance(number, str):
@@ -86,7 +89,10 @@ def _named_port(name: str, protocol: str, pod: Pod) -> int:
 def _spread(
     service: str, ports: _Ports, pods: Sequence[Pod], existing: Mapping[str, Object]
 ) -> Iterator[tuple[str, list[Pod]]]:
-    """Yield (name, pods) of each slice of a group; a pod stays in its slice, a new pod joins the first with room."""
+    """Distribute pods with the same ports among slices; yield the name and the pods of each slice.
+
+    A pod stays in its slice. A new pod joins the first slice that is not full.
+    """
     prefix = f"{service}-{hashlib.sha256(json.dumps(ports).encode()).hexdigest()[:5]}"
     members_by_slice: dict[int, list[Pod]] = {}
     slice_of_pod = {

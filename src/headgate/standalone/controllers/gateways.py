@@ -1,4 +1,4 @@
-"""The controller of Gateway addresses: creates the GatewayClass `headgate`, and gives each Gateway a loopback address.
+"""The controller of Gateway addresses: creates the GatewayClass `headgate`, assigns a loopback address to each Gateway.
 
 It writes the address to `status.addresses`, where the compiler reads it.
 """
@@ -38,7 +38,7 @@ async def ensure_class(store: Store) -> None:
 
 
 class GatewayAddresses:
-    """Gives each Gateway of headgate's classes a loopback address, and releases it when the Gateway is gone."""
+    """Assigns a loopback address to each Gateway of headgate's classes, and releases it after the Gateway is deleted."""
 
     def __init__(self, store: Store, addresses: AddressPool) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class GatewayAddresses:
             await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Reconcile all Gateways: write the addresses that differ."""
+        """Assign an address to each Gateway, write the addresses that changed, and release those of deleted Gateways."""
         classes = await self._classes()
         present: set[str] = set()
         for obj in (await self._store.list(GROUP, "Gateway")).items:
@@ -65,7 +65,7 @@ class GatewayAddresses:
         self._users = present
 
     async def _classes(self) -> Mapping[str, str]:
-        """Return the controllerName of each class by name; empty for an invalid class."""
+        """Return the controllerName of each GatewayClass by class name; an empty text for an invalid class."""
         found: dict[str, str] = {}
         for obj in (await self._store.list(GROUP, "GatewayClass")).items:
             typed = _typed(obj, GatewayClass)
@@ -73,7 +73,10 @@ class GatewayAddresses:
         return found
 
     def _address(self, user: str, gateway: Gateway) -> str:
-        """Return the address that a Gateway requests or has, or a new one; empty if none is available."""
+        """Reserve and return the requested address of a Gateway; without a request, its present address or a free one.
+
+        The result is empty if no such address is available.
+        """
         requested = [item.value for item in gateway.spec.addresses if item.value and item.type == IP_ADDRESS]
         usable = [item for item in requested or [gateway.address] if self._addresses.covers(item, "services")]
         free = [item for item in usable if self._addresses.owner(item) in ("", user)]
@@ -98,7 +101,7 @@ class GatewayAddresses:
 
 
 def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
-    """Return whether headgate controls a class. The class `headgate` counts even if it was deleted."""
+    """Return whether headgate controls the GatewayClass `name`. For `headgate` this is true even after a deletion."""
     return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
 
 

@@ -22,9 +22,9 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def plan_replicaset(subject: TypedObject[ReplicaSet], pods: Sequence[TypedObject[Pod]], *, now: float) -> list[Action]:
-    """Decide which pods to create, delete, adopt and release, and the status.
+    """Return the actions that create, delete, adopt and release pods of a ReplicaSet and write its status.
 
-    `pods` are those of the namespace, `now` is seconds since the epoch. Raises DecodeError.
+    `pods` are those of the namespace, `now` is in seconds since the epoch. Raises DecodeError.
     """
     replicaset, typed = subject
     if typed.metadata.deletion_timestamp:
@@ -69,7 +69,7 @@ def new_pod(replicaset: Object) -> Object:
 
 
 def _owns(replicaset: ReplicaSet, pod: Pod) -> bool:
-    """Return whether a ReplicaSet owns a pod, or adopts it because it has no owner."""
+    """Return whether the selector matches a pod that the ReplicaSet owns, or can adopt because it has no owner."""
     owner = owner_uid(pod.metadata)
     mine = owner == replicaset.metadata.uid or (not owner and pod.active)
     return mine and selects(replicaset.spec.selector, pod.metadata.labels)
@@ -80,7 +80,7 @@ def _finished(pod: Pod) -> bool:
 
 
 def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Pod]]) -> list[Action]:
-    """Adopt pods that the selector matches and that have no owner; release pods that it no longer matches."""
+    """Return the actions that adopt matching pods without an owner, and release pods that no longer match the selector."""
     actions: list[Action] = []
     for obj, pod in pods:
         owner, matches = owner_uid(pod.metadata), selects(typed.spec.selector, pod.metadata.labels)
@@ -95,7 +95,8 @@ def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Po
 def _by_deletion_order(pods: Sequence[TypedObject[Pod]], now: float) -> list[TypedObject[Pod]]:
     """Sort pods in the order of their deletion, as Kubernetes does.
 
-    First unscheduled, not running and unready pods; then by deletion cost, time of readiness, restarts and age.
+    Unscheduled, not running and unready pods are first. The next criteria are deletion cost, time of readiness, restarts and
+    age.
     """
 
     def order(subject: TypedObject[Pod]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The arithmetic of a rollout: the next sizes of the new and the old ReplicaSets. Pure."""
+"""Pure functions that compute the next sizes of the new and the old ReplicaSets in a rollout."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,10 @@ from headgate.resources.workloads import RollingUpdate, Strategy
 
 
 class Sizes(Value, frozen=True, kw_only=True):
-    """Numbers of pods: `wanted` in total, and requested and available in each ReplicaSet; `old` from oldest to newest."""
+    """Numbers of pods of a Deployment: `wanted` is the wanted total, `new` and `old` are the requested pods.
+
+    `new_available` and `old_available` are the available pods. `old` has a number for each old ReplicaSet, the oldest first.
+    """
 
     wanted: int
     new: int
@@ -18,12 +21,12 @@ class Sizes(Value, frozen=True, kw_only=True):
 
 
 def bounds(strategy: Strategy, wanted: int) -> tuple[int, int]:
-    """Return the largest total number of pods, and the smallest number of available pods."""
+    """Return the largest total number of pods, and the smallest number of available pods, during a rollout."""
     limits = strategy.rolling_update or RollingUpdate()
     surge = _share(limits.max_surge, wanted, up=True)
     unavailable = _share(limits.max_unavailable, wanted, up=False)
     if not surge and not unavailable:
-        unavailable = 1  # otherwise the rollout could never progress
+        unavailable = 1  # with 0 for both limits, the rollout could never progress
     return wanted + surge, max(wanted - unavailable, 0)
 
 
@@ -42,12 +45,12 @@ def roll(sizes: Sizes, strategy: Strategy) -> tuple[int, tuple[int, ...]]:
 
 
 def recreate(sizes: Sizes, *, old_left: bool) -> tuple[int, tuple[int, ...]]:
-    """Return the next sizes (new, old) if all old pods must be gone before the first new pod starts."""
+    """Return the next sizes (new, old) for `Recreate`: while old pods are left, the new ReplicaSet does not grow."""
     return sizes.new if old_left else sizes.wanted, (0,) * len(sizes.old)
 
 
 def resize(sizes: Sequence[int], wanted: int) -> list[int]:
-    """Return new sizes of a paused Deployment: the newest (last) ReplicaSet grows, the oldest ones shrink first."""
+    """Return new sizes of a paused Deployment: the newest (last) ReplicaSet grows, the oldest ReplicaSets shrink first."""
     result = list(sizes)
     if not result:
         return result
@@ -58,7 +61,7 @@ def resize(sizes: Sequence[int], wanted: int) -> list[int]:
 
 
 def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tuple[int, ...], int]:
-    """Reduce sizes by up to `budget` in total and up to `most` each; return the new sizes and the remaining budget."""
+    """Reduce each size by up to its limit in `most`, and all by up to `budget`; return the sizes and the unused budget."""
     result = []
     for size, limit in zip(sizes, most, strict=True):
         taken = max(min(size, limit, budget), 0)
@@ -68,7 +71,7 @@ def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tup
 
 
 def _share(limit: int | str, wanted: int, *, up: bool) -> int:
-    """Resolve `2` or `25%` of `wanted`; other texts count as 25%, the default of Kubernetes."""
+    """Return a limit of `2` or `25%` as a number of pods, rounded `up` or down. Other texts count as 25%, the default."""
     if isinstance(limit, int):
         return max(limit, 0)
     number = limit.removesuffix("%")

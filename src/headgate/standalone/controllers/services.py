@@ -14,10 +14,10 @@ HEADLESS = "None"
 
 
 def complete_service(new: Object, old: Object | None, *, choose: Callable[[str], str]) -> Object:
-    """Return a structurally valid Service with its clusterIP, families and defaults, as an API server sets them.
+    """Return a Service with its clusterIP, IP families and defaults, as an API server sets them.
 
-    `choose` returns the clusterIP for the one in the object ("" for any). An absent clusterIP is copied from `old`. Raises
-    Invalid, also when the clusterIP changes.
+    `choose` checks a requested clusterIP and returns it; for "" it returns a free address. An absent clusterIP is copied from
+    `old`. Raises Invalid for an invalid type or address, and for a changed clusterIP.
     """
     spec = dict(new.get("spec") or {})
     spec["type"] = kind = spec.get("type") or "ClusterIP"
@@ -40,7 +40,7 @@ def complete_service(new: Object, old: Object | None, *, choose: Callable[[str],
 def service_admission(addresses: AddressPool) -> AdmissionStep:
     """Return the admission step that sets clusterIPs and defaults of Services; other kinds pass unchanged.
 
-    It only chooses addresses; `track_cluster_ips` reserves them once the write is stored.
+    The step only chooses addresses. The listener of `track_cluster_ips` reserves them after the write.
     """
 
     def admit(new: Object, old: Object | None, _view: object = None) -> Object:
@@ -67,12 +67,12 @@ def track_cluster_ips(addresses: AddressPool) -> Mapping[tuple[str, str], Change
 
 
 def service_user(service: Object) -> str:
-    """Return the name under which a Service reserves an address."""
+    """Return the name of a Service as an owner of addresses: `Service shop/web`."""
     return str(key_of(service))
 
 
 def stored_range(objects: Iterable[Object]) -> int | None:
-    """Return the loopback range (the second byte of 127.x) of stored Services and pods, None if there are none."""
+    """Return the number A of the range 127.A.0.0/16 of stored Services and pods; None if they have no addresses."""
     for obj in objects:
         address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
         if is_loopback(address):
@@ -83,7 +83,7 @@ def stored_range(objects: Iterable[Object]) -> int | None:
 async def reserve_cluster_ips(store: Store, addresses: AddressPool) -> None:
     """Reserve the clusterIPs of stored Services. A Service outside the current range gets a new address.
 
-    Call it before any other code writes Services.
+    Call this function before any other code writes Services.
     """
     services = (await store.list("", "Service")).items
     misplaced = [service for service in services if not _held(service, addresses)]
@@ -121,11 +121,13 @@ def _choose(addresses: AddressPool, user: str, *, wanted: str) -> str:
     if not addresses.covers(wanted, "services"):
         part = f"127.{addresses.range}.0.1 to 127.{addresses.range}.127.254"
         raise Invalid(
-            Cause("spec.clusterIP", f"{wanted} is not in {part}; omit the field to get a free address, or set None")
+            Cause(
+                "spec.clusterIP", f"{wanted} is not in {part}; omit the field to get a free address, or set it to None"
+            )
         )
     holder = addresses.owner(wanted)
     if holder not in ("", user):
-        message = f"address {wanted} is used by {holder}; omit the field to get a free one"
+        message = f"address {wanted} is used by {holder}; omit the field to get a free address"
         raise Invalid(Cause("spec.clusterIP", message))
     return wanted
 
