@@ -31,7 +31,7 @@ def make_deployment(name: str = "web", replicas: int = 2, version: str = "v1", *
 
 
 class World:
-    """The store and its controllers; the test advances the clock and the readiness of pods."""
+    """A store with its controllers. The test sets the clock and the readiness of pods."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -47,7 +47,7 @@ class World:
         return await self.all("", "Pod")
 
     async def settle(self, *, ready: Callable[[Object], bool] = lambda _: True) -> None:
-        """Run the controllers and start pods until nothing changes."""
+        """Run the controllers and start pods until the store no longer changes. `ready` selects ready pods."""
         before = -1
         while before != self.store.revision:
             before = self.store.revision

@@ -8,7 +8,7 @@ import pytest
 from headgate.standalone.address_pool import AddressPool, NoAddress, claim_range, guard_address
 
 
-def test_an_allocated_address_has_one_owner_and_stays_with_it():
+def test_each_owner_keeps_an_address_of_its_own():
     addresses = AddressPool(77)
     given = {addresses.allocate(f"user {number}", "services") for number in range(2000)}
     assert len(given) == 2000
@@ -22,7 +22,7 @@ def test_the_same_owner_gets_the_same_address_after_a_restart():
     )
 
 
-def test_services_and_pods_get_addresses_of_different_parts():
+def test_services_and_pods_get_addresses_from_different_parts_of_the_range():
     addresses = AddressPool(80)
     service, pod = addresses.allocate("a", "services"), addresses.allocate("b", "pods")
     assert service.startswith("127.80.")
@@ -31,11 +31,10 @@ def test_services_and_pods_get_addresses_of_different_parts():
     assert not addresses.covers(pod, "services")
 
 
-def test_a_full_part_raises_and_no_network_or_broadcast_address_is_allocated():
+def test_pods_get_all_addresses_except_the_guard_and_network_and_broadcast_addresses():
     addresses = AddressPool(77)
-    given = [
-        addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)
-    ]  # minus the address of the guard
+    # all addresses of the part, except the address of the guard
+    given = [addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)]
     assert not {address.split(".")[3] for address in given} & {"0", "255"}
     assert guard_address(77) not in given
     with pytest.raises(NoAddress, match="delete some"):
@@ -71,16 +70,16 @@ def test_a_range_stays_claimed_while_a_copy_of_its_guard_is_open():
     assert again == first
 
 
-def test_a_restart_after_a_crash_reclaims_its_range_and_another_headgate_gets_a_different_one(tmp_path):
+def test_only_the_headgate_that_crashed_reclaims_the_range_of_its_orphans(tmp_path):
     record = tmp_path / "range.json"
     first, guard = claim_range(record=record)
-    orphan = os.dup(guard.fileno())  # a proxy that outlives headgate keeps it open
+    orphan = os.dup(guard.fileno())  # a proxy that outlives headgate keeps the guard open
     guard.close()
     try:
         stranger, other = claim_range(first, record=tmp_path / "other.json")
         other.close()
         assert stranger != first
-        for _ in range(2):  # the second time after another crash
+        for _ in range(2):  # the second round is a second crash
             again, guard = claim_range(first, record=record)
             assert again == first
             stranger, other = claim_range(first)

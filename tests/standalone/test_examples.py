@@ -65,7 +65,7 @@ async def test_the_canary_example_runs_and_each_pod_answers_with_its_version_and
     assert sorted(answers) == ["v1", "v1", "v2"]
 
 
-def test_the_canary_example_has_the_split_of_the_documents():
+def test_the_canary_example_has_a_90_to_10_split_and_is_documented():
     kinds = sorted(f"{obj['kind']} {obj['metadata']['name']}" for obj in objects())
     assert "TrafficSplit website" in kinds
     assert not any("namespace" in obj["metadata"] for obj in objects())

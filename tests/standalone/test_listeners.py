@@ -1,4 +1,4 @@
-"""Listening sockets on loopback, and addresses that are kept from one start to the next."""
+"""Listening sockets on loopback, and the reuse of addresses at the next start."""
 
 import socket
 from contextlib import closing

@@ -75,7 +75,7 @@ async def test_a_new_pod_is_unschedulable_while_the_node_is_cordoned(machine: Ma
     assert (await machine.ready())["spec"]["nodeName"] == "local"
 
 
-async def test_an_unschedulable_pod_can_be_deleted_and_stays_so_after_a_restart(machine: Machine) -> None:
+async def test_an_unschedulable_pod_waits_after_a_restart_and_can_be_deleted(machine: Machine) -> None:
     await cordon(machine, unschedulable=True)
     await machine.store.create(pod("deleted", command=SLEEPS))
     await machine.store.create(pod(command=SLEEPS))

@@ -39,7 +39,7 @@ async def test_a_process_appends_to_its_log_and_returns_its_exit_code(tmp_path):
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_signal_is_reported_as_the_exit_code_of_shells(tmp_path):
+async def test_the_exit_code_after_a_signal_is_128_plus_its_number(tmp_path):
     process = spawn(launch("sleep", "300"), tmp_path / "log")
     assert await process.end(5)
     assert await process.exited() == 128 + signal.SIGTERM

@@ -24,7 +24,7 @@ def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> R
 
 
 def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, Reading]:
-    """Return a reading with the gateway as the only proxy."""
+    """Return readings with the gateway as the only proxy."""
     return {"gateway": page(*hosts, cluster=cluster, series=series)}
 
 
@@ -69,7 +69,7 @@ def test_failures_are_counted_across_a_reset_of_their_series() -> None:
         assert found.failures == total
 
 
-def test_failures_are_counted_for_the_split_whose_matches_the_requests_fit() -> None:
+def test_failures_of_requests_that_match_a_split_are_counted_for_that_split() -> None:
     """In these series, the name of the route precedes the name of the cluster."""
     cluster = "match/default/web/8080/default/ab"
     for place in ("", f"{OUTBOUND}/"):
@@ -90,12 +90,12 @@ def test_requests_are_counted_across_a_restart_of_envoy() -> None:
     assert totals.add(only(host("v1", "127.0.0.1", 4))) == [observed("v1", 104)]
 
 
-def test_an_endpoint_of_two_backends_is_counted_for_each() -> None:
+def test_requests_to_an_endpoint_of_two_backends_are_counted_for_each_backend() -> None:
     found = BackendTotals().add(only(host("v1", "127.0.0.1", 5), host("v2", "127.0.0.1", 2)))
     assert found == [observed("v1", 5), observed("v2", 2)]
 
 
-def test_requests_of_a_single_backends_cluster_count_for_the_root_service() -> None:
+def test_requests_to_the_cluster_of_one_backend_count_for_the_root_service() -> None:
     found = BackendTotals().add(only(host("v1", "127.0.0.1", 5), cluster="split/default/web/8080/default/v1"))
     assert found == [observed("v1", 5)]
 
@@ -105,7 +105,7 @@ def test_clusters_outside_the_mesh_are_not_counted() -> None:
     assert BackendTotals().add({}) == []
 
 
-def test_requests_that_fit_a_splits_matches_are_counted_separately() -> None:
+def test_requests_that_match_a_split_are_counted_separately() -> None:
     """R12."""
     totals = BackendTotals()
     totals.add(only(host("v1", "127.0.0.1", 5)))
@@ -122,7 +122,7 @@ def test_copies_of_requests_are_not_counted() -> None:
     assert BackendTotals().add(only(host("v2", "127.0.0.2", 7), cluster="mirror/default/v2/8080")) == []
 
 
-def test_requests_of_several_proxies_are_summed_and_kept_after_a_proxy_is_gone() -> None:
+def test_requests_of_several_proxies_are_summed_and_still_count_after_a_proxy_is_gone() -> None:
     totals = BackendTotals()
     totals.add({"gateway": page(host("v1", "127.0.0.1", 5)), "sidecar/default/a": page(host("v1", "127.0.0.1", 3))})
     assert totals.add({"gateway": page(host("v1", "127.0.0.1", 6))}) == [observed("v1", 9)]

@@ -74,7 +74,7 @@ def test_a_regular_exit_removes_the_runtime_directory(environ: Mapping[str, str]
     assert not claim.directory.exists()
 
 
-def test_the_directory_of_a_killed_headgate_is_removed_by_the_next_start_after_its_envoy_ended(
+def test_the_directory_of_a_killed_headgate_is_removed_after_its_envoy_has_ended(
     environ: Mapping[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -86,7 +86,7 @@ def test_the_directory_of_a_killed_headgate_is_removed_by_the_next_start_after_i
         assert remove_unused(environ) == []
     finally:
         os.kill(int(pid), signal.SIGKILL)
-        assert select.select([child], [], [], 30)[0]  # wait for its exit
+        assert select.select([child], [], [], 30)[0]  # wait until the process has exited
         os.close(child)
     assert directory in remove_unused(environ)
     assert not directory.exists()

@@ -87,7 +87,7 @@ async def test_an_error_names_a_state_directory_that_can_not_be_created(tmp_path
         await started(tmp_path / name)
 
 
-async def test_an_open_directory_with_files_of_other_programs_is_rejected_unchanged(tmp_path: Path) -> None:
+async def test_an_open_directory_with_files_of_other_programs_is_rejected_and_not_changed(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "letter.txt").touch()
     with pytest.raises(HeadgateError, match=r"has files of other programs; choose another directory"):

@@ -58,7 +58,7 @@ kind: TCPRoute
 metadata: {name: every}
 """
 
-READ = [  # after ALLOWED: a command, and what it prints (a regular expression)
+READ = [  # commands to run after ALLOWED is applied, each with a regular expression for its output
     (
         "get tt",
         r"NAME +DESTINATION +SOURCES +RULES +ACCEPTED .*\ntest +default/sa-1 +default/sa-2,sa-3 +tcp-route,http-route/ver",
@@ -115,7 +115,7 @@ async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi, te
 
 
 async def test_a_v1alpha1_traffic_target_keeps_all_fields_in_storage(api: EmbeddedApi) -> None:
-    """The port is kept too, although the stored version has it in another place."""
+    """The stored version has the port in another field, but no client loses it."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert re.search(r"old +default/service-a:8080 +default/prometheus +the-routes/metrics ", await api.ok("get", "tt"))
@@ -134,7 +134,7 @@ async def test_a_tcp_route_without_matches_selects_every_port(api: EmbeddedApi) 
 
 
 async def test_the_early_form_of_tls_config_is_accepted(api: EmbeddedApi) -> None:
-    """R72. `kubectl create` accepts the form as written; `kubectl apply` needs metadata.name, in both apiVersions."""
+    """R72. `kubectl create` accepts the early form. `kubectl apply` requires metadata.name in both apiVersions."""
     assert "my-tls-config created" in await api.ok("create", "-f", "-", stdin=SEED_004)
     assert "AlreadyExists" in (await api.kubectl("create", "-f", "-", stdin=SEED_004)).err
     assert re.search(r"my-tls-config +role=frontend,stage=production +foo,bar ", await api.ok("get", "tlsconfigs"))
@@ -145,14 +145,14 @@ async def test_the_early_form_of_tls_config_is_accepted(api: EmbeddedApi) -> Non
     assert await api.ok("get", "tlsconfigs", "other", "-o", "jsonpath={.spec.subjectNames}") == '["foo","baz"]'
 
 
-async def test_two_different_names_in_one_object_are_rejected(client: Client) -> None:
+async def test_an_object_with_two_different_names_is_rejected(client: Client) -> None:
     obj: dict[str, Any] = {**parse(SEED_004)[0][0].object, "name": "other"}
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", obj)
     assert answer.code == 422
     assert "write the name in metadata.name only" in answer.body["message"]
 
 
-async def test_the_same_manifest_is_stored_equally_from_a_file_and_from_the_api(client: Client) -> None:
+async def test_the_api_stores_the_early_form_as_a_file_does(client: Client) -> None:
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")
@@ -161,6 +161,6 @@ async def test_the_same_manifest_is_stored_equally_from_a_file_and_from_the_api(
 
 
 def _written(text: str) -> Mapping[str, Any]:
-    """Return the early form with its top-level name, which parsing moves to the metadata."""
+    """Parse a manifest of the early form, and move the name from the metadata back to the top level."""
     obj = json.loads(json.dumps(parse(text)[0][0].object))
     return {**{field: value for field, value in obj.items() if field != "metadata"}, "name": obj["metadata"]["name"]}

@@ -167,7 +167,7 @@ async def test_a_dry_run_stores_nothing(client: Client) -> None:
     assert (await client.call("GET", f"{SPLITS}/website")).code == 200
 
 
-async def test_the_status_is_read_and_written_at_its_own_path(client: Client) -> None:
+async def test_the_status_subresource_reads_and_writes_the_status(client: Client) -> None:
     created = (await client.call("POST", SPLITS, {**split(), "status": {"proxies": {"total": 9}}})).body
     assert "status" not in created
     answer = await client.call("PUT", f"{SPLITS}/website/status", {**split(), "status": {"proxies": {"total": 2}}})
@@ -181,7 +181,7 @@ async def test_the_status_is_read_and_written_at_its_own_path(client: Client) ->
     assert (await client.call("GET", f"{MAPS}/x/status")).code == 404
 
 
-async def test_a_whole_split_with_its_status_can_be_written_back(client: Client) -> None:
+async def test_a_split_with_its_status_can_be_read_and_written_back(client: Client) -> None:
     """The schema has every field that the control plane writes, so the output of `-o yaml` can be applied."""
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
     share = {"service": "website-v1", "weight": 0, "percent": "0%", "endpoints": 0, "reason": "PortMismatch"}
@@ -198,7 +198,7 @@ async def test_a_whole_split_with_its_status_can_be_written_back(client: Client)
 
 
 async def test_a_split_can_be_read_and_written_in_every_version(client: Client) -> None:
-    """R9, D24. A quantity of the oldest version is an integer weight in the newest; the oldest still shows the quantity."""
+    """R9, D24. The oldest version shows a weight as a quantity, the newest version shows it as an integer."""
     old = "/apis/split.smi-spec.io/v1alpha1/namespaces/default/trafficsplits"
     bare = "/api/v1beta1/namespaces/default/trafficsplits"
     written = await client.call("POST", bare, split("website", "500m", 1))
@@ -219,11 +219,11 @@ async def test_pages_of_a_list_contain_every_object_once(client: Client) -> None
         page = (await client.call("GET", url)).body
         names += [item["metadata"]["name"] for item in page["items"]]
         revisions.add(page["metadata"]["resourceVersion"])
-        await client.call("POST", MAPS, config(f"a{len(names)}"))  # sorts before the next page
+        await client.call("POST", MAPS, config(f"a{len(names)}"))  # the new object sorts before the next page
         token = page["metadata"].get("continue")
         url = f"{MAPS}?limit=3&continue={token}" if token else ""
     assert names == [f"c{index}" for index in range(7)]
-    assert len(revisions) == 1  # a watch from it sends the changes during the list
+    assert len(revisions) == 1  # a watch from this revision sends the changes since the first page
 
 
 async def test_the_accept_header_selects_a_table_or_metadata_only(client: Client) -> None:
@@ -274,7 +274,7 @@ async def test_a_watch_with_a_selector_sends_added_and_deleted_as_objects_start_
 
 
 async def test_a_watch_of_one_object_sends_no_event_of_another(client: Client) -> None:
-    """An object of another name that changed between list and watch is not sent as DELETED."""
+    """A change of another object between list and watch is not sent as DELETED."""
     await client.call("POST", MAPS, config("one"))
     await client.call("POST", MAPS, config("two"))
     start = (await client.call("GET", MAPS)).body["metadata"]["resourceVersion"]

@@ -51,7 +51,7 @@ spec:
   to: [{group: "", kind: Service, name: website}]
 """
 
-READ = [  # commands after WEBSITE is applied, and a regular expression for their output
+READ = [  # commands to run after WEBSITE is applied, each with a regular expression for its output
     ("get ts", r"NAME +SERVICE +BACKENDS +ACCEPTED +PROGRAMMED +AGE\nwebsite +website +website-v1:90,website-v2:10 "),
     ("get ts -o wide", r" PROXIES\nwebsite .* 0/0\n"),
     ("get trafficsplit website -o name", r"^trafficsplit.split.smi-spec.io/website\n$"),
@@ -83,7 +83,7 @@ READ = [  # commands after WEBSITE is applied, and a regular expression for thei
     ("auth can-i --list", r"\*\.\*"),
 ]
 
-WRITES = [  # consecutive commands, a regular expression for their output, and the weights of the split afterwards
+WRITES = [  # consecutive commands, each with a regular expression for its output and the weights of the split afterwards
     ("patch ts website --type=merge -p {WEIGHTS:50,50}", "patched", "50 50"),
     (
         'patch ts website --type=json -p [{"op":"replace","path":"/spec/backends/0/weight","value":7}]',
@@ -113,7 +113,7 @@ async def weights(api: EmbeddedApi, name: str = "website") -> str:
 
 @pytest.mark.parametrize("options", [("--as", "alice"), ("--as", "alice", "--as-group", "readers")])
 async def test_impersonation_is_forbidden(api: EmbeddedApi, options: tuple[str, ...]) -> None:
-    """An answer with the rights of the only user would mislead a test of another user's rights."""
+    """Otherwise a check of another user's rights would return the rights of the only user."""
     ran = await api.kubectl("get", "pods", *options)
     assert ran.code == 1
     assert "omit --as" in ran.err
@@ -204,7 +204,7 @@ async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi) ->
         ("run made --image=example --restart=Never -- sleep 9", "po"),
     ],
 )
-async def test_kubectl_create_generates_objects(api: EmbeddedApi, command: str, kind: str) -> None:
+async def test_kubectl_create_commands_create_objects(api: EmbeddedApi, command: str, kind: str) -> None:
     assert "created" in await api.ok(*words(command))
     assert re.search("Name: +made", await api.ok("describe", kind, "made"))
 
@@ -243,7 +243,8 @@ async def test_kubectl_wait_returns_on_a_condition_and_on_deletion(api: Embedded
     assert re.search(r"website +website .* Unknown +True ", await api.ok("get", "ts"))
     gone = asyncio.create_task(api.kubectl("wait", "ts/website", "--for=delete", "--timeout=20s"))
     await api.ok("delete", "ts", "--all", "--wait=true")
-    assert (await gone).code == 0 or "NotFound" in (await gone).err  # it may have read the object after the deletion
+    # `kubectl wait` reports NotFound if it starts after the deletion
+    assert (await gone).code == 0 or "NotFound" in (await gone).err
 
 
 async def test_kubectl_get_watch_shows_changes(api: EmbeddedApi) -> None:
@@ -313,7 +314,7 @@ async def test_kubectl_logs_reads_the_log_of_a_container(api: EmbeddedApi) -> No
     assert "timestamps" in (await api.kubectl("logs", "web", "--timestamps")).err
 
 
-async def test_kubectl_creates_generated_names_and_lists_pages(api: EmbeddedApi) -> None:
+async def test_kubectl_creates_objects_with_generate_name_and_reads_lists_in_pages(api: EmbeddedApi) -> None:
     generated = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: gen-}\n"
     names = [await api.ok("create", "-f", "-", "-o", "name", stdin=generated) for _ in range(3)]
     assert len(set(names)) == 3

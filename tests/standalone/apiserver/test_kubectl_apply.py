@@ -35,7 +35,7 @@ async def applied(api: EmbeddedApi, manifest: str, *options: str) -> Ran:
 
 
 async def managers(api: EmbeddedApi) -> dict[str, Any]:
-    """Return the fields of each manager; since 1.21 kubectl prints them only with --show-managed-fields."""
+    """Return the fields of each manager. Raw output has them, while kubectl 1.21 and later hides them by default."""
     shown = json.loads(await api.ok("get", "--raw", f"{PATH}/website"))
     return {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
 
@@ -112,10 +112,10 @@ async def test_kubectl_diff_shows_a_difference_and_writes_nothing(api: EmbeddedA
     assert (await split(api))["metadata"]["labels"] == {"team": "web"}
 
 
-async def test_an_apply_of_one_field_keeps_fields_from_the_manifests_directory(
+async def test_a_server_side_apply_keeps_the_fields_that_the_manifest_directory_owns(
     api: EmbeddedApi, tmp_path: Path
 ) -> None:
-    """kubectl takes over the fields of the manager that owns the annotation `last-applied-configuration`."""
+    """kubectl would take over the fields of a manager that owns the annotation `last-applied-configuration`."""
     directory = tmp_path / "manifests"
     directory.mkdir()
     (directory / "split.yaml").write_text(LABELLED)

@@ -56,7 +56,7 @@ async def test_each_manager_owns_the_fields_that_it_writes(client: Client) -> No
     put = await client.call("PUT", f"{SPLITS}/web?fieldManager=putter", {**answered.body, **split(v1=50, v2=10)})
     assert owners(put)["putter", "Update", ""] == {"f:spec": {"f:backends": {BACKEND % "v1": {"f:weight": {}}}}}
     assert "f:weight" not in owners(put)["maker", "Update", ""]["f:spec"]["f:backends"][BACKEND % "v1"]
-    assert ("curl", "Update", "") not in owners(put)  # it owned the labels, which the update removed
+    assert ("curl", "Update", "") not in owners(put)  # curl owned only the labels, which the update removed
 
 
 async def test_a_write_of_scale_owns_the_replicas_field(client: Client) -> None:
@@ -113,7 +113,7 @@ async def test_a_manager_can_apply_in_another_api_version(client: Client) -> Non
     assert moved.body["metadata"]["managedFields"][0]["apiVersion"] == "split.smi-spec.io/v1alpha4"
 
 
-async def test_the_first_apply_gives_fields_without_a_manager_to_before_first_apply(
+async def test_the_first_apply_assigns_unowned_fields_to_before_first_apply(
     client: Client,
 ) -> None:
     await client.store.create({**sound(SERVICE, "web")})

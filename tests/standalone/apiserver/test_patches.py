@@ -21,7 +21,7 @@ def containers(*items: Any, **more: Any) -> dict[str, Any]:
 A, B, C = ({"name": name, "image": "1"} for name in "abc")
 
 STRATEGIC = {
-    "a field is set, null removes one": (
+    "a value sets a field, null removes a field": (
         {"metadata": {"labels": {"x": "1", "y": "2"}}},
         {"metadata": {"labels": {"x": None, "z": "3"}}},
         {"metadata": {"labels": {"y": "2", "z": "3"}}},
@@ -49,7 +49,7 @@ STRATEGIC = {
         {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "b"}, {"name": "a"}], "containers": [C]}},
         containers(C, B, A),
     ),
-    "an unlisted item keeps its place behind the item before it": (
+    "an unlisted item stays behind the item before it": (
         containers(A, B, C),
         {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}},
         containers(C, A, B),
@@ -69,7 +69,7 @@ STRATEGIC = {
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}},
         {"metadata": {"finalizers": ["y"]}},
     ),
-    "a list without key is replaced": (
+    "a list without a merge key is replaced": (
         containers({**A, "args": ["1"]}),
         containers({"name": "a", "args": ["2"]}),
         containers({**A, "args": ["2"]}),
@@ -118,7 +118,7 @@ def test_merge_patch_follows_rfc_7386() -> None:
         merge_patch(before, ["a"])
 
 
-def test_json_patch_applies_all_or_nothing() -> None:
+def test_a_json_patch_applies_all_operations_or_none() -> None:
     before = {"spec": {"a": 1}}
     assert json_patch(before, [{"op": "test", "path": "/spec/a", "value": 1}, {"op": "remove", "path": "/spec/a"}]) == {
         "spec": {}

@@ -24,7 +24,7 @@ def envelope(api_version: str, kind: str, body: bytes) -> bytes:
     return b"k8s\x00" + part(1, part(1, api_version) + part(2, kind)) + part(2, body)
 
 
-def test_a_config_map_with_maps_of_text_and_bytes() -> None:
+def test_text_and_bytes_of_a_config_map_are_decoded() -> None:
     metadata = part(1, "c") + part(3, "default") + part(8, b"") + part(11, part(1, "app") + part(2, "web"))
     body = part(1, metadata) + part(2, part(1, "a") + part(2, "b")) + part(3, part(1, "z") + part(2, b"\xff"))
     assert decode(envelope("v1", "ConfigMap", body)) == {

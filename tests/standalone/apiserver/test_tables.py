@@ -39,7 +39,7 @@ def cells(obj: dict[str, Any]) -> dict[str, Any]:
     return {column.name: column.cell(obj) for column in columns_of(kind)}
 
 
-def test_service_ports_and_addresses() -> None:
+def test_the_cells_of_a_service_show_ports_and_addresses() -> None:
     ports = [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
     service = {"kind": "Service", "metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": ports}}
     assert cells(service)["Port(s)"] == "80:30080/TCP,53/UDP"
@@ -77,7 +77,7 @@ def test_the_cells_of_a_split_show_its_conditions() -> None:
     )
 
 
-def test_routes_and_gateways_have_their_cells() -> None:
+def test_the_cells_of_routes_and_gateways_show_their_status() -> None:
     good = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]}
     bad = {"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "False"}]}
     spec = {"parentRefs": [{"name": "edge"}, {"name": "web"}], "hostnames": ["a.example.com", "*.example.com"]}

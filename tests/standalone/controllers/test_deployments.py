@@ -32,7 +32,7 @@ async def test_a_deployment_creates_a_replicaset_and_pods(world, deployment):
 
 
 async def test_a_replicaset_has_no_annotations_of_applied_objects(world, deployment):
-    """Otherwise it would be pruned, because no manifest file contains it."""
+    """With such an annotation, the ReplicaSet would be pruned, because no manifest file contains it."""
     annotations = {APPLIED_FROM: "web.yaml", "kubernetes.io/change-cause": "the first one"}
     await world.store.create({**deployment(), "metadata": {"name": "web", "annotations": annotations}})
     await world.settle()
@@ -109,11 +109,11 @@ async def test_old_replicasets_beyond_the_history_limit_are_deleted(world, deplo
     assert revisions == {"3", "4"}
 
 
-async def test_recreate_ends_the_old_pods_first(world, deployment):
+async def test_recreate_starts_new_pods_after_all_old_pods_have_ended(world, deployment):
     recreate = {"strategy": {"type": "Recreate"}}
     await world.store.create(deployment(**recreate))
     await world.settle()
-    for pod in await world.pods():  # their processes have not ended yet
+    for pod in await world.pods():  # the finalizer represents a process that has not ended yet
         await world.store.update({**pod, "metadata": {**pod["metadata"], "finalizers": ["headgate.dev/process"]}})
     await world.store.update(deployment(version="v2", **recreate))
     await world.settle()
@@ -163,7 +163,7 @@ async def test_deleting_a_deployment_deletes_its_replicasets_and_pods(world, dep
     assert await world.all("apps", "ReplicaSet") == []
 
 
-async def test_a_selector_that_does_not_match_its_template_is_reported_and_creates_no_pods(world, deployment):
+async def test_a_deployment_whose_selector_does_not_match_its_template_is_reported(world, deployment):
     await world.store.create(deployment(selector={"matchLabels": {"app": "other"}}))
     await world.settle()
     await world.settle()

@@ -64,7 +64,7 @@ async def test_pods_that_resolve_a_port_name_differently_are_in_different_slices
     await world.store.create(pod("a", http=8080))
     await world.store.create(pod("b", http=9090))
     await world.store.create(pod("c", http=8080))
-    await world.store.create(pod("d"))  # has no such port
+    await world.store.create(pod("d"))  # this pod has no port named http
     await world.settle()
     found = {one["ports"][0]["port"] if one["ports"] else 0: names([one]) for one in await slices(world)}
     assert found == {8080: ["a", "c"], 9090: ["b"], 0: ["d"]}
@@ -93,7 +93,7 @@ async def test_publish_not_ready_addresses_makes_unready_pods_ready_endpoints(wo
     assert "service.kubernetes.io/headless" in found[0]["metadata"]["labels"]
 
 
-async def test_a_large_service_has_several_slices_and_keeps_them_stable(world):
+async def test_pods_of_a_large_service_stay_in_their_slices(world):
     await world.store.create(service())
     for number in range(230):
         await world.store.create(pod(f"p{number}"))
@@ -115,7 +115,7 @@ async def test_a_service_without_a_selector_gets_no_slices(world, spec):
     assert await slices(world) == []
 
 
-async def test_a_slice_of_the_user_is_not_changed(world):
+async def test_a_slice_that_the_user_manages_is_not_changed(world):
     by_hand = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",

@@ -43,7 +43,7 @@ async def address_of(store: MemoryStore, name: str = "edge") -> str:
     return found.address
 
 
-async def test_the_class_is_created_at_the_start_unless_it_exists(store):
+async def test_the_gateway_class_is_created_at_startup_unless_it_exists(store):
     key = Key(GROUP, "GatewayClass", "", "headgate")
     found = await store.get(key)
     assert found["spec"]["controllerName"] == "headgate.dev/gateway-controller"

@@ -31,7 +31,7 @@ async def test_ended_pods_are_replaced(world):
     assert not uids & {first["metadata"]["uid"], second["metadata"]["uid"]}
 
 
-async def test_a_pod_without_owner_is_adopted_and_counts(world):
+async def test_a_pod_without_an_owner_is_adopted_and_counts_as_a_replica(world):
     labels = {"app": "web"}
     pod = {
         "apiVersion": "v1",
@@ -58,7 +58,7 @@ async def test_a_pod_whose_label_changes_is_released_and_replaced(world):
 
 
 @pytest.mark.parametrize("left", [2, 1])
-async def test_unready_pods_are_deleted_first_then_those_with_low_cost_then_the_newest(world, left):
+async def test_a_smaller_replicaset_first_deletes_unready_pods_then_pods_with_low_deletion_cost(world, left):
     await world.store.create(replicaset(4))
     await world.settle()
     broken, cheap, *kept = [pod["metadata"]["name"] for pod in await world.pods()]

@@ -14,8 +14,8 @@ def limits(surge: int | str, unavailable: int | str) -> Strategy:
     ("strategy", "wanted", "expected"),
     [
         (Strategy(), 4, (5, 3)),
-        (Strategy(), 1, (2, 1)),  # 25% of 1: surge rounds up, unavailable rounds down
-        (limits(0, 0), 3, (3, 2)),  # otherwise the rollout could never progress
+        (Strategy(), 1, (2, 1)),  # 25% of 1 pod: maxSurge rounds up, maxUnavailable rounds down
+        (limits(0, 0), 3, (3, 2)),  # with 0 for both limits, the rollout could never progress
         (limits("100%", 0), 3, (6, 3)),
         (limits(1, "50%"), 4, (5, 2)),
     ],

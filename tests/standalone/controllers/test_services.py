@@ -39,7 +39,7 @@ async def test_a_service_gets_the_defaults_of_kubernetes(store, addresses):
     assert spec["ports"] == [{"port": 8080, "protocol": "TCP", "targetPort": 8080}]
 
 
-async def test_an_update_keeps_the_address_and_changes_nothing_else(store):
+async def test_an_update_keeps_the_cluster_ip_and_the_defaults(store):
     first = await store.create(service(ports=[{"port": 8080}]))
     again = await store.update(service(ports=[{"port": 8080}]))
     assert again["spec"] == first["spec"]
@@ -55,12 +55,12 @@ async def test_a_headless_service_stays_headless(store, written):
     assert (await store.update(service(ports=[{"port": 1}])))["spec"]["clusterIP"] == "None"
 
 
-async def test_an_external_name_has_no_address(store):
+async def test_an_external_name_service_has_no_cluster_ip(store):
     stored = await store.create(service(type="ExternalName", externalName="example.com"))
     assert "clusterIP" not in stored["spec"]
 
 
-async def test_a_chosen_address_must_be_free_and_in_range(store):
+async def test_a_requested_cluster_ip_must_be_free_and_in_the_range(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
     with pytest.raises(Invalid, match="used by Service default/a; omit the field"):
         await store.create(service("b", clusterIP="127.77.0.9"))
@@ -80,7 +80,7 @@ async def test_an_address_is_reserved_only_for_a_stored_service(store, addresses
 
 
 @pytest.mark.parametrize("spec", [{"type": "Foo"}, {"ports": {"port": 1}}, {"ports": ["http"]}, {"clusterIP": 5}])
-async def test_an_invalid_field_is_rejected_by_its_path(store, spec):
+async def test_an_invalid_field_is_rejected_with_its_path(store, spec):
     with pytest.raises(Invalid, match=r"spec\.(type|ports|ports\[0\]|clusterIP):"):
         await store.create(service(**spec))
 
@@ -97,14 +97,15 @@ async def test_a_restart_reserves_the_stored_addresses_again(store):
 async def test_services_get_new_addresses_if_another_headgate_owns_their_range(store):
     old = await store.create(service("a"))
     addresses = AddressPool(78)
-    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)  # as after a restart
+    # as after a restart of headgate
+    store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)
     await reserve_cluster_ips(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))
     assert new["spec"]["clusterIP"].startswith("127.78.")
     assert old["spec"]["clusterIP"].startswith("127.77.")
 
 
-def test_stored_pods_without_a_service_keep_their_range():
-    """Their processes can only be adopted at their old addresses."""
+def test_a_start_claims_the_range_of_stored_pods():
+    """The processes of pods can only be adopted at their old addresses."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}, "status": {"podIP": "127.83.9.1"}}
     assert stored_range([{**pod, "status": {}}, pod]) == 83

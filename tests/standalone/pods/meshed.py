@@ -37,7 +37,7 @@ from headgate.xds.server import XdsServer
 
 
 class MeshedMachine(Machine):
-    """Runtimes with sidecars, one after the other, and one control plane for all of them. Use it as a context."""
+    """An async context manager with one control plane and consecutive runtimes, whose pods have sidecars."""
 
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
@@ -46,7 +46,7 @@ class MeshedMachine(Machine):
             kept=track_cluster_ips(self.addresses),
         )
         self.fleet = Fleet()
-        self.held_back: set[str] = set()  # node IDs without a configuration yet
+        self.held_back: set[str] = set()  # node IDs of proxies that receive no configuration yet
         self.tokens = LocalTokens(b"0" * 32)
         self._known: Latest[int] = Latest(0)
         self._sockets = sockets
@@ -125,7 +125,7 @@ class MeshedMachine(Machine):
         return pid
 
     async def condition(self, type: str, status: str, name: str = "web") -> Object:
-        """Wait until a condition of a pod has a status; return the pod."""
+        """Wait until the condition `type` of a pod has the status `status`; return the pod."""
 
         async def holds() -> Object | None:
             found = await self.get(name)
@@ -136,7 +136,7 @@ class MeshedMachine(Machine):
 
 
 def workload(pod: Pod) -> Workload:
-    """Return the workload of a pod for its own sidecar."""
+    """Return the workload for which a pod's sidecar is configured."""
     spoken = (PortProtocol(protocol=Protocol.HTTP),)
     numbers = application_ports.from_annotation(pod.metadata)
     return Workload(

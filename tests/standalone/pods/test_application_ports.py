@@ -41,7 +41,7 @@ HTTP, ADMIN = {"containerPort": 8080, "name": "http"}, {"containerPort": 9090}
 NUMBERS = {8080: 20417, 9090: 20418}
 
 
-def test_a_user_keeps_its_ports_and_no_two_users_share_one():
+def test_process_ports_stay_assigned_until_their_release():
     ports = ApplicationPorts(range(100, 104), free=lambda _: True)
     one, two = ports.assign("one", [8080, 9090]), ports.assign("two", [8080, 9090])
     assert len({*one.values(), *two.values()}) == 4
@@ -52,13 +52,13 @@ def test_a_user_keeps_its_ports_and_no_two_users_share_one():
     assert set(ports.assign("three", [8080]).values()) < set(two.values())
 
 
-def test_restored_ports_stay_although_their_process_listens_on_them():
+def test_a_restored_process_port_stays_assigned_while_it_is_in_use():
     ports = ApplicationPorts(range(100, 200), free=lambda _: False)
     ports.restore("one", {8080: 150})
     assert ports.assign("one", [8080]) == {8080: 150}
 
 
-def test_a_process_port_is_not_a_port_of_the_pod_and_not_in_use():
+def test_a_process_port_is_free_and_differs_from_the_ports_of_the_pod():
     ports = ApplicationPorts(range(100, 103), free=lambda number: number != 101)
     assert ports.assign("one", [100]) == {100: 102}
 
@@ -125,7 +125,7 @@ def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():
     assert with_process_ports(app(HTTP), {}) == app(HTTP)
 
 
-def test_the_advice_names_the_variable_and_how_to_run_without_a_sidecar():
+def test_the_advice_names_the_port_variable_and_the_annotation_against_injection():
     advice = listen_advice(
         pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
     )
@@ -164,7 +164,7 @@ def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
     assert sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
 
 
-def test_the_only_container_without_ports_gets_the_first_undeclared_one_as_its_port():
+def test_the_only_container_without_ports_gets_the_first_undeclared_port():
     numbers = {8080: 20417, 9090: 20418}
     silent, talking = {"name": "app"}, {"name": "talking", "ports": [HTTP]}
     alone = labelled(silent)

@@ -86,7 +86,7 @@ def test_an_optional_object_or_key_may_be_missing():
     assert env([{"name": "A", "valueFrom": source}], envFrom=whole) == {}
 
 
-def test_variables_give_each_named_port_and_the_first_port():
+def test_variables_contain_each_named_port_and_the_first_port():
     made = pod(ports=[{"name": "web-ui", "containerPort": 8080}, {"name": "admin", "containerPort": 9090}])
     variables = runtime_variables(made, made.spec.containers[0], "127.77.128.1")
     assert {name: variables[name] for name in ("PORT", "PORT_WEB_UI", "PORT_ADMIN")} == {

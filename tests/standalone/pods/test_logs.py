@@ -23,7 +23,7 @@ async def text(state: Path, **options) -> str:
     return b"".join([piece async for piece in Logs(state).read(KEY, LogOptions("app", **options))]).decode()
 
 
-async def test_a_log_is_read_whole_by_last_lines_or_from_the_previous_run(tmp_path, directory):
+async def test_a_log_read_returns_all_lines_or_the_last_lines_or_the_previous_run(tmp_path, directory):
     begin_log(directory).write_text("first\n")
     begin_log(directory).write_text("a\nb\nc")
     assert await text(tmp_path) == "a\nb\nc"

@@ -15,7 +15,7 @@ from headgate.standalone.processes import Launch
 
 
 def probe(*, patience: int = 60, **fields: Any) -> Probe:
-    """Return a probe with a timeout of one minute for busy machines, unless the target never answers."""
+    """Return a probe with a timeout of `patience` seconds. The default is long, for busy machines."""
     return read({**fields, "timeoutSeconds": patience}, Probe)
 
 
@@ -26,17 +26,16 @@ def target(port: int = 1) -> Target:
 
 @pytest.fixture
 async def server():
-    """Serve responses with the status in the path, and the Location after it (`/302/200`). Yield the port and the requests.
+    """Run an HTTP server; yield its port and the list of received requests.
 
-    `/slow` never answers, `/odd` answers nonsense, `/hangs` stops in the body, `/large` never ends it.
+    The path selects the status and the Location header of the response: `/302/200` is a redirect to `/200`. `/slow` never
+    answers, `/odd` answers without HTTP, `/hangs` stops within the body, and `/large` starts a large body that never ends.
     """
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with (
-            contextlib.closing(writer),
-            contextlib.suppress(asyncio.IncompleteReadError),
-        ):  # a TCP probe only connects
+        # a TCP probe connects and sends no request
+        with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError):
             await answer(reader, writer)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +105,7 @@ async def test_an_http_probe_stops_after_ten_redirects(server):
     assert (fault, len(requests)) == ("stopped after 10 redirects", 10)
 
 
-async def test_a_connection_error_is_reported_in_the_systems_words():
+async def test_a_connection_error_is_reported_with_the_message_of_the_kernel():
     fault = await run_probe(probe(httpGet={"port": free_port()}), target())
     assert fault == "Connection refused"
 
@@ -143,7 +142,7 @@ async def test_an_unsupported_probe_is_reported():
     assert "httpGet, tcpSocket and exec" in await run_probe(probe(grpc={"port": 1}), target())
 
 
-def test_health_changes_after_as_many_consecutive_results_as_the_threshold():
+def test_health_changes_when_consecutive_results_reach_the_threshold():
     thresholds = Thresholds(probe(successThreshold=2, failureThreshold=3), healthy=False)
     results = [True, False, True, True, False, False, True, False, False, False]
     assert [thresholds.add(healthy=well) for well in results] == [
@@ -168,5 +167,5 @@ def test_restart_delays_double_up_to_their_limit():
     ("policy", "code", "expected"),
     [("Always", 0, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
 )
-def test_restarts_follow_the_policy(policy, code, expected):
+def test_containers_are_restarted_according_to_the_restart_policy(policy, code, expected):
     assert restarts(policy, code) is expected

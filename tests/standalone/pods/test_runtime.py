@@ -55,7 +55,7 @@ def key(name: str = "web") -> Key:
 
 
 async def at_once(*_: object) -> None:
-    """Return at once, as a wait that is over."""
+    """Return at once: replaces the functions `wait_...` of `ProxyServices`."""
 
 
 def alone(**more: Any) -> ProxyServices:
@@ -65,7 +65,7 @@ def alone(**more: Any) -> ProxyServices:
 
 
 class Machine:
-    """A store and runtimes on it, one after the other, as with restarts of headgate."""
+    """A store and consecutive runtimes with this store, as after restarts of headgate."""
 
     def __init__(self, state: Path, a: int) -> None:
         self.state = state
@@ -108,7 +108,7 @@ class Machine:
         await self.until(holds)
 
     async def state_of(self, reason: str, name: str = "web") -> Object:
-        """Wait until the container is waiting or terminated with this reason."""
+        """Wait until the pod's container is waiting or terminated with this reason; return the pod."""
 
         async def holds() -> Object | None:
             for status in ((await self.get(name)).get("status") or {}).get("containerStatuses", ()):
@@ -176,7 +176,7 @@ async def test_two_pods_share_a_port_number_on_their_own_addresses(machine):
     assert [await answer(await machine.ready(name)) for name in ("a", "b")] == ["a", "b"]
 
 
-async def test_a_deployment_serves_behind_endpoint_slices(machine, deployment):
+async def test_endpoint_slices_contain_the_ready_pods_of_a_deployment(machine, deployment):
     web = deployment(replicas=2)
     web["spec"]["template"]["spec"]["containers"] = [{"name": "app", "command": python(SERVER), "ports": PORTS}]
     await machine.store.create(web)
@@ -219,7 +219,7 @@ async def test_a_process_ends_after_all_proxies_stopped_routing_to_its_pod(machi
     found = await machine.ready()
     await machine.store.delete(key())
     await asyncio.wait_for(asked.wait(), 10)
-    assert await answer(found) == "web"  # it still serves requests in flight
+    assert await answer(found) == "web"  # the pod still serves requests
     free.set()
     await machine.gone()
     assert not runs(pid_of(found))
@@ -255,7 +255,7 @@ async def test_a_process_that_ignores_the_term_signal_is_killed_with_its_childre
     assert not runs(pid_of(found))
     async with asyncio.timeout(20):
         while runs(child):
-            await asyncio.sleep(0)  # the orphaned process has no parent here that could wait for it
+            await asyncio.sleep(0)  # the orphaned process is no child of the test, so the test can only poll
 
 
 async def test_a_process_that_ends_is_restarted_after_a_delay_and_keeps_its_previous_log(machine):
@@ -349,7 +349,7 @@ async def test_a_process_gets_the_environment_of_its_manifest(machine):
     assert "PYTEST_CURRENT_TEST" not in env
 
 
-async def test_init_containers_run_first_and_one_after_the_other(machine):
+async def test_init_containers_run_first_in_their_order(machine):
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     steps = [
         {"name": name, "command": ["sh", "-c", f'echo {name} >> "$0"', "/data/steps"], **mount}
@@ -364,7 +364,8 @@ async def test_init_containers_run_first_and_one_after_the_other(machine):
 
 async def test_probes_control_readiness_and_restarts(machine, tmp_path):
     flag = tmp_path / "flag"
-    patient = {"periodSeconds": 1, "timeoutSeconds": 60}  # a busy machine must not fail the probe
+    # the timeout is long, so that the probe does not fail on a busy machine
+    patient = {"periodSeconds": 1, "timeoutSeconds": 60}
     readiness = {"exec": {"command": ["test", "-e", str(flag)]}, **patient}
     liveness = {"exec": {"command": ["test", "!", "-e", f"{flag}.sick"]}, **patient, "failureThreshold": 1}
     await machine.store.create(
@@ -410,11 +411,12 @@ async def test_processes_survive_headgate_and_are_adopted(machine):
     await machine.until(restarted)
     again = await machine.ready("stays")
     assert pid_of(again) == pid_of(stays)
-    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]  # it stayed ready
+    # the status was not written, so the pod stayed ready
+    assert again["metadata"]["resourceVersion"] == stays["metadata"]["resourceVersion"]
     assert again["status"]["containerStatuses"][0]["restartCount"] == 0
     assert (await machine.get("dies"))["status"]["podIP"] == dies["status"]["podIP"]
     assert not runs(pid_of(unwanted))
-    os.kill(pid_of(stays), 9)  # the end of an adopted process is detected
+    os.kill(pid_of(stays), 9)  # the runtime detects the exit of an adopted process
 
     async def noticed() -> bool:
         (status,) = (await machine.get("stays"))["status"]["containerStatuses"]
@@ -423,7 +425,7 @@ async def test_processes_survive_headgate_and_are_adopted(machine):
     await machine.until(noticed)
 
 
-async def test_after_a_clean_stop_a_start_creates_new_processes(machine):
+async def test_a_start_after_a_clean_stop_creates_new_processes(machine):
     await machine.store.create(pod(ports=PORTS))
     first = await machine.ready()
     assert await machine.runtime.stop() == []

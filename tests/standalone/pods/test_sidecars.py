@@ -46,13 +46,13 @@ def number(found: Any) -> int:
     return int(found["metadata"]["annotations"][APPLICATION_PORTS].partition("=")[2])
 
 
-async def test_requests_to_a_pod_pass_its_sidecar(machine):
+async def test_requests_to_a_pod_go_through_its_sidecar(machine):
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
     assert await ask(found) == "web"
     address = found["status"]["podIP"]
     assert number(found) != 18080
-    _, writer = await asyncio.open_connection(address, number(found))  # the process listens there itself
+    _, writer = await asyncio.open_connection(address, number(found))  # the process itself listens on its process port
     writer.close()
     await writer.wait_closed()
     with stopped(machine.sidecar(found)):
@@ -63,7 +63,7 @@ async def test_requests_to_a_pod_pass_its_sidecar(machine):
         writer.close()
 
 
-async def test_replicas_may_listen_on_every_address(machine):
+async def test_several_replicas_can_listen_on_0_0_0_0(machine):
     names = ("a", "b", "c")
     for name in names:
         await machine.store.create(pod(name, ports=PORTS, command=python(EVERYWHERE)))
@@ -108,7 +108,7 @@ async def test_no_container_starts_before_the_sidecar_serves(machine):
     assert fact(found, SIDECAR_READY)["status"] == "True"
 
 
-async def test_a_program_on_the_pods_port_is_reported_and_the_pod_starts_when_it_ends(machine, monkeypatch):
+async def test_a_pod_whose_port_is_in_use_is_reported_and_starts_when_the_port_is_free(machine, monkeypatch):
     monkeypatch.setattr(sidecars, "_RETRY", 0.01)
     monkeypatch.setattr(server, "RETRY_SECONDS", 0.05)
     with socket.create_server(("0.0.0.0", 0)) as stranger:
@@ -123,7 +123,7 @@ async def test_a_program_on_the_pods_port_is_reported_and_the_pod_starts_when_it
 
 
 async def test_an_adopted_sidecar_serves_while_it_has_no_new_configuration(machine, monkeypatch):
-    """A proxy may take half a minute to reconnect; its pod must stay ready meanwhile."""
+    """A sidecar may need half a minute to reconnect to the control plane. Its pod must stay ready meanwhile."""
     monkeypatch.setattr(sidecars, "_PATIENCE", 0.01)
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
@@ -148,7 +148,7 @@ async def test_a_pod_is_not_ready_while_its_sidecar_restarts(machine):
     assert fact(gone, "ContainersReady")["status"] == "True"
     again = await machine.ready()
     assert machine.sidecar(again) != first
-    assert pid_of(again) == pid_of(found)  # its process was not restarted
+    assert pid_of(again) == pid_of(found)  # the process behind the sidecar was not restarted
     assert await ask(again) == "web"
 
 
@@ -168,9 +168,10 @@ async def test_sidecars_survive_headgate_and_are_adopted(machine):
     again = await machine.ready()
     assert machine.sidecar(again) == first
     assert (pid_of(again), number(again)) == (pid_of(found), number(found))
-    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]  # it stayed ready
+    # the status was not written, so the pod stayed ready
+    assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
     assert not runs(orphan)
-    os.kill(first, signal.SIGKILL)  # the end of an adopted sidecar is detected
+    os.kill(first, signal.SIGKILL)  # the runtime detects the exit of an adopted sidecar
     await machine.condition("Ready", "False")
     assert await ask(await machine.ready()) == "web"
 
@@ -219,14 +220,14 @@ async def test_the_sidecar_of_a_completed_pod_ends(machine):
 
 @pytest.mark.parametrize("port", ["http", 18080])
 async def test_probes_reach_the_process_and_not_the_sidecar(machine, port):
-    """So probes work when the sidecar accepts only mutual TLS."""
+    """Probes must also work while the sidecar accepts only mutual TLS."""
     probe = {"httpGet": {"port": port}, "periodSeconds": 1}
     source = SERVER.replace("connection.recv(65536)", "print(connection.recv(65536), flush=True)")
     await machine.store.create(pod(command=python(source), ports=PORTS, readinessProbe=probe, livenessProbe=probe))
     found = await machine.ready()
     received = await machine.output()
     assert f"Host: {found['status']['podIP']}:{number(found)}" in received
-    assert "x-forwarded-proto" not in received  # a header that Envoy would add
+    assert "x-forwarded-proto" not in received  # Envoy would add this header
 
 
 async def test_a_program_that_listens_on_its_container_port_is_advised_to_use_its_port_variable(machine):
@@ -285,7 +286,7 @@ async def test_the_files_of_a_sidecar_are_private_and_its_token_is_renewed(machi
     assert (directory / "token").read_bytes() not in (directory / "bootstrap.json").read_bytes()
 
 
-async def test_an_external_process_has_a_pod_with_a_sidecar_as_long_as_it_runs(machine):
+async def test_the_pod_and_sidecar_of_an_external_process_exist_while_the_process_runs(machine):
     with subprocess.Popen(["sleep", "600"]) as elsewhere:
         external = pod(command=["false"], ports=PORTS, spec={"restartPolicy": "Never"})
         external["metadata"]["annotations"] = {
@@ -294,7 +295,7 @@ async def test_an_external_process_has_a_pod_with_a_sidecar_as_long_as_it_runs(m
         }
         await machine.store.create(external)
         found = await machine.condition(SIDECAR_READY, "True")
-        assert fact(found, "Ready")["status"] == "False"  # it does not listen yet
+        assert fact(found, "Ready")["status"] == "False"  # the process does not listen yet
         env = {"HOST": found["status"]["podIP"], "PORT": str(number(found)), "POD_NAME": "mine"}
         with subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", SERVER], env=env, stdout=subprocess.DEVNULL
@@ -333,7 +334,7 @@ async def test_the_sidecar_listens_on_a_port_that_only_a_service_names(machine):
     assert await ask(found) == "web"
 
 
-async def test_a_service_that_is_created_while_the_sidecar_starts_counts_too(machine):
+async def test_the_target_port_of_a_service_created_during_the_sidecars_start_is_served(machine):
     """`kubectl apply` may write a Deployment shortly before its Service."""
     machine.held_back.add("sidecar/default/web")
     await machine.store.create(pod(command=python(SHOWS), spec={"restartPolicy": "Never"}))

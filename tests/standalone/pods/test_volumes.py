@@ -30,7 +30,7 @@ def test_items_select_and_rename_keys(tmp_path):
     assert [path.name for path in made.rglob("*") if path.is_file()] == ["b.txt"]
 
 
-def test_a_config_map_is_written_again_and_an_empty_dir_keeps_its_content(tmp_path):
+def test_a_restart_updates_a_config_map_and_keeps_the_content_of_an_empty_dir(tmp_path):
     config = pod({"configMap": {"name": "m", "defaultMode": 0o400}})
     materialize(config, tmp_path, SOURCES)
     made = materialize(config, tmp_path, {("ConfigMap", "m"): {"a.txt": b"two"}})["v"]

@@ -33,7 +33,7 @@ def bootstrap(admin: Path, node: str = "gateway") -> bytes:
 
 @pytest.fixture
 async def envoy(tmp_path: Path) -> AsyncIterator[Start]:
-    """Make supervisors with one state directory; stop their Envoys after the test."""
+    """Yield a function that creates supervisors with one state directory; stop their Envoys after the test."""
     admin = runtime_directory(tmp_path, os.environ) / "admin.sock"
     made: list[EnvoyProcess] = []
 

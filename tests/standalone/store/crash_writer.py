@@ -1,6 +1,6 @@
 """A process that writes to a store until it is killed, and prints each acknowledged call.
 
-Each line has the store's revision, the objects (name -> n) after this call, and those after the next call.
+Each line has the store's revision, the objects (name -> n) after this call, and the objects after the next call.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ def config_map(name, number, owner=None):
 
 
 def planned(objects, number):
-    """Return the next call as (action, name) and the objects after it. Deleting a parent deletes its child too."""
+    """Return the next call, (action, name), and the objects after it. The deletion of a parent deletes its child."""
     index = random.randrange(8)
     parent, child = f"parent{index}", f"child{index}"
     if parent not in objects:

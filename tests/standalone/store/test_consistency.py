@@ -55,7 +55,7 @@ def calls(draw):
         draw(st.lists(NAMES, max_size=2)),  # its owners
         draw(st.sampled_from([(), (), ("example.com/wait",)])),
         draw(st.integers(0, 2)),
-        draw(st.booleans()),  # orphan, or a dry run
+        draw(st.booleans()),  # a deletion orphans dependents; a write may be a dry run
     )
 
 
@@ -80,7 +80,7 @@ async def everything(store):
 
 
 async def watched(store, since):
-    """Return the objects that a watcher computes from the events since the objects `since`."""
+    """Apply all events of a watch to the objects `since`; return the result."""
     found = dict(since)
     for change in await changes_after(store, 0):
         if change.type == "DELETED":

@@ -140,7 +140,7 @@ async def test_a_create_in_a_missing_namespace_names_the_command_to_create_it():
         await MemoryStore().create(config_map("x", "shop"))
 
 
-async def test_an_update_of_the_spec_increments_the_generation_and_one_of_metadata_does_not():
+async def test_only_an_update_of_the_spec_increments_the_generation():
     store = MemoryStore()
     made = await store.create(split(weight=1))
     labelled = await store.update(edited(made, labels={"a": "b"}))
@@ -236,7 +236,7 @@ async def test_a_list_is_sorted_and_can_be_limited_to_a_namespace():
     assert (await store.list("", "ConfigMap")).version == str(store.revision)
 
 
-async def test_a_deletion_deletes_the_dependents():
+async def test_the_deletion_of_an_owner_deletes_its_dependents():
     store = MemoryStore()
     parent = await store.create(config_map("parent"))
     child = await store.create(owned(parent))
@@ -251,7 +251,7 @@ async def test_a_deletion_deletes_the_dependents():
     ]
 
 
-async def test_a_deletion_deletes_a_long_chain_of_dependents():
+async def test_the_deletion_of_an_owner_deletes_a_long_chain_of_dependents():
     store = MemoryStore()
     obj = await store.create(config_map("c0"))
     for index in range(1, 2000):
@@ -260,7 +260,7 @@ async def test_a_deletion_deletes_a_long_chain_of_dependents():
     assert await names(store) == []
 
 
-async def test_an_object_with_two_owners_is_deleted_with_the_last_one():
+async def test_an_object_with_two_owners_is_deleted_with_the_last_owner():
     store = MemoryStore()
     first, second = [await store.create(config_map(name)) for name in ("first", "second")]
     references = [*owned(first)["metadata"]["ownerReferences"], *owned(second)["metadata"]["ownerReferences"]]
@@ -345,7 +345,7 @@ async def test_deleting_a_system_namespace_is_rejected(name):
         await MemoryStore().delete(key(name, "", "Namespace"))
 
 
-async def test_a_watch_yields_the_changes_after_its_revision_and_later_ones():
+async def test_a_watch_yields_past_changes_after_its_revision_and_new_changes():
     store = MemoryStore()
     since = store.revision
     await store.create(config_map("a"))
@@ -435,7 +435,7 @@ async def test_a_change_that_the_journal_rejects_is_rolled_back():
     ]
 
 
-# --- apply: fields of headgate in an object that other managers write too
+# --- apply: headgate writes its own fields of objects that other managers write as well
 
 
 async def test_an_apply_creates_an_object_and_later_keeps_fields_of_other_managers():
@@ -448,7 +448,7 @@ async def test_an_apply_creates_an_object_and_later_keeps_fields_of_other_manage
     assert [entry["manager"] for entry in found["metadata"]["managedFields"]] == ["headgate"]
 
 
-async def test_an_apply_takes_over_its_fields_from_other_managers_and_no_further_fields():
+async def test_an_apply_takes_over_only_the_fields_that_it_sets():
     store = MemoryStore()
     await store.apply(config_map("roots", data={"a": "1", "b": "1"}), manager="user")
     found = await store.apply(config_map("roots", data={"a": "2"}), manager="headgate")
@@ -468,7 +468,7 @@ async def test_an_apply_of_status_fields_changes_no_other_field():
     assert found["spec"]["backends"][0]["weight"] == 1
 
 
-async def test_an_apply_without_its_namespace_or_of_a_missing_objects_status_raises_not_found():
+async def test_an_apply_to_a_missing_namespace_or_a_missing_objects_status_raises_not_found():
     store = MemoryStore()
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await store.apply(config_map("roots", "nowhere"), manager="headgate")

@@ -71,7 +71,7 @@ async def test_a_watch_can_not_read_changes_from_before_a_restart(path):
         await watch.aclose()
 
 
-async def test_only_its_owner_can_read_the_database(path):
+async def test_only_the_owner_can_read_the_database_file(path):
     with opened(path) as store:
         await store.create(config_map("a"))
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -121,7 +121,7 @@ def test_an_error_names_a_directory_that_can_not_be_created(tmp_path):
         SqliteJournal.open(tmp_path / "file" / "store.db")
 
 
-async def test_a_reboot_of_the_machine_skips_revisions(path, tmp_path, monkeypatch):
+async def test_the_store_skips_revisions_after_a_reboot_of_the_machine(path, tmp_path, monkeypatch):
     with opened(path) as store:
         revision = store.revision
     boot = tmp_path / "boot"
@@ -152,7 +152,7 @@ async def test_a_write_to_a_full_disk_changes_nothing(path):
 
 
 def killed_while_writing(path, lines):
-    """Run a writer, kill it after some acknowledged writes, and return these."""
+    """Run the crash writer, kill it after `lines` acknowledged writes or later, and return the acknowledged writes."""
     with subprocess.Popen([sys.executable, WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
         acknowledged = [json.loads(writer.stdout.readline()) for _ in range(lines)]
         writer.send_signal(signal.SIGKILL)
@@ -161,7 +161,7 @@ def killed_while_writing(path, lines):
 
 
 async def test_acknowledged_writes_survive_a_kill_9_at_any_moment(path):
-    """Each round kills the writer at a random write; the store may have at most one call that it had not printed."""
+    """Each round kills the writer at a random write. The store may contain at most one write that was not acknowledged."""
     chance = random.Random(7)
     expected: dict[str, str] = {}
     for _ in range(22):
