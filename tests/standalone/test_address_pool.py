@@ -31,7 +31,7 @@ def test_services_and_pods_get_addresses_from_different_parts_of_the_range():
     assert not addresses.covers(pod, "services")
 
 
-def test_pods_get_all_addresses_except_the_guard_and_network_and_broadcast_addresses():
+def test_pods_can_use_all_addresses_except_guard_network_and_broadcast_addresses():
     addresses = AddressPool(77)
     # all addresses of the part, except the address of the guard
     given = [addresses.allocate(str(number), "pods") for number in range(128 * 254 - 1)]

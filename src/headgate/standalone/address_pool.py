@@ -25,13 +25,13 @@ FIRST_RANGE, LAST_RANGE = 77, 126
 GUARD_PORT = 15099
 _THIRD_BYTES: dict[Part, range] = {"services": range(128), "pods": range(128, 256)}
 _LISTEN = "0A"  # the state of a listening socket in /proc/net/tcp
-# The number of last bytes, 1 to 254. Some programs treat .0 and .255 as network and broadcast addresses.
+# The number of usable last bytes, 1 to 254. Some programs treat .0 and .255 as network and broadcast addresses.
 _HOSTS = 254
 POD_ADDRESSES = len(_THIRD_BYTES["pods"]) * _HOSTS
 
 
 class _GuardRecord(Value, frozen=True, kw_only=True):
-    """A file's content: the inodes of the guard sockets of a state directory since the machine's boot with ID `boot`."""
+    """The content of the file that lists guard sockets by inode. The list is valid until a reboot changes `boot`."""
 
     boot: str
     inodes: tuple[int, ...]

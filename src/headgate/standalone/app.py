@@ -205,7 +205,7 @@ def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
 
 
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
-    """Serve the metrics of the control plane and of the traffic from now on at `/metrics`, until canceled."""
+    """Serve control-plane and traffic metrics at `/metrics` until canceled. The traffic counts start at zero."""
     by_pod = by == "pod"
     health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
     describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)

@@ -29,7 +29,7 @@ def listen(address: str, last: str) -> socket.socket:
             reason = error.strerror
         else:
             return found
-    raise HeadgateError(f"can't listen on {address}: {reason}; choose another port, or port 0 for any free one")
+    raise HeadgateError(f"can't listen on {address}: {reason}; choose another port, or port 0 for any free port")
 
 
 def free_address(address: str, last: str, *, is_adopted: bool) -> str:

@@ -1,4 +1,4 @@
-"""Processes that outlive headgate. Each has its own session; a later headgate finds it by its pid and start time."""
+"""Processes that outlive headgate. Each leads its own session; a later headgate finds it by its pid and start time."""
 
 import asyncio
 import contextlib
@@ -185,7 +185,7 @@ def start_fault(launch: Launch, error: OSError | ValueError) -> str:
 
 
 def missing_program(launch: Launch) -> str:
-    """Return why a program can't be started on this machine, without starting it; empty when it can."""
+    """Check a program without starting it; return why it can't be started, an empty text if it can."""
     program = launch.command[0]
     path = str(Path(launch.cwd or ".").absolute() / program) if "/" in program else program
     if shutil.which(path, path=launch.env.get("PATH", "")):

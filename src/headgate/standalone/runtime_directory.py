@@ -1,4 +1,4 @@
-"""Creates the runtime directory, a private directory with the sockets of one headgate; removes those of killed headgates.
+"""Creates the private runtime directory for a headgate's sockets, and removes the directories of killed headgates.
 
 The file `owner` in a runtime directory has the path of the state directory to which it belongs. Headgate and each of its
 Envoys hold a shared flock on that file while they run. Without such a lock, the directory is unused.
@@ -88,7 +88,7 @@ def _is_private(directory: Path) -> bool:
 
 
 def _lock_shared(path: Path) -> int | None:
-    """Lock a file, shared; return its descriptor, or None if the file was removed before it was locked."""
+    """Set a shared lock on a file; return its descriptor, None if the file was removed before it was locked."""
     with contextlib.suppress(FileNotFoundError):
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)

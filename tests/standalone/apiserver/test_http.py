@@ -345,7 +345,7 @@ async def test_only_the_first_table_of_a_watch_has_column_definitions(client: Cl
     assert tables[1]["columnDefinitions"] is None
 
 
-async def test_a_deleted_object_with_finalizers_stays(client: Client) -> None:
+async def test_an_object_with_finalizers_stays_after_a_delete_request(client: Client) -> None:
     held = config("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     await client.call("POST", MAPS, held)

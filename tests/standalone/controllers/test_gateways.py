@@ -64,7 +64,7 @@ async def test_each_gateway_gets_an_address_and_keeps_it(store, addresses):
     assert store.revision == revision
 
 
-async def test_a_gateway_with_an_address_of_another_range_gets_a_new_one(store, addresses):
+async def test_a_gateway_with_an_address_of_another_range_gets_a_new_address(store, addresses):
     await store.create(gateway())
     await GatewayAddresses(store, AddressPool(80)).reconcile()
     await GatewayAddresses(store, addresses).reconcile()

@@ -20,7 +20,7 @@ def limits(surge: int | str, unavailable: int | str) -> Strategy:
         (limits(1, "50%"), 4, (5, 2)),
     ],
 )
-def test_bounds_round_as_in_kubernetes(strategy, wanted, expected):
+def test_the_bounds_of_a_rollout_are_rounded_as_in_kubernetes(strategy, wanted, expected):
     assert bounds(strategy, wanted) == expected
 
 
@@ -57,7 +57,7 @@ def test_every_rollout_completes_within_its_bounds(wanted, old, surge, unavailab
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 20))
-def test_resizing_reaches_the_wanted_total(sizes, wanted):
+def test_resized_replicasets_have_the_wanted_total_of_pods(sizes, wanted):
     result = resize(sizes, wanted)
     assert sum(result) == wanted
     assert all(after <= before for after, before in zip(result[:-1], sizes[:-1], strict=True))

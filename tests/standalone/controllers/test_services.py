@@ -85,7 +85,7 @@ async def test_an_invalid_field_is_rejected_with_its_path(store, spec):
         await store.create(service(**spec))
 
 
-async def test_a_restart_reserves_the_stored_addresses_again(store):
+async def test_a_restart_reserves_the_addresses_of_stored_services(store):
     await store.create(service("a", clusterIP="127.77.0.9"))
     services = (await store.list("", "Service")).items
     assert stored_range(services) == 77

@@ -84,7 +84,7 @@ def test_the_sidecar_listens_on_declared_tcp_ports_that_are_not_excluded():
         sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "99999"}))
 
 
-def test_the_annotation_decodes_to_the_port_map_that_it_encodes():
+def test_the_port_map_is_encoded_in_and_decoded_from_an_annotation():
     assert to_annotation({9090: 20418, 8080: 20417}) == "8080=20417,9090=20418"
     assert from_annotation(pod(annotations={APPLICATION_PORTS: "8080=20417,9090=20418"}).metadata) == NUMBERS
     assert from_annotation(pod().metadata) == {}
@@ -125,7 +125,7 @@ def test_a_probe_of_another_host_or_an_excluded_port_is_unchanged():
     assert with_process_ports(app(HTTP), {}) == app(HTTP)
 
 
-def test_the_advice_names_the_port_variable_and_the_annotation_against_injection():
+def test_the_advice_names_the_port_variable_and_the_annotation_that_disables_injection():
     advice = listen_advice(
         pod(HTTP, ADMIN), with_process_ports(app(HTTP, {"containerPort": 9090, "name": "web-ui"}), NUMBERS), NUMBERS
     )

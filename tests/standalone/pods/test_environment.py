@@ -121,7 +121,7 @@ def test_secrets_are_decoded_and_config_maps_are_plain_text():
         content({"kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "!"}})
 
 
-def test_all_config_maps_and_secrets_of_a_pod_are_found():
+def test_all_config_maps_and_secrets_that_a_pod_uses_are_found():
     made = pod(
         env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}}],
         envFrom=[{"configMapRef": {"name": "m1"}}, {"secretRef": {"name": "s2"}}],

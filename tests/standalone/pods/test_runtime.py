@@ -170,7 +170,7 @@ async def test_a_pod_is_a_process_that_is_ready_when_its_port_listens(machine):
     await machine.event("Started")
 
 
-async def test_two_pods_share_a_port_number_on_their_own_addresses(machine):
+async def test_two_pods_can_use_the_same_port_number(machine):
     await machine.store.create(pod("a", ports=PORTS))
     await machine.store.create(pod("b", ports=PORTS))
     assert [await answer(await machine.ready(name)) for name in ("a", "b")] == ["a", "b"]

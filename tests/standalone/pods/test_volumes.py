@@ -24,7 +24,7 @@ def test_config_maps_and_secrets_become_private_files(tmp_path):
     assert secret.stat().st_mode & 0o777 == 0o700
 
 
-def test_items_select_and_rename_keys(tmp_path):
+def test_the_items_of_a_volume_select_and_rename_keys(tmp_path):
     items = [{"key": "a.txt", "path": "deep/b.txt"}]
     made = materialize(pod({"configMap": {"name": "m", "items": items}}), tmp_path, SOURCES)["v"]
     assert [path.name for path in made.rglob("*") if path.is_file()] == ["b.txt"]

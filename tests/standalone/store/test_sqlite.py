@@ -88,7 +88,7 @@ def test_a_damaged_database_raises_an_error_with_what_to_do(path, content):
         SqliteJournal.open(path)
 
 
-async def test_an_overwritten_page_is_detected(path):
+async def test_an_overwritten_database_page_is_detected(path):
     with opened(path) as store:
         for index in range(200):
             await store.create(config_map(f"x{index}", text="y" * 500))

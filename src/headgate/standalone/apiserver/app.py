@@ -111,9 +111,7 @@ def write_kubeconfig(path: Path, server: str, token: str, certificate: Certifica
 
 
 class _Authentication:
-    """Middleware that authenticates requests by their token. Against DNS rebinding, it rejects Host headers of other names
-    than loopback.
-    """
+    """Middleware that authenticates requests by their token. Against DNS rebinding, it requires a loopback Host header."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

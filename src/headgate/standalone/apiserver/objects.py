@@ -29,7 +29,7 @@ class WriteWarnings(Protocol):
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-_ATTEMPTS = 5  # how often a change is tried if other clients write between its read and its write
+_ATTEMPTS = 5  # how often a change is tried when other clients write between the read and the write
 
 
 class Target(NamedTuple):
@@ -88,7 +88,7 @@ class Objects:
         self._write_warnings = write_warnings
 
     async def get(self, target: Target) -> Object:
-        """Return an object in the version of the path."""
+        """Return an object in the API version of the path."""
         with _as_api_errors(target):
             return as_served(await self.store.get(target.key), target.served)
 

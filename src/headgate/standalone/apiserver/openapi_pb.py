@@ -54,6 +54,6 @@ def _operation(operation: Mapping[str, Any]) -> Any:
 
 
 def _extensions(value: Mapping[str, Any]) -> list[Any]:
-    """Return the vendor extensions (`x-...`). Their values must be YAML, so they are encoded as JSON."""
+    """Return the vendor extensions (`x-...`). Their values are YAML text; JSON is valid YAML."""
     found = {name: json.dumps(part) for name, part in value.items() if name.startswith("x-")}
     return [_make("NamedAny", name=name, value={"yaml": text}) for name, text in found.items()]

@@ -11,7 +11,7 @@ Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # age limit in seconds, unit, seconds of the unit, smaller unit, seconds of the smaller unit (0: none)
+_STEPS = (  # formats by age: age limit in seconds, unit, seconds of the unit, smaller unit and its seconds (0: none)
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -61,7 +61,7 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
 
 def since(*paths: str) -> Cells:
-    """Return a column that shows the age of an object, from the first of `paths` with a time."""
+    """Return a column that shows how long ago a time was: the first time at `paths` that an object has."""
     return lambda obj: duration(next((found for path in paths if (found := value(obj, path))), ""))
 
 

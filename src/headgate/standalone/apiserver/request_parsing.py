@@ -101,8 +101,8 @@ def int_parameter(query: Mapping[str, str], name: str) -> int | None:
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
     """Check that a list at resource version `current` satisfies the request.
 
-    Raises ApiError 504 for a newer version than `current`, and 410 for exactly an older version, which the store no longer
-    has.
+    Raises ApiError 504 if the request needs a newer version, and 410 if it needs exactly an older version, which the store
+    has discarded.
     """
     wanted = int_parameter(query, "resourceVersion") or current
     if wanted > current:

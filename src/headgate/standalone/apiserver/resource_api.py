@@ -46,7 +46,7 @@ _UNSUPPORTED_SUBRESOURCES = {
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
-"""A function that yields a container's log in pieces; if it follows the log, until the container ends. Raises StoreError."""
+"""A function that yields the log of a container in pieces, with `follow` until the container ends. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
 

@@ -44,7 +44,7 @@ class Controllers:
         self._computed_from: dict[str, tuple[str, ...]] = {}
 
     async def run(self) -> None:
-        """Run until canceled."""
+        """Reconcile each namespace in which an object changes, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in _KINDS:
                 tasks.create_task(self._watch(kind))

@@ -96,7 +96,7 @@ def _condition(deployment: Deployment, type: str) -> Condition | None:
 def _condition_json(deployment: Deployment, type: str, fact: _Fact, *, progressed: bool, now: float) -> dict[str, str]:
     """Return a condition as JSON. An unchanged condition has unchanged times.
 
-    Each progress of the rollout updates `lastUpdateTime` of the condition Progressing. The progress deadline counts from
+    Progress of the rollout updates `lastUpdateTime` of the condition Progressing. The progress deadline counts from
     that time.
     """
     before, stamp = _condition(deployment, type), timestamp(now)

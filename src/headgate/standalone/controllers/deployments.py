@@ -93,7 +93,7 @@ def _template(owner: Deployment | ReplicaSet) -> dict[str, Any]:
 def _start_rollout(
     deployment: Object, typed: Deployment, owned: Sequence[_Owned], *, pods: Sequence[Pod]
 ) -> list[Action]:
-    """Return the actions that create the ReplicaSet of a new template. With `Recreate`, first delete all old pods."""
+    """Return the actions that create the ReplicaSet of a new template. With `Recreate`, they first delete old pods."""
     if typed.spec.strategy.type == "Recreate" and owned:
         return _scaled(owned, [0] * len(owned)) or (
             [] if _any_pod(owned, pods) else [_new(deployment, typed, owned, 0)]
@@ -160,7 +160,10 @@ def _steps(
 
 
 def _revise(deployment: Object, typed: Deployment, current: _Owned, old: Sequence[_Owned]) -> list[Action]:
-    """Write the highest revision to the current ReplicaSet, also after `kubectl rollout undo`, and to the Deployment."""
+    """Return the actions that annotate the current ReplicaSet and the Deployment with the highest revision.
+
+    After `kubectl rollout undo`, an old ReplicaSet becomes current and gets a new revision.
+    """
     highest = max((_revision(one) for one in old), default=0)
     revision = _revision(current) if _revision(current) > highest else highest + 1
     actions: list[Action] = []
@@ -187,7 +190,7 @@ def _any_pod(replicasets: Sequence[_Owned], pods: Sequence[Pod]) -> bool:
 
 
 def _prune_history(typed: Deployment, old: Sequence[_Owned]) -> list[Action]:
-    """Delete the oldest empty ReplicaSets beyond revisionHistoryLimit."""
+    """Return the actions that delete the oldest empty ReplicaSets beyond revisionHistoryLimit."""
     empty = [one for one in old if not one.typed.spec.replicas and not one.typed.status.replicas]
     surplus = len(empty) - typed.spec.revision_history_limit
     return [Delete(key_of(one.object), one.typed.metadata.uid) for one in empty[: max(surplus, 0)]]

@@ -1,4 +1,4 @@
-"""The EndpointSlice controller, as in Kubernetes: computes slices from Service selectors and ready pods (R5, R37, R38).
+"""The EndpointSlice controller, as in Kubernetes: computes slices from selectors and pod readiness (R5, R37, R38).
 
 It changes only slices with headgate's label. Users manage all other slices, and the slices of Services without a selector.
 """
@@ -68,7 +68,7 @@ def _groups(service: Service, pods: Sequence[Pod]) -> Mapping[_Ports, list[Pod]]
 def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int, str, str]]:
     """Yield (name, number, protocol, appProtocol) of each port of a Service on a pod.
 
-    The containers of the pod resolve a named targetPort. A port with an unknown name is omitted.
+    A named targetPort is looked up in the pod's containers. A port that they do not declare is omitted.
     """
     for port in ports:
         number = port.target_port or port.port

@@ -46,7 +46,7 @@ class GatewayAddresses:
         self._users: set[str] = set()
 
     async def run(self) -> None:
-        """Run until canceled."""
+        """Reconcile the Gateways after each change of a Gateway or GatewayClass, until canceled."""
         async for _ in follow_all(self._store, _KINDS):
             await self.reconcile()
 
@@ -101,7 +101,7 @@ class GatewayAddresses:
 
 
 def _is_ours(name: str, classes: Mapping[str, str]) -> bool:
-    """Return whether headgate controls the GatewayClass `name`. For `headgate` this is true even after a deletion."""
+    """Return whether headgate controls the GatewayClass `name`. This includes the class `headgate` after its deletion."""
     return classes.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
 
 

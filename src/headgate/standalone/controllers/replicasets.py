@@ -95,8 +95,8 @@ def _claims(replicaset: Object, typed: ReplicaSet, pods: Sequence[TypedObject[Po
 def _by_deletion_order(pods: Sequence[TypedObject[Pod]], now: float) -> list[TypedObject[Pod]]:
     """Sort pods in the order of their deletion, as Kubernetes does.
 
-    Unscheduled, not running and unready pods are first. The next criteria are deletion cost, time of readiness, restarts and
-    age.
+    The first pods are unscheduled, not running or not ready. The next criteria are deletion cost, time since readiness,
+    restarts and age.
     """
 
     def order(subject: TypedObject[Pod]) -> tuple[Any, ...]:

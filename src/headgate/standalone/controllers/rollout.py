@@ -8,9 +8,9 @@ from headgate.resources.workloads import RollingUpdate, Strategy
 
 
 class Sizes(Value, frozen=True, kw_only=True):
-    """Numbers of pods of a Deployment: `wanted` is the wanted total, `new` and `old` are the requested pods.
+    """Numbers of pods: `wanted` in the Deployment, `new` in its current ReplicaSet, `old` in each older one, oldest first.
 
-    `new_available` and `old_available` are the available pods. `old` has a number for each old ReplicaSet, the oldest first.
+    `new` and `old` are requested pods, `new_available` and `old_available` are available pods.
     """
 
     wanted: int
