@@ -79,7 +79,7 @@ def test_only_the_headgate_that_crashed_reclaims_the_range_of_its_orphans(tmp_pa
         stranger, other = claim_range(first, record=tmp_path / "other.json")
         other.close()
         assert stranger != first
-        for _ in range(2):  # the second round is a second crash
+        for _ in range(2):  # the second round follows a second crash
             again, guard = claim_range(first, record=record)
             assert again == first
             stranger, other = claim_range(first)

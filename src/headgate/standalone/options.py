@@ -16,7 +16,7 @@ By = Literal["workload", "pod"]
 
 
 class Options(Value, frozen=True, kw_only=True):
-    """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free one.
+    """The options of `headgate up`. Addresses are `host:port`; port 0 selects the port of the last start or any free port.
 
     `sidecars` is the injection mode. `authority` names the files of the mesh's CA; None selects headgate's embedded CA. With
     an empty `metrics_address`, no metrics are exposed. `metrics_source` replaces headgate's own traffic counts. `collector`

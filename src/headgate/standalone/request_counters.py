@@ -19,7 +19,7 @@ from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
 _MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
-"""A regular expression for the Envoy series that count failures. All other histograms are excluded: each is a page of text."""
+"""A regular expression for the Envoy series that count failures. Without it, each histogram adds a page of text."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
 _SAMPLE = re.compile(rf"^\w+_({traffic_stats.LATENCY}_count|{traffic_stats.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)

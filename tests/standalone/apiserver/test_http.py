@@ -273,7 +273,7 @@ async def test_a_watch_with_a_selector_sends_added_and_deleted_as_objects_start_
     ]
 
 
-async def test_a_watch_of_one_object_sends_no_event_of_another(client: Client) -> None:
+async def test_a_watch_of_one_object_sends_no_event_of_another_object(client: Client) -> None:
     """A change of another object between list and watch is not sent as DELETED."""
     await client.call("POST", MAPS, config("one"))
     await client.call("POST", MAPS, config("two"))

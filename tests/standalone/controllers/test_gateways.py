@@ -52,7 +52,7 @@ async def test_the_gateway_class_is_created_at_startup_unless_it_exists(store):
     assert await store.get(key) == changed
 
 
-async def test_each_gateway_gets_an_address_and_keeps_it(store, addresses):
+async def test_each_gateway_gets_an_address_that_survives_a_restart(store, addresses):
     for name in ("one", "two"):
         await store.create(gateway(name))
     await GatewayAddresses(store, addresses).reconcile()

@@ -58,7 +58,7 @@ async def test_a_pod_whose_label_changes_is_released_and_replaced(world):
 
 
 @pytest.mark.parametrize("left", [2, 1])
-async def test_a_smaller_replicaset_first_deletes_unready_pods_then_pods_with_low_deletion_cost(world, left):
+async def test_scaling_down_deletes_unready_pods_and_then_pods_with_a_low_deletion_cost(world, left):
     await world.store.create(replicaset(4))
     await world.settle()
     broken, cheap, *kept = [pod["metadata"]["name"] for pod in await world.pods()]

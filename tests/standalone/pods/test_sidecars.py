@@ -190,7 +190,7 @@ async def test_a_clean_stop_also_ends_the_sidecars(machine):
 
 
 async def test_the_sidecar_ends_after_its_process(machine, tmp_path):
-    """The last requests of a process must pass its sidecar."""
+    """The last requests of a process must go through its sidecar."""
     source = SERVER.replace(
         "listener = ",
         "import signal\n"

@@ -55,7 +55,7 @@ def calls(draw):
         draw(st.lists(NAMES, max_size=2)),  # its owners
         draw(st.sampled_from([(), (), ("example.com/wait",)])),
         draw(st.integers(0, 2)),
-        draw(st.booleans()),  # a deletion orphans dependents; a write may be a dry run
+        draw(st.booleans()),  # for a deletion: orphan the dependents; for a write: a dry run
     )
 
 
