@@ -156,7 +156,7 @@ NAME = "spec.backends[0].service"
         (slice_(addressType=4), "addressType", "must be text"),
     ],
 )
-def test_a_mistake_names_its_field_and_the_fix(obj, field, message):
+def test_a_mistake_is_reported_with_its_field_and_a_fix(obj, field, message):
     causes = validate(obj)
     assert [cause.field for cause in causes] == [field]
     assert message in causes[0].message
@@ -264,7 +264,7 @@ JSON = st.recursive(
 
 
 def somewhere(base, path, value):
-    """Return a copy of the object with the value at a path."""
+    """Return a copy of `base` with `value` at `path`."""
     if not path:
         return value
     head, *rest = path
@@ -291,7 +291,7 @@ EXAMPLES = [
 
 @settings(deadline=None)
 @given(st.data())
-def test_any_value_at_any_path_is_reported_or_the_object_decodes(data):
+def test_an_object_with_any_value_at_any_path_is_reported_or_decoded(data):
     base = data.draw(st.sampled_from(EXAMPLES))
     obj = somewhere(base, data.draw(st.sampled_from(list(paths(base)))), data.draw(JSON))
     if not validate(obj):

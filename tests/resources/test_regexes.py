@@ -6,7 +6,7 @@ from headgate.resources.regexes import fault, matches
 
 
 @pytest.mark.parametrize("pattern", ["", ".*Firefox.*", "[a-z]{900}", "/a(b|c)+", r"(?i)yes", r"\pL+"])
-def test_re2_syntax_is_valid(pattern):
+def test_expressions_in_re2_syntax_are_valid(pattern):
     assert fault(pattern) == ""
 
 

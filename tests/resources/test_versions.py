@@ -39,7 +39,7 @@ def weights(obj):
     [
         ({"one": "10m", "two": "100m", "three": "1500m"}, {"one": 1, "two": 10, "three": 150}),  # R9
         ({"v1": 1, "v2": "0m"}, {"v1": 1, "v2": 0}),  # R10
-        ({"v1": 1, "v2": "500m"}, {"v1": 2, "v2": 1}),  # R10, D2: one third, not the half of the text
+        ({"v1": 1, "v2": "500m"}, {"v1": 2, "v2": 1}),  # R10, D2: v2 gets a third, although R10 says half
         ({"v1": "1", "v2": 1.5}, {"v1": 2, "v2": 3}),
         ({"v1": 90, "v2": 10}, {"v1": 90, "v2": 10}),
         ({"v1": "1000m", "v2": "9"}, {"v1": 1, "v2": 9}),
@@ -47,7 +47,7 @@ def weights(obj):
         ({"v1": 0.1, "v2": 0.2}, {"v1": 1, "v2": 2}),
     ],
 )
-def test_quantities_become_whole_weights_in_the_same_ratio(group, version, written, whole):
+def test_quantities_become_integer_weights_in_the_same_ratio(group, version, written, whole):
     hub = to_hub(split(written, version, group=group))
     assert hub["apiVersion"] == f"{GROUP}/v1alpha4"
     assert weights(hub) == whole
@@ -61,7 +61,7 @@ def test_quantities_convert_back_to_their_written_form(group, version):
     assert from_hub(hub, group, version) == written
 
 
-def test_whole_weights_need_no_annotation():
+def test_integer_weights_need_no_annotation():
     assert to_hub(split({"v1": 90, "v2": 10}, "v1alpha1")) == split({"v1": 90, "v2": 10})
 
 
@@ -72,7 +72,7 @@ def test_a_client_of_the_old_version_can_change_one_weight():
     assert weights(to_hub(view)) == {"v1": 4, "v2": 1}
 
 
-def test_changing_a_whole_weight_discards_the_stored_quantities():
+def test_changing_an_integer_weight_discards_the_stored_quantities():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha4")
     view["spec"]["backends"][1]["weight"] = 8
@@ -81,14 +81,14 @@ def test_changing_a_whole_weight_discards_the_stored_quantities():
     assert weights(from_hub(changed, GROUP, "v1alpha1")) == {"v1": 2, "v2": 8}
 
 
-def test_a_stale_annotation_of_weights_is_ignored():
+def test_a_stale_weights_annotation_is_ignored():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     hub["spec"]["backends"][1]["weight"] = 8
     assert weights(from_hub(hub, GROUP, "v1alpha1")) == {"v1": 2, "v2": 8}
 
 
 @pytest.mark.parametrize(("group", "version"), MATCHLESS)
-def test_matches_survive_a_version_that_has_none(group, version):
+def test_matches_survive_conversion_to_a_version_without_matches(group, version):
     hub = to_hub(split({"v1": 0, "v2": 1}, matches=FIREFOX))
     view = from_hub(hub, group, version)
     assert "matches" not in view["spec"]
@@ -96,13 +96,13 @@ def test_matches_survive_a_version_that_has_none(group, version):
     assert to_hub(view) == to_hub(split({"v1": 3, "v2": 1}, matches=FIREFOX))
 
 
-def test_removing_the_annotation_removes_the_matches():
+def test_removing_the_matches_annotation_removes_the_matches():
     view = from_hub(to_hub(split({"v1": 1}, matches=FIREFOX)), GROUP, "v1alpha2")
     del view["metadata"]["annotations"][MATCHES]
     assert "matches" not in to_hub(view)["spec"]
 
 
-def test_an_annotation_of_matches_is_ignored_in_versions_with_the_field():
+def test_the_matches_annotation_is_ignored_in_versions_with_the_field_matches():
     hub = to_hub(split({"v1": 1}, annotations={MATCHES: '[{"kind":"HTTPRouteGroup","name":"x"}]'}))
     assert hub == split({"v1": 1})
 
@@ -194,7 +194,7 @@ def test_a_conversion_error_names_the_field(obj, field):
     assert caught.value.causes[0].field == field
 
 
-def test_the_error_for_an_unknown_version_lists_the_known_ones():
+def test_the_error_for_an_unknown_version_lists_the_known_versions():
     with pytest.raises(DecodeError, match=r"known are split\.smi-spec\.io/v1alpha4, .*, v1beta1"):
         to_hub(split({"a": 1}, "v1alpha9"))
 
@@ -259,7 +259,7 @@ def test_reference_grants_are_the_same_in_both_versions():
     assert from_hub(hub, "gateway.networking.k8s.io", "v1beta1") == grant
 
 
-def test_weights_are_the_smallest_whole_numbers():
+def test_weights_are_scaled_to_the_smallest_integers():
     assert whole_weights([Fraction(1), Fraction(1, 2)]) == (2, 1)
     assert whole_weights([1000, 500]) == (2, 1)
     assert whole_weights([0, 7]) == (0, 1)
@@ -268,7 +268,7 @@ def test_weights_are_the_smallest_whole_numbers():
 
 
 @given(st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**6), max_size=6))
-def test_whole_weights_keep_the_ratio(values):
+def test_integer_weights_have_the_ratio_of_the_quantities(values):
     weights = whole_weights(values)
     for one, first in zip(values, weights, strict=True):
         for two, second in zip(values, weights, strict=True):

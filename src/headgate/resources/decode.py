@@ -79,8 +79,8 @@ TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 class Checked(NamedTuple):
     """The result of checking an object, which is valid if `causes` is empty.
 
-    `hub` is the object in hub version and `value` its decoded form. Both are None if there are causes, except as
-    `check_stored` says. `value` is also None for a kind that headgate stores only. `unknown` has the paths of fields that
+    `hub` is the object in hub version and `value` its decoded form. If there are causes, both are None, except in results
+    of `check_stored`. `value` is also None for a kind that headgate stores only. `unknown` has the paths of fields that
     are not in the schema.
     """
 
@@ -91,7 +91,7 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """The type of `check` and of functions that extend it."""
+    """A function with the signature of `check`, which may check more."""
 
     def __call__(self, obj: Object, *, request: bool = False) -> Checked: ...
 
@@ -126,7 +126,7 @@ def check(obj: Object, *, request: bool = False) -> Checked:
     try:
         hub = to_hub(obj)
         return Checked((), hub, read(hub, kind.shape) if kind.shape else None, examined.unknown)
-    except DecodeError as error:  # damaged conversion annotations, or fields without a check
+    except DecodeError as error:  # invalid conversion annotations, or invalid fields that no check covers
         return Checked(error.causes, unknown=examined.unknown)
 
 
@@ -147,10 +147,10 @@ def validate(obj: Object) -> tuple[Cause, ...]:
 
 
 def with_api_version(obj: Object) -> Object:
-    """Return an object with an `apiVersion`: if it has none, the newest version in which the object is valid.
+    """Return an object with an `apiVersion`. A missing one becomes the newest version in which the object is valid.
 
-    If it is valid in no version, it gets the newest one. Only kinds that the specifications write without `apiVersion` get
-    one, and only in files: the API rejects such objects, as kubectl does.
+    An object that is valid in no version gets the newest version. This applies only to kinds that the specifications
+    write without `apiVersion`, and only to files: the API rejects such objects, as kubectl does.
     """
     kind = _UNVERSIONED.get(str(obj.get("kind")))
     if obj.get("apiVersion") or kind is None:
@@ -165,7 +165,9 @@ def read(hub: Object, shape: type[T]) -> T:
         return msgspec.convert(hub, shape, strict=True)
     except msgspec.ValidationError as first:
         try:
-            return msgspec.convert(without_nulls(hub), shape, strict=True)  # `labels:` without a value
+            return msgspec.convert(
+                without_nulls(hub), shape, strict=True
+            )  # a field without a value, such as `labels:`, is null
         except msgspec.ValidationError as error:
             raise DecodeError(_cause(str(error))) from first
 

@@ -37,7 +37,7 @@ class ReferenceGrantSpec(Input, frozen=True, kw_only=True):
 
 
 class ReferenceGrant(Resource, frozen=True, kw_only=True):
-    """A ReferenceGrant: it allows references to objects of its namespace from other ones (requirements 2.5, D12)."""
+    """A ReferenceGrant: it allows references to objects of its namespace from other namespaces (requirements 2.5, D12)."""
 
     spec: ReferenceGrantSpec
 
@@ -58,7 +58,7 @@ class GatewayClassSpec(Input, frozen=True, kw_only=True):
 
 
 class GatewayClass(Resource, frozen=True, kw_only=True):
-    """A GatewayClass. headgate implements those whose `controller_name` is `CONTROLLER`."""
+    """A GatewayClass. headgate implements a class if its `controller_name` is `CONTROLLER`."""
 
     spec: GatewayClassSpec
 
@@ -94,7 +94,7 @@ class RouteGroupKind(Input, frozen=True, kw_only=True):
 
 
 class AllowedRoutes(Input, frozen=True, kw_only=True):
-    """The routes that may attach to a listener. Without kinds, all kinds that its protocol allows."""
+    """The routes that may attach to a listener. Without `kinds`, all kinds that the listener's protocol allows."""
 
     namespaces: RouteNamespaces = RouteNamespaces()
     kinds: tuple[RouteGroupKind, ...] = ()
@@ -134,7 +134,7 @@ class GatewaySpec(Input, frozen=True, kw_only=True):
 
 
 class GatewayStatus(Input, frozen=True, kw_only=True):
-    """The part of the status that is input: the assigned addresses."""
+    """The part of a Gateway's status that the compiler reads: the assigned addresses."""
 
     addresses: tuple[GatewayAddress, ...] = ()
 
@@ -147,5 +147,5 @@ class Gateway(Resource, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """The IP address that its listeners bind; empty while none is assigned."""
+        """The IP address on which the Gateway listens; empty until an address is assigned."""
         return next((given.value for given in self.status.addresses if given.type == IP_ADDRESS), "")

@@ -14,12 +14,12 @@ GROUP, VERSION = "inspect.headgate.dev", "v1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 ProxyState = Literal["InSync", "Lagging", "Refused", "Disconnected"]
-"""`Refused`: the proxy rejected a resource (NACK) and keeps the version that it had. `Lagging`: it is connected and has not
-acknowledged everything that it was sent. `Disconnected`: it has no stream."""
+"""`Refused`: the proxy rejected a resource (NACK) and keeps its previous version. `Lagging`: the proxy is connected, but has not
+acknowledged all resources that headgate sent. `Disconnected`: the proxy has no stream."""
 
 
 class Answer(Input, frozen=True, kw_only=True, omit_defaults=False):
-    """A part of a response. Empty fields are written too, so that scripts find every field."""
+    """The base class of the API's types. Empty fields are written too, so that scripts find every field."""
 
 
 class ObjectName(Answer, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class ResourceType(Answer, frozen=True, kw_only=True):
 
 
 class Refusal(Answer, frozen=True, kw_only=True):
-    """An xDS resource that a proxy rejected (NACK), with Envoy's message. `current` is whether it is still rejected.
+    """An xDS resource that a proxy rejected (NACK), with Envoy's message. `current`: the proxy still rejects it.
 
     `object` is the user's object from which the resource is made.
     """
@@ -59,9 +59,9 @@ class Refusal(Answer, frozen=True, kw_only=True):
 
 
 class ProxyProcess(Answer, frozen=True, kw_only=True):
-    """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure` says why the last one ended.
+    """The Envoy process, if headgate runs it. `pid` is 0 while no process runs; `failure` is the reason why the last process ended.
 
-    `adopted`: an earlier headgate process started it. `probe` is the path of its unix socket for `headgate try`.
+    `adopted`: an earlier headgate process started Envoy. `probe` is the path of its unix socket for `headgate try`.
     """
 
     pid: int = 0
@@ -81,10 +81,10 @@ class Certificate(Answer, frozen=True, kw_only=True):
 
 
 class ProxyStatus(Answer, frozen=True, kw_only=True):
-    """What headgate sent to a proxy, and what the proxy acknowledged. `message` explains any state but InSync.
+    """The state of a proxy: whether it acknowledged what headgate sent. `message` explains each state except InSync.
 
-    `waiting` is the time at which the oldest response without an answer was sent. `serves`: this headgate process or an
-    earlier one sent it a configuration, which it uses also while it is disconnected.
+    `waiting` is the time at which the oldest response without an answer was sent. `serves`: the
+    proxy has a configuration from this headgate process or an earlier one, and uses it also while disconnected.
     """
 
     state: ProxyState
@@ -116,7 +116,7 @@ class Proxy(Answer, frozen=True, kw_only=True):
 
 
 ResourceState = Literal["Held", "Pending", "Refused"]
-"""`Held`: the proxy acknowledged the current version. `Pending`: it was not sent yet, or the proxy has not answered.
+"""`Held`: the proxy acknowledged the current version. `Pending`: the version was not sent yet, or the proxy has not answered.
 `Refused`: the proxy rejected it (NACK)."""
 
 
@@ -237,7 +237,7 @@ class PodCounts(Answer, frozen=True, kw_only=True):
 
 
 class MeshState(Answer, frozen=True, kw_only=True):
-    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there is none."""
+    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems."""
 
     healthy: bool
     problems: tuple[str, ...]
@@ -260,7 +260,7 @@ class MeshStatus(Answer, frozen=True, kw_only=True):
 
 
 MESH = "mesh"
-"""The name of the one MeshStatus."""
+"""The name of the only MeshStatus object."""
 
 
 class TapRequest(Answer, frozen=True, kw_only=True):
@@ -292,7 +292,7 @@ class TapPeer(Answer, frozen=True, kw_only=True):
 
 
 class TapRoute(Answer, frozen=True, kw_only=True):
-    """The route that the client's proxy chose: its object, and its name there."""
+    """The route that the client's proxy chose. `object` is the object that defines the route, `name` the route's name in it."""
 
     object: str
     name: str = ""
@@ -310,7 +310,7 @@ class TapAccess(Answer, frozen=True, kw_only=True):
 
 
 class TapEvent(Answer, frozen=True, kw_only=True):
-    """A finished request, as one proxy saw it. `side` is `client` for the caller's proxy, `server` for the destination's.
+    """A finished request, as one proxy observed it. `side` is `client` for the caller's proxy, `server` for the destination's.
 
     Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
     complete response. `secured`: the request used mutual TLS between proxies.

@@ -28,7 +28,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Input(Value, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object: camelCase in JSON, snake_case here. Unknown fields are ignored."""
+    """A part of an object, with names in camelCase in JSON and in snake_case in Python. Unknown fields are ignored."""
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
@@ -118,7 +118,7 @@ def precise_timestamp(seconds: float) -> str:
 
 
 def epoch_seconds(text: str) -> float:
-    """Parse a timestamp to seconds since the epoch. An empty or malformed one is 0."""
+    """Parse a timestamp to seconds since the epoch. The result is 0 for an empty or malformed text."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

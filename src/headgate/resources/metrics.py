@@ -18,7 +18,10 @@ CALLED = "called_count"
 
 
 class Reference(Input, frozen=True, kw_only=True, gc=False):
-    """A resource. The peer of an edge may be empty (all peers), or have only a namespace or only a kind (R88)."""
+    """A reference to a resource.
+
+    As the peer of an edge it may be empty (all peers), or have only a namespace or only a kind (R88).
+    """
 
     kind: str = ""
     namespace: str = ""
@@ -93,7 +96,7 @@ class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
 
 
 class TrafficMetricsList(Input, frozen=True, kw_only=True):
-    """A response of the metrics API. `resource` is the requested resource or kind (R93, R95), `selector` its labels (R94)."""
+    """A response of the metrics API. `resource` is the requested resource or kind (R93, R95), `selector` the request's label selector (R94)."""
 
     kind: str
     api_version: str

@@ -17,10 +17,10 @@ DEPLOYMENT = "Deployment"
 TEMPLATE_HASH = "pod-template-hash"
 """The label by which a Deployment distinguishes the pods of its ReplicaSets."""
 _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
-_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # that Kubernetes uses in random names
+_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in random suffixes of Kubernetes' names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
 _OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
-_LONGEST_CHAIN = 8  # controllers of controllers; a longer chain is a cycle
+_LONGEST_CHAIN = 8  # owners from a pod upward; a longer chain is a cycle
 
 
 class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
@@ -44,7 +44,7 @@ class OwnedObject(Protocol):
 
 
 FindObject = Callable[[Ref], OwnedObject | None]
-"""Returns an object; None if it does not exist (any more)."""
+"""A function that returns an object by its reference; None if the object does not exist."""
 
 
 class Ownership(NamedTuple):

@@ -18,7 +18,7 @@ PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` if `headgate run` starts its process, not the runtime."""
 EXTERNAL = "external"
 PROCESS_ID = "headgate.dev/process-id"
-"""Annotation of such a pod: its process as `PID-START-BOOT` (`ProcessIdentity`). The pod ends with the process."""
+"""Annotation of a pod of `headgate run`: its process as `PID-START-BOOT` (`ProcessIdentity`). The pod ends with the process."""
 
 
 class Container(Input, frozen=True, kw_only=True):

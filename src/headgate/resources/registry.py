@@ -1,4 +1,4 @@
-"""The kinds that headgate stores, with their versions and what an API serves of each. Names are in `headgate.kinds`."""
+"""The kinds that headgate stores: their versions and the resources that an API serves. `headgate.kinds` has their names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ from headgate.resources.smi import TLSConfig
 
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 _SCALED = frozenset({"Deployment", "ReplicaSet"})
-_ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # what `kubectl get all` shows
-_PER_OBJECT = frozenset({"Namespace", "Service"})  # can't be deleted as a collection, as in Kubernetes
+_ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # the kinds that `kubectl get all` lists
+_PER_OBJECT = frozenset({"Namespace", "Service"})  # kinds that can't be deleted as a collection, as in Kubernetes
 
 
 class Kind(KindNames, frozen=True, kw_only=True):

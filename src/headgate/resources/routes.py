@@ -1,6 +1,6 @@
 """Types of the Gateway API's routes, with the fields that headgate reads (requirements 2.4).
 
-A missing number is None if it has no default, or if the default differs from writing the same value (D3).
+A missing number is None if the field has no default, or if writing the default value has another effect (D3).
 Durations are texts such as `1h30m` (`durations.milliseconds`).
 """
 
@@ -55,7 +55,7 @@ class PathModifier(Input, frozen=True, kw_only=True):
 
 
 class RequestRedirect(Input, frozen=True, kw_only=True):
-    """A redirect response. Missing parts of the new URL are those of the request."""
+    """A redirect response. Missing parts of the new URL are copied from the request."""
 
     scheme: str | None = None
     hostname: str | None = None
@@ -172,7 +172,7 @@ class HTTPRoute(Resource, frozen=True, kw_only=True):
 
 
 class GRPCMethodMatch(Input, frozen=True, kw_only=True):
-    """A match by gRPC service and method. A missing one matches any."""
+    """A match by gRPC service and method. A missing service or method matches all."""
 
     type: Literal["Exact", "RegularExpression"] = "Exact"
     service: str | None = None

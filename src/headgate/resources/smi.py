@@ -107,7 +107,7 @@ class Subject(Input, frozen=True, kw_only=True):
 
 
 class Destination(Subject, frozen=True, kw_only=True):
-    """The ServiceAccount whose pods are called. `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all."""
+    """The ServiceAccount whose pods are called. `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports."""
 
     port: int = 0
 
@@ -121,7 +121,7 @@ class Rule(Input, frozen=True, kw_only=True):
 
 
 class TrafficTargetSpec(Input, frozen=True, kw_only=True):
-    """`spec` of a TrafficTarget: `sources` may send traffic that one of `rules` allows to pods of `destination`."""
+    """`spec` of a TrafficTarget: `sources` may send pods of `destination` the traffic that one of `rules` allows."""
 
     destination: Destination
     sources: tuple[Subject, ...] = ()
@@ -135,7 +135,10 @@ class TrafficTarget(Resource, frozen=True, kw_only=True):
 
 
 class TLSConfigSpec(Input, frozen=True, kw_only=True):
-    """`spec` of a TLSConfig: its pods (R73; no labels: all of the namespace), and further DNS names of certificates (R75)."""
+    """`spec` of a TLSConfig: a selector of pods (R73), and additional DNS names for their certificates (R75).
+
+    A selector without labels selects all pods of the namespace.
+    """
 
     selector: LabelSelector
     subject_names: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Conversion between the versions of a kind: `to_hub` reads any version, `from_hub` writes any (R9, R10, D2, D24).
 
-The hub is the version that the store holds. Conversion loses nothing: annotations keep what a version has no field for,
-as with a conversion webhook:
+The hub is the version that the store holds. Conversion loses nothing: as with
+a conversion webhook, annotations store the values for which a version has no field:
 
 - `conversion.headgate.dev/weights`, on the hub: the weights as the user wrote them (`500m`), as a JSON object from
   backend to quantity. It is dropped when the weights of the hub change.
@@ -27,16 +27,16 @@ WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
 QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
-PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute: `spec` has no fields
+PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute, in which `spec` has no fields
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
-FLAT_TARGET = "v1alpha1"  # of TrafficTarget: it has no `spec`
+FLAT_TARGET = "v1alpha1"  # of TrafficTarget, without `spec`
 FLAT_TARGET_FIELDS = {
     "destination": "destination",
     "sources": "sources",
     "specs": "rules",
-}  # top-level field: in `spec`
-TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup: it has no `spec`
-LARGEST_WEIGHT = 2**63 - 1  # clients read weights as 64-bit integers
+}  # the field at top level, and its name in `spec`
+TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup, without `spec`
+LARGEST_WEIGHT = 2**63 - 1  # the highest weight: clients read weights as 64-bit integers
 BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"
 _DRAFTS = {"access.smi-spec.io/v1alpha4 TrafficTarget": _DRAFT, "IdentityBinding": _DRAFT}
@@ -160,12 +160,20 @@ def _with_matches(spec: dict[str, Any], obj: Object, version: str) -> dict[str, 
         return spec
     matches = _json(kept)
     if not isinstance(matches, wanted):
-        raise DecodeError(Cause(f"metadata.annotations.{MATCHES}", f"must not be edited: it is {word} in JSON"))
+        raise DecodeError(
+            Cause(
+                f"metadata.annotations.{MATCHES}",
+                f"must be {word} in JSON; headgate writes this annotation, so do not edit it",
+            )
+        )
     return {**spec, "matches": matches}
 
 
 def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str | None]:
-    """Return backends with whole weights, and the annotation that keeps their quantities (None if not needed)."""
+    """Return the backends with integer weights, and the JSON annotation that preserves their quantities (`500m`).
+
+    The annotation is None if it is not needed.
+    """
     weights = _whole([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
     whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
     if all(type(row["weight"]) is int for row in rows):
@@ -190,20 +198,20 @@ def quantity(value: object, field: str) -> Fraction:
 
 
 def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
-    """Return whole weights in the same ratio: as written if all are whole, else the smallest ones (D24)."""
+    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible ones (D24)."""
     if all(weight.denominator == 1 for weight in weights):
         whole: Sequence[int] = [int(weight) for weight in weights]
     else:
         whole = whole_weights(weights)
     if max(whole, default=0) > LARGEST_WEIGHT:
         raise DecodeError(
-            Cause("spec.backends", "have weights whose exact ratio needs too large numbers; use fewer digits")
+            Cause("spec.backends", "have weights whose exact ratio needs too large integers; use fewer digits")
         )
     return whole
 
 
 def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
-    """Scale weights to the smallest whole numbers in the same ratio. If all are zero, they stay zero."""
+    """Scale weights to the smallest integers in the same ratio. If all are zero, they stay zero."""
     common = math.lcm(*(value.denominator for value in values)) if values else 1
     scaled = [int(value * common) for value in values]
     divisor = math.gcd(*scaled) or 1
@@ -211,7 +219,7 @@ def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
 
 
 def _restored(kept: object, backends: object) -> list[Any] | None:
-    """Return the backends with the quantities from the annotation; None if these do not equal the weights any more."""
+    """Return the backends with the quantities from the annotation; None if the quantities do not match the weights."""
     texts = _json(kept)
     if not isinstance(texts, dict) or not isinstance(backends, list | tuple) or len(texts) != len(backends):
         return None
@@ -220,7 +228,7 @@ def _restored(kept: object, backends: object) -> list[Any] | None:
     rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
     try:
         weights = _whole([quantity(row["weight"], "") for row in rows])
-    except DecodeError:  # the annotation was edited: only the weights count
+    except DecodeError:  # a client edited the annotation, so it is ignored
         return None
     return rows if list(weights) == [row.get("weight") for row in backends] else None
 

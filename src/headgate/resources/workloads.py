@@ -61,7 +61,7 @@ class ObjectName(Input, frozen=True, kw_only=True):
 
 
 class EnvFrom(Input, frozen=True, kw_only=True):
-    """A ConfigMap or Secret all of whose keys become environment variables."""
+    """A ConfigMap or Secret; each of its keys becomes an environment variable."""
 
     prefix: str = ""
     config_map_ref: ObjectName | None = None
@@ -144,7 +144,7 @@ class Container(Input, frozen=True, kw_only=True):
 
 
 class KeyPath(Input, frozen=True, kw_only=True):
-    """A key of a ConfigMap or Secret, and the file that gets its value."""
+    """A key of a ConfigMap or Secret, and the file that contains its value."""
 
     key: str
     path: str
@@ -263,21 +263,21 @@ class ReplicaSetStatus(Input, frozen=True, kw_only=True):
 
 
 class ReplicaSet(Resource, frozen=True, kw_only=True):
-    """A ReplicaSet: it keeps a number of equal pods running."""
+    """A ReplicaSet: it keeps a number of identical pods running."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
 
 
 class RollingUpdate(Input, frozen=True, kw_only=True):
-    """By how many pods a rollout may exceed and undercut `replicas`: a number, or a percentage such as `25%`."""
+    """The numbers of pods by which a rollout may exceed or undercut `replicas`: integers, or percentages such as `25%`."""
 
     max_surge: int | str = "25%"
     max_unavailable: int | str = "25%"
 
 
 class Strategy(Input, frozen=True, kw_only=True):
-    """How a rollout replaces old pods with new ones."""
+    """The way in which a rollout replaces old pods with new pods."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None

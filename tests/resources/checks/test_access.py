@@ -101,7 +101,7 @@ def deployment(template: Any = None, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", **metadata}, "spec": spec}
 
 
-def test_the_objects_of_003_are_decoded() -> None:  # R68, R70
+def test_the_objects_of_specification_003_are_decoded() -> None:  # R68, R70
     documents, flaws = parse(SEED_003)
     assert not flaws
     assert [validate(document.object) for document in documents] == [(), ()]
@@ -116,7 +116,7 @@ def test_the_objects_of_003_are_decoded() -> None:  # R68, R70
     ]
 
 
-def test_the_object_of_004_is_decoded() -> None:  # R72, R73, R75
+def test_the_object_of_specification_004_is_decoded() -> None:  # R72, R73, R75
     (document,), flaws = parse(SEED_004)
     assert not flaws
     assert validate(document.object) == ()
@@ -146,7 +146,7 @@ def test_top_level_fields_of_v1alpha1_are_in_spec_in_later_versions() -> None:
     assert from_hub(hub, ACCESS, "v1alpha2")["spec"]["destination"]["port"] == 8080
 
 
-def test_ports_of_a_route_survive_versions_that_have_none() -> None:
+def test_ports_of_a_route_survive_conversion_to_versions_without_ports() -> None:
     hub = to_hub(route(spec=ports(8080, 9090)))
     for version in ("v1alpha3", "v1alpha2", "v1alpha1"):
         view = from_hub(hub, SPECS, version)
@@ -157,7 +157,7 @@ def test_ports_of_a_route_survive_versions_that_have_none() -> None:
         assert "matches" not in to_hub(view)["spec"]
 
 
-def test_the_two_kinds_tcproute_are_distinguished_by_group() -> None:
+def test_the_two_tcproute_kinds_are_distinguished_by_their_group() -> None:
     gateway = {
         "apiVersion": "gateway.networking.k8s.io/v1alpha2",
         "kind": "TCPRoute",
@@ -221,7 +221,7 @@ def test_conversion_between_versions_loses_nothing(written: dict[str, Any], thro
 
 LABELS = "spec.selector.matchLabels"
 INJECT, EXCLUDED = "headgate.dev/inject", "headgate.dev/excluded-inbound-ports"
-# object, field, part of the message
+# entries: invalid object, field, part of the message
 MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         target(destination=account("sa-1", kind="Service")),
@@ -253,7 +253,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (target(rules=[rule(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
     (target(rules=[rule(matches="get")]), "spec.rules[0].matches", "must be a list"),
     (target(rules=[rule(match=["get"])]), "spec.rules[0].match", "did you mean matches?"),
-    (target(specs=[]), "spec.specs", "rules is its name since v1alpha2"),
+    (target(specs=[]), "spec.specs", "rename it to rules"),
     (target(top={"spec": DROP}), "spec", "is missing"),
     (target(top={"sources": []}), "sources", "is not a field"),
     (target("v1alpha1", specs=DROP), "specs", "is missing"),
@@ -271,12 +271,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (route(spec=ports(0)), "spec.matches.ports[0]", "from 1 to 65535"),
     (route(spec=ports("80")), "spec.matches.ports[0]", "without quotes"),
     (route(spec={"matches": {}}), "spec.matches.ports", "is missing"),
-    (route(spec={"matches": None}), "spec.matches", "ports: [] means all ports"),
+    (route(spec={"matches": None}), "spec.matches", "or ports: [] for all ports"),
     (route(spec={"matches": [{"ports": [80]}]}), "spec.matches", "must be an object, not a list"),
     (route(spec={"ports": [80]}), "spec.ports", "is not a field"),
     (route(), "spec", "is missing"),
     (route("v1alpha3", spec=ports(80)), "spec.matches", "is not a field of v1alpha3; write the route in v1alpha4"),
-    (route("v1alpha1", spec={"ports": [80]}), "spec", "every connection; write the route in v1alpha4"),
+    (route("v1alpha1", spec={"ports": [80]}), "spec", "every connection; to select ports, write the route in v1alpha4"),
     (route(kind="UDPRoute", spec=ports(-1)), "spec.matches.ports[0]", "from 1 to 65535"),
     (route("v1alpha1", annotations={MATCHES: "[]"}), f"metadata.annotations.{MATCHES}", "an object in JSON"),
     (route("v1alpha9"), "apiVersion", "known are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4"),
@@ -293,6 +293,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ),
     (tls(subjectNames=["Foo"]), "spec.subjectNames[0]", "write foo"),
     (tls(subjectNames=["a", "a.*.b"]), "spec.subjectNames[1]", "not the whole first label"),
+    (tls(subjectNames=["*.*.com"]), "spec.subjectNames[0]", "not the whole first label"),
     (tls(subjectNames=["10.0.0.1"]), "spec.subjectNames[0]", "is an address"),
     (tls(subjectNames=["https://a.b"]), "spec.subjectNames[0]", "without scheme"),
     (tls(subjectNames=["a" * 64 + ".example.com"]), "spec.subjectNames[0]", "at most 63"),
@@ -309,7 +310,11 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true" or "false"'),
     (pod({EXCLUDED: "metrics"}), f"metadata.annotations.{EXCLUDED}", "such as 9090,9102, not 'metrics'"),
     (pod({EXCLUDED: "9090, 9102"}), f"metadata.annotations.{EXCLUDED}", "without spaces"),
-    (pod({EXCLUDED: "9090,99999"}), f"metadata.annotations.{EXCLUDED}", "has 99999; ports are from 1 to 65535"),
+    (
+        pod({EXCLUDED: "9090,99999"}),
+        f"metadata.annotations.{EXCLUDED}",
+        "has the port 99999; ports are from 1 to 65535",
+    ),
     (pod({"headgate.dev/sidecar": "on"}), "metadata.annotations.headgate.dev/sidecar", "leave it out"),
     (
         pod({"headgate.dev/application-ports": "80"}),
@@ -336,7 +341,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("obj", "field", "message"), MISTAKES)
-def test_a_mistake_names_its_field_and_the_fix(obj: dict[str, Any], field: str, message: str) -> None:
+def test_a_mistake_is_reported_with_its_field_and_a_fix(obj: dict[str, Any], field: str, message: str) -> None:
     causes = validate(obj)
     assert [cause.field for cause in causes] == [field]
     assert message in causes[0].message
@@ -363,7 +368,7 @@ def test_a_valid_object_is_admitted_unchanged(obj: dict[str, Any]) -> None:
     assert admit(obj, None) is obj
 
 
-def test_a_target_without_a_namespace_is_in_the_default_one() -> None:
+def test_a_target_without_a_namespace_is_in_the_namespace_default() -> None:
     obj = target(top={"metadata": {"name": "t"}}, destination=account("sa-1", namespace="shop"))
     assert "own namespace, 'default'" in validate(obj)[0].message
 
@@ -400,7 +405,7 @@ def replaced(base: Any, path: Any, value: Any) -> Any:
 
 @settings(deadline=None)
 @given(st.data())
-def test_any_value_at_any_path_is_reported_or_the_object_decodes(data: st.DataObject) -> None:
+def test_an_object_with_any_value_at_any_path_is_reported_or_decoded(data: st.DataObject) -> None:
     base = data.draw(st.sampled_from(EXAMPLES))
     obj = replaced(base, data.draw(st.sampled_from(list(places(base)))), data.draw(JSON))
     if not validate(obj):
@@ -408,6 +413,6 @@ def test_any_value_at_any_path_is_reported_or_the_object_decodes(data: st.DataOb
         assert validate(to_hub(obj)) == ()
 
 
-def test_the_error_for_an_unknown_version_lists_the_known_ones() -> None:
+def test_the_error_for_an_unknown_version_lists_the_known_versions() -> None:
     with pytest.raises(DecodeError, match=r"known are access\.smi-spec\.io/v1alpha3, access\.smi-spec\.io/v1alpha2"):
         to_hub(target("v1beta1"))

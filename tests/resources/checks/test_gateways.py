@@ -84,7 +84,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
             "must be one of All, Selector, Same, None, not 'Some'",
         ),
         (gateway(listener(), gatewayClassName=None), "spec.gatewayClassName", "is missing"),
-        (gateway_class("headgate"), "spec.controllerName", "is not a controller"),
+        (gateway_class("headgate"), "spec.controllerName", "is not the name of a controller"),
         ({**gateway(), "spec": None}, "spec", "is missing"),
         ({**gateway(), "spec": []}, "spec", "must be an object, not a list"),
     ],
@@ -125,7 +125,7 @@ def secret(**data: str) -> dict[str, Any]:
     }
 
 
-def test_a_secret_has_chain_and_key_and_never_prints_them():
+def test_a_secret_contains_chain_and_key_and_never_prints_them():
     text = base64.b64encode(b"-----BEGIN").decode()
     found = decode(secret(**{"tls.crt": text, "tls.key": text}))
     assert isinstance(found, Secret)

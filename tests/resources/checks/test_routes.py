@@ -80,7 +80,7 @@ PREFIX = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}
         filtered(EDIT, mirror(), mirror()),
         filtered(mirror(percent=42)),
         filtered(mirror(fraction={"numerator": 5, "denominator": 1000})),
-        filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # D3: a warning
+        filtered(mirror(percent=100, fraction={"numerator": 1, "denominator": 10})),  # valid, with a warning (D3)
         filtered(mirror(fraction={})),
         route({"filters": [REDIRECT]}),
         filtered(rewrite(PREFIX)),
@@ -138,7 +138,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (filtered({"type": "Cache"}), f"{FILTER}.type", "must be one of"),
         (filtered(EDIT, EDIT), f"{RULE}.filters[1].type", "is allowed only once"),
         (filtered(REDIRECT), f"{RULE}.backendRefs", "can't be combined with a RequestRedirect"),
-        (route({"filters": [REDIRECT, rewrite(PREFIX)]}), f"{RULE}.filters", "leave one out"),
+        (route({"filters": [REDIRECT, rewrite(PREFIX)]}), f"{RULE}.filters", "leave one of them out"),
         (
             filtered({"type": "RequestRedirect", "requestRedirect": {"statusCode": 200}}),
             f"{FILTER}.requestRedirect.statusCode",
@@ -172,7 +172,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (backend(weight=1_000_001), f"{RULE}.backendRefs[0].weight", "must be from 0 to 1000000"),
         (backend(filters=[EDIT, EDIT]), f"{RULE}.backendRefs[0].filters[1].type", "is allowed only once"),
         (parents({}, {}), "spec.parentRefs[1]", "set different sectionNames or ports"),
-        (parents({"sectionName": "a"}, {}), "spec.parentRefs[1]", "set sectionName in both, or in neither"),
+        (parents({"sectionName": "a"}, {}), "spec.parentRefs[1]", "set sectionName in both entries, or in neither"),
         (timeouts(request="1.5s"), f"{RULE}.timeouts.request", "is not a duration"),
         (
             timeouts(request="1s", backendRequest="2s"),
@@ -244,7 +244,7 @@ def test_missing_optional_fields_are_none():
     assert (second.percent, second.fraction) == (None, Fraction(numerator=5))
 
 
-def test_both_versions_of_an_http_route_are_the_same():
+def test_both_versions_of_an_http_route_decode_to_the_same_value():
     assert decode(route(rule(), version="v1beta1")) == decode(route(rule()))
 
 

@@ -62,7 +62,7 @@ def test_objects_outside_the_published_limits_are_rejected(obj: dict[str, Any], 
             tls={"certificateRefs": [{"name": "cert"}], "frontendValidation": {"caCertificateRefs": []}},
         ),
     ],
-    ids=["no routes at all", "clients' certificates until v1.3"],
+    ids=["a listener without routes", "frontendValidation of v1.3"],
 )
 def test_listed_deviations_are_accepted(obj: dict[str, Any]) -> None:
     assert check(obj).causes == ()

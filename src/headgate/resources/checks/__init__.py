@@ -1,1 +1,1 @@
-"""Checks of single objects: `schema` compares them with their schema, one file for each kind has the rules beyond it."""
+"""Checks of single objects. `schema` compares objects with schemas; the other modules check what schemas can't express."""

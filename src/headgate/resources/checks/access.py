@@ -16,7 +16,7 @@ _UNSELECTED = (
 
 
 def target_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a TrafficTarget that its schema can't express, in the version that it is written in."""
+    """Yield the mistakes in a TrafficTarget, in any version, that its schema can't express."""
     _, version = split_api_version(obj["apiVersion"])
     if version == FLAT_TARGET:
         if "spec" in obj:
@@ -26,7 +26,7 @@ def target_causes(obj: Object) -> Iterator[Cause]:
         return
     spec = part(obj, "spec")
     if "specs" in spec:
-        yield Cause("spec.specs", "is not a field; rules is its name since v1alpha2")
+        yield Cause("spec.specs", "is not a field since v1alpha2; rename it to rules")
     yield from _rule_causes(spec.get("rules"), "spec.rules")
     yield from _namespace_causes(obj, part(spec, "destination"), "spec.destination.namespace")
 
@@ -39,7 +39,7 @@ def _rule_causes(rules: object, where: str) -> Iterator[Cause]:
 
 
 def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    """Yield a destination in another namespace.
+    """Yield a mistake if the destination is not in the TrafficTarget's own namespace.
 
     Write access to one namespace must not be enough to allow or deny requests to pods of another namespace.
     """
@@ -53,20 +53,23 @@ def _namespace_causes(obj: Object, destination: Mapping[str, Any], where: str) -
 
 
 def port_route_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in SMI's TCPRoute or UDPRoute that its schema can't express, in the version of the object."""
+    """Yield the mistakes in SMI's TCPRoute or UDPRoute, in any version, that its schema can't express."""
     _, version = split_api_version(obj["apiVersion"])
     spec = part(obj, "spec")
     if version in PORTLESS_VERSIONS:
         yield from _portless_causes(spec, version)
     elif "matches" in spec and spec["matches"] is None:
-        yield Cause("spec.matches", "is empty: write ports in it; ports: [] means all ports")
+        yield Cause("spec.matches", "is empty: write a list of ports, or ports: [] for all ports")
 
 
 def _portless_causes(spec: Mapping[str, Any], version: str) -> Iterator[Cause]:
     if "matches" in spec:
         yield Cause("spec.matches", f"is not a field of {version}; write the route in v1alpha4")
     if spec.keys() - {"matches"}:
-        yield Cause("spec", f"has no fields in {version}, which means every connection; write the route in v1alpha4")
+        yield Cause(
+            "spec",
+            f"has no fields in {version}, so it selects every connection; to select ports, write the route in v1alpha4",
+        )
 
 
 def tls_config_causes(obj: Object) -> Iterator[Cause]:
@@ -97,12 +100,12 @@ def _long_names(names: Sequence[str]) -> Iterator[Cause]:
     for index, name in enumerate(names):
         longest = max(map(len, name.split(".")))
         if longest > _LONGEST_LABEL:
-            message = f"has {longest} characters between two dots; a DNS name has at most {_LONGEST_LABEL}"
+            message = f"has a label of {longest} characters; each label of a DNS name has at most {_LONGEST_LABEL}"
             yield Cause(f"spec.subjectNames[{index}]", message)
 
 
 def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
-    """Yield names of Services of other namespaces: a certificate with one could impersonate that Service."""
+    """Yield names of Services of other namespaces. A pod with such a name in its certificate could impersonate the Service."""
     for index, name in enumerate(names):
         match name.split("."):
             case [_, other, "svc", *_] if other != namespace:

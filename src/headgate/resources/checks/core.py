@@ -10,7 +10,7 @@ from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
-_NO_ADDRESS = ("", "None")  # not assigned yet; headless
+_NO_ADDRESS = ("", "None")  # of a Service without an address yet, and of a headless Service
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:
@@ -49,7 +49,9 @@ def _base64_map(obj: Object, field: str) -> Iterator[Cause]:
 
 def _is_base64(text: str) -> bool:
     try:
-        base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)  # Go's decoder skips line ends
+        base64.b64decode(
+            text.replace("\n", "").replace("\r", ""), validate=True
+        )  # as the decoder of Kubernetes (Go), which skips line breaks
     except ValueError:
         return False
     return True
@@ -93,7 +95,7 @@ def slice_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _address(value: Any, kind: object, where: str) -> Iterator[Cause]:
-    """Yield an address that Envoy rejects. Envoy would reject all endpoints of the Service with it."""
+    """Yield a mistake if an endpoint's address is invalid. Envoy would reject all endpoints of the Service."""
     if value == "":
         yield Cause(where, "is missing")
         return

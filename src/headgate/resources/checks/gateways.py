@@ -1,4 +1,4 @@
-"""Checks of Gateways and ReferenceGrants beyond their schemas: the CEL rules of the released API (requirements 2.4)."""
+"""Checks of Gateways and ReferenceGrants beyond their schemas: the CEL validations of the released API (requirements 2.4)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,7 +32,7 @@ def _clashes(listeners: object) -> Iterator[Cause]:
         first = places.setdefault(place, index)
         if first != index:
             yield Cause(
-                where, f"has the same port, protocol and hostname as spec.listeners[{first}]; one of them must differ"
+                where, f"has the same port, protocol and hostname as spec.listeners[{first}]; change one of the three"
             )
 
 
@@ -46,7 +46,7 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
     if not written and protocol in ("HTTPS", "TLS"):
         yield Cause(f"{where}.tls", f"is missing: protocol {protocol} needs it")
     if protocol == "HTTPS" and mode != "Terminate":
-        yield Cause(f"{where}.tls.mode", "must be Terminate with protocol HTTPS; use protocol TLS to pass it through")
+        yield Cause(f"{where}.tls.mode", "must be Terminate with protocol HTTPS; use protocol TLS for passthrough")
     named = tls.get("certificateRefs") or tls.get("options")
     if written and protocol not in _WITHOUT_TLS and mode == "Terminate" and not named:
         yield Cause(f"{where}.tls.certificateRefs", "is missing: name the Secret with the certificate")
@@ -61,7 +61,7 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
 
 
 def grant_causes(obj: Object) -> Iterator[Cause]:
-    """Yield references of a ReferenceGrant without a group, which is required even if it is empty."""
+    """Yield entries of a ReferenceGrant without the field `group`. It is required, but its value may be empty."""
     for field in ("from", "to"):
         for index, reference in rows(part(obj, "spec").get(field)):
             if reference.get("group") is None:

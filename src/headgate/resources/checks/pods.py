@@ -56,7 +56,9 @@ def _flag(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
 def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
     value = annotations.get(SIDECAR)
     if isinstance(value, str) and value not in {"transparent", "explicit"}:
-        message = f"must be transparent or explicit, not {value!r}; leave it out: it is written when the pod is created"
+        message = (
+            f"must be transparent or explicit, not {value!r}; leave it out: headgate writes it when the pod is created"
+        )
         yield Cause(f"{where}.{SIDECAR}", message)
 
 
@@ -72,13 +74,13 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
         return
     for number in _NUMBERS.findall(value):
         if not 1 <= int(number) <= LARGEST_PORT:
-            yield Cause(f"{where}.{name}", f"has {number}; ports are from 1 to {LARGEST_PORT}")
+            yield Cause(f"{where}.{name}", f"has the port {number}; ports are from 1 to {LARGEST_PORT}")
 
 
 def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield labels and annotations of the workload that have an effect in its pod template only.
+    """Yield labels and annotations of a workload that have an effect only in its pod template.
 
-    They are no mistake if the template has them too: tools add the same labels to all objects.
+    They are valid if the template has the same keys, because tools such as kustomize add labels to both.
     """
     for field, names in (("labels", (INJECT,)), ("annotations", (INJECT, EXCLUDED_PORTS))):
         for name in names:

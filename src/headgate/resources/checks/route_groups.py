@@ -1,4 +1,4 @@
-"""Checks of HTTPRouteGroups in all their shapes (D4, D5; requirements 2.2)."""
+"""Checks of HTTPRouteGroups in every shape that SMI documents use (D4, D5; requirements 2.2)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ def route_group_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     if "matches" in obj:
         if spec.get("matches") is not None:
-            yield Cause("matches", "is also in spec; write it in one of the two only")
+            yield Cause("matches", "is also in spec; write it in only one of the two places")
         yield from _matches(obj["matches"], "matches")
     elif obj.get("spec") is None:
         yield Cause("spec", "is missing")
@@ -29,7 +29,7 @@ def _matches(matches: object, where: str) -> Iterator[Cause]:
     if matches is None:
         yield Cause(where, "is missing")
     elif matches == []:
-        yield Cause(where, "is empty: a group without matches matches nothing")
+        yield Cause(where, "is empty, so the group matches no request: add a match")
     names: dict[str, int] = {}
     for index, match in rows(matches):
         place, name = f"{where}[{index}]", match.get("name")
@@ -55,7 +55,7 @@ def _match(match: Mapping[str, Any], where: str) -> Iterator[Cause]:
 def _headers(value: object, where: str) -> Iterator[Cause]:
     """Yield the mistakes in headers, which are a map or a list of maps (D4)."""
     if not isinstance(value, Mapping | list | tuple):
-        yield Cause(where, f"must map header names to regular expressions, not be {type_name(value)}")
+        yield Cause(where, f"must be a map of header names to regular expressions, not {type_name(value)}")
         return
     seen: set[str] = set()
     maps = [(where, value)] if isinstance(value, Mapping) else [(f"{where}[{i}]", item) for i, item in enumerate(value)]
@@ -73,7 +73,7 @@ def _header_map(headers: Mapping[str, Any], where: str, seen: set[str]) -> Itera
             yield Cause(place, f"{name!r} is not the name of a header")
             continue
         if name.lower() in seen:
-            yield Cause(place, f"the header {name.lower()} is written twice; names ignore case")
+            yield Cause(place, f"the header {name.lower()} is written twice; header names are case-insensitive")
         seen.add(name.lower())
         yield from _regex(pattern, place)
 

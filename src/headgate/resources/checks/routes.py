@@ -1,6 +1,6 @@
-"""Checks of the Gateway API's routes beyond their schemas: the CEL rules of the released API (requirements 2.4).
+"""Checks of the Gateway API's routes beyond their schemas: the CEL validations of the released API (requirements 2.4).
 
-They concern rules between fields, paths, regular expressions and gRPC names. References to missing objects are allowed,
+They compare fields, and check paths, regular expressions and gRPC names. References to missing objects are allowed,
 because objects may be created in any order (R22).
 """
 
@@ -16,7 +16,7 @@ from headgate.resources.checks.schema import method_fault, service_fault
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Object, part, rows
 
-MOST_MATCHES = 128  # matches of a route, summed over its rules; the limit of the released Gateway API
+MOST_MATCHES = 128  # in all rules of a route together, as in the released Gateway API
 FILTERS = {
     "RequestHeaderModifier": "requestHeaderModifier",
     "ResponseHeaderModifier": "responseHeaderModifier",
@@ -28,7 +28,7 @@ FILTERS = {
 """The field that each type of filter uses."""
 _PATH_MODIFIERS = {"ReplaceFullPath": "replaceFullPath", "ReplacePrefixMatch": "replacePrefixMatch"}
 _REPEATABLE = frozenset({"RequestMirror", "ExtensionRef"})
-_DEFAULT = 100  # of a missing numerator or denominator (R48)
+_DEFAULT = 100  # the value of a missing numerator or denominator (R48)
 _REGEX = "RegularExpression"
 _PATH = re.compile(r"/([A-Za-z0-9/\-._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*")
 _FORBIDDEN = ("//", "/./", "/../", "%2f", "%2F", "#")
@@ -55,7 +55,7 @@ def grpc_route_causes(obj: Object) -> Iterator[Cause]:
         for place, match in _items(rule, "matches", where):
             method = part(match, "method")
             if match.get("method") is not None and not (method.get("service") or method.get("method")):
-                message = "names neither service nor method; name one, or leave it out for all calls"
+                message = "names neither service nor method; name one of them, or leave out the method match to match all calls"
                 yield Cause(f"{place}.method", message)
             for field, grammar in (("service", service_fault), ("method", method_fault)):
                 if method.get(field):
@@ -65,7 +65,7 @@ def grpc_route_causes(obj: Object) -> Iterator[Cause]:
 
 
 def tcp_route_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in the fields that all routes share: those of the Gateway API's TCPRoute."""
+    """Yield the mistakes in the fields that all kinds of routes have. A TCPRoute has no other fields to check."""
     spec = part(obj, "spec")
     yield from _parent_causes(spec.get("parentRefs"))
     names: dict[str, str] = {}
@@ -82,13 +82,13 @@ def tcp_route_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _items(value: Mapping[str, Any], field: str, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a list with their paths."""
+    """Yield each object of the list `field` with its path, such as `spec.rules[0]`."""
     for index, item in rows(value.get(field)):
         yield f"{where}.{field}[{index}]", item
 
 
 def _parent_causes(value: object) -> Iterator[Cause]:
-    """Yield parents that an earlier entry names too, unless sectionName or port distinguish the entries."""
+    """Yield a mistake for each parent that occurs twice, unless both entries have different sectionNames or ports."""
     seen: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
     for index, parent in rows(value):
         group = parent.get("group")
@@ -109,14 +109,17 @@ def _same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return why two references to one parent conflict; empty if they don't."""
     for field in ("sectionName", "port"):
         if bool(one.get(field)) != bool(other.get(field)):
-            return f"set {field} in both, or in neither"
+            return f"set {field} in both entries, or in neither"
     if all(one.get(field) == other.get(field) for field in ("sectionName", "port")):
         return "set different sectionNames or ports"
     return ""
 
 
 def _text_causes(item: Mapping[str, Any], field: str, where: str, grammar: Callable[[str], str]) -> Iterator[Cause]:
-    """Yield a mistake in a text, by its grammar or, if the item's type says so, as a regular expression."""
+    """Yield the mistake in an item's text `field`.
+
+    `grammar` returns what is wrong. It is not used if the item's type is RegularExpression.
+    """
     text = item.get(field)
     if isinstance(text, str) and (fault := (regexes.fault if item.get("type") == _REGEX else grammar)(text)):
         yield Cause(f"{where}.{field}", fault if fault.startswith(repr(text)) else f"{text!r} {fault}")
@@ -152,7 +155,7 @@ def _rule_causes(rule: Mapping[str, Any], where: str, matches: object) -> Iterat
     if rule.get("backendRefs") and any(item.get("type") == "RequestRedirect" for _, item in rows(rule.get("filters"))):
         yield Cause(
             f"{where}.backendRefs",
-            "can't be combined with a RequestRedirect, which sends no request to backends; leave one out",
+            "can't be combined with a RequestRedirect, which sends no request to backends; leave one of them out",
         )
     for place, backend in _items(rule, "backendRefs", where):
         yield from _filter_causes(backend, place, matches)
@@ -164,8 +167,8 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
         name = str(item.get("type"))
         seen[name] += 1
         if seen[name] == 2 and name in FILTERS and name not in _REPEATABLE:
-            yield Cause(f"{place}.type", f"{name} is allowed only once in this list; merge the two")
-        yield from _union_causes(item, FILTERS, place, hint="; write a separate filter for it")
+            yield Cause(f"{place}.type", f"{name} is allowed only once in this list; merge the two filters")
+        yield from _union_causes(item, FILTERS, place, hint="; write a separate filter")
         for field in ("requestRedirect", "urlRewrite"):
             path, inside = part(part(item, field), "path"), f"{place}.{field}.path"
             yield from _union_causes(path, _PATH_MODIFIERS, inside)
@@ -177,12 +180,12 @@ def _filter_causes(holder: Mapping[str, Any], where: str, matches: object) -> It
         if reference := part(mirror, "backendRef"):
             yield from _port_causes(reference, f"{place}.requestMirror.backendRef")
     if seen["RequestRedirect"] and seen["URLRewrite"]:
-        message = "have a RequestRedirect and a URLRewrite, but a redirected request goes to no backend: leave one out"
+        message = "have a RequestRedirect and a URLRewrite, but no backend receives a redirected request: leave one of them out"
         yield Cause(f"{where}.filters", message)
 
 
 def _union_causes(item: Mapping[str, Any], fields: Mapping[str, str], where: str, *, hint: str = "") -> Iterator[Cause]:
-    """Yield the field that an item's type needs if it is missing, and fields that belong to other types."""
+    """Yield a mistake if the field for an item's type is missing, and for each field that belongs to another type."""
     wanted = fields.get(str(item.get("type")))
     if wanted is None:
         return
@@ -222,7 +225,7 @@ def _timeout_causes(timeouts: Mapping[str, Any], where: str) -> Iterator[Cause]:
     try:
         whole = durations.milliseconds(timeouts.get("request") or "0s")
         attempt = durations.milliseconds(timeouts.get("backendRequest") or "0s")
-    except (TypeError, ValueError):  # the schema's check reports it
+    except (TypeError, ValueError):  # an invalid duration, which the schema's check reports
         return
     if whole and attempt > whole:
         message = f"must not be longer than the timeout of the whole request ({timeouts['request']})"

@@ -1,6 +1,6 @@
 """Compare a value with its schema: find unknown, missing and mistyped fields, and values out of limits.
 
-Rules between fields are in the checks of each kind. The `format` or `pattern` of a text's schema selects its grammar, a
+The module of each kind compares fields with each other. The `format` or `pattern` of a text's schema selects its grammar, a
 function that returns what is wrong with a text, or an empty text.
 """
 
@@ -53,7 +53,10 @@ def check_schema(obj: Any, schema: Schema, *, required: bool = True, skipped: Co
 
 
 class _Walk:
-    """The walk through a value, which collects mistakes. For speed, it makes the text of a path only for a mistake."""
+    """A recursive comparison of a value with its schema, which collects mistakes.
+
+    For speed, a path becomes text only when a mistake is reported.
+    """
 
     def __init__(self, *, required: bool) -> None:
         self.unknown: list[str] = []
@@ -166,7 +169,7 @@ def _choice(value: Any, schema: Schema) -> str:
 
 
 def hostname_fault(text: str) -> str:
-    """Return why a text is no host name, such as an address, a wildcard or a name with a port; empty if it is one."""
+    """Return why a text is not a host name; empty if it is. IP addresses, wildcards and ports are not allowed."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -181,11 +184,12 @@ def hostname_fault(text: str) -> str:
 
 
 def wildcard_fault(text: str) -> str:
-    """Return why a text is no host name, or a `*.` and a host name; empty if it is one."""
-    if text.startswith("*."):
-        return "" if is_dns_subdomain(text[2:]) else _bad_host(text)
-    if "*" in text:
+    """Return why a text is neither a host name nor a wildcard such as `*.example.com`; empty if it is."""
+    host = text.removeprefix("*.")
+    if "*" in host:
         return f"{text!r} has a wildcard that is not the whole first label; write *.example.com"
+    if host != text:
+        return "" if is_dns_subdomain(host) else _bad_host(text)
     return hostname_fault(text)
 
 
@@ -206,11 +210,11 @@ def _controller_fault(text: str) -> str:
     found = _CONTROLLER.fullmatch(text)
     if found and all(map(is_dns_label, found["domain"].split("."))):
         return ""
-    return f"{text!r} is not a controller: write a domain, a slash and a path, such as headgate.dev/gateway-controller"
+    return f"{text!r} is not the name of a controller: write a domain, a slash and a path, such as headgate.dev/gateway-controller"
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return the grammar of a regular expression."""
+    """Return a grammar that requires a match of the whole text. Its message says that the text is not `what`."""
     return lambda text: "" if re.fullmatch(pattern, text) else f"{text!r} is not {what}"
 
 
@@ -225,7 +229,7 @@ _kind_fault = _matching("[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?", "a kind; wri
 
 
 def _group_fault(text: str) -> str:
-    return "" if not text or is_dns_subdomain(text) else f"{text!r} is not an API group; the core group is ''"
+    return "" if not text or is_dns_subdomain(text) else f"{text!r} is not an API group; write '' for the core group"
 
 
 FORMATS: Mapping[str, Callable[[str], str]] = {

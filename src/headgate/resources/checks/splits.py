@@ -25,13 +25,13 @@ SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
     "Service that selects one version only, or set the annotation headgate.dev/allow-self-reference to true"
 )
-LARGEST_SUM = 2**32 - 1  # Envoy adds weights as 32-bit integers
+LARGEST_SUM = 2**32 - 1  # the highest sum of weights: Envoy adds them as 32-bit integers
 _ALLOWED = {NO_ENDPOINTS: ("fail", "skip"), ALLOW_SELF_REFERENCE: ("true", "false")}
 _STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def split_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a TrafficSplit that its schema can't express, in the version that it is written in."""
+    """Yield the mistakes in a TrafficSplit, in any version, that its schema can't express."""
     for name, allowed in _ALLOWED.items():
         value = annotation(obj, name)
         if isinstance(value, str) and value not in allowed:
@@ -126,7 +126,7 @@ def _match_causes(matches: object) -> Iterator[Cause]:
 
 
 def self_reference(split: TrafficSplit, namespace: str, domain: str) -> int | None:
-    """Return the index of the backend that is the split's own root (R18); None if there is none or it is allowed (D1)."""
+    """Return the index of the backend that is the split's own root (R18); None without such a backend, or if an annotation allows it (D1)."""
     if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
         return None
     root = service_name(split.spec.service, namespace, domain)

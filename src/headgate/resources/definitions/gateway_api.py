@@ -1,7 +1,7 @@
 """Schemas of the Gateway API's kinds: the published definitions, with the list of headgate's deviations from them.
 
 `tools/gateway_api_schemas.py` writes the data file, which names its source and version. `checks` has the rules between
-fields, which are CEL in the published definitions. They deviate in one point: `percent` and `fraction` may both be set (D3).
+fields, which are CEL in the published definitions. The checks deviate from CEL in one point: `percent` and `fraction` may both be set (D3).
 """
 
 from collections.abc import Mapping

@@ -31,12 +31,11 @@ def _status(what: str, **parts: Schema) -> Schema:
     )
 
 
-def _proxies(what: str) -> Schema:
-    return record(
-        f"How many proxies {what} has reached.",
-        programmed=whole("The number of proxies that acknowledged it."),
-        total=whole("The number of proxies that need it."),
-    )
+_PROXIES = record(
+    "The progress of the object's configuration on proxies.",
+    programmed=whole("The number of proxies that acknowledged the configuration."),
+    total=whole("The number of proxies that need the configuration."),
+)
 
 
 _SPLIT_STATUS = _status(
@@ -55,7 +54,7 @@ _SPLIT_STATUS = _status(
                     service=text("The Service."),
                     weight=whole("The weight in force; 0 for a backend that is left out."),
                     percent=text("The share of requests in percent, for example 33.3%."),
-                    endpoints=whole("How many endpoints are ready to serve."),
+                    endpoints=whole("The number of ready endpoints."),
                     reason=text("Why the backend is left out; absent if it gets traffic."),
                 ),
                 key="service",
@@ -63,7 +62,7 @@ _SPLIT_STATUS = _status(
         ),
         key="port",
     ),
-    proxies=_proxies("the split"),
+    proxies=_PROXIES,
 )
 _MATCHES = listing(
     "Only requests that match one of these groups are split; all other requests go to the root Service itself.",
@@ -111,7 +110,7 @@ _PODS = record(
 
 
 def _enforced(what: str) -> Schema:
-    return _status(what, pods=_PODS, proxies=_proxies("it"))
+    return _status(what, pods=_PODS, proxies=_PROXIES)
 
 
 def traffic_split(version: str) -> Schema:

@@ -22,8 +22,8 @@ def record(description: str, required: str = "", /, **properties: Schema) -> Sch
 def listing(description: str, items: Schema, *, key: str = "", **limits: int) -> Schema:
     """Return the schema of a list; limits are minItems and maxItems.
 
-    `key` has the names of the fields that identify an item, separated by spaces, or is `*` if the whole item identifies
-    itself. Without a key the list is atomic in server-side apply.
+    `key` has the names of the fields that identify an item, separated by spaces, or is `*` for a set of
+    unique texts. Without a key the list is atomic in server-side apply.
     """
     found = {"type": "array", "description": description, "items": items, **limits}
     if key == "*":
@@ -85,7 +85,11 @@ CONDITION = record(
     type=text("The type of the condition, for example Programmed."),
     status=text("True, False or Unknown."),
     observedGeneration=whole("The metadata.generation that the condition is about."),
-    lastTransitionTime={"type": "string", "format": "date-time", "description": "When the status last changed."},
+    lastTransitionTime={
+        "type": "string",
+        "format": "date-time",
+        "description": "The time at which the status last changed.",
+    },
     reason=text("The reason in one word, for programs."),
     message=text("The reason in a sentence, with what to do next."),
 )
@@ -103,7 +107,9 @@ SELECTOR = record(
             "A condition on a label.",
             "key operator",
             key=text("The key of the label."),
-            operator=choice("How the label's value is compared.", "In NotIn Exists DoesNotExist"),
+            operator=choice(
+                "The operator that compares the label's value with the values.", "In NotIn Exists DoesNotExist"
+            ),
             values=listing("The values to compare with.", text("A value.")),
         ),
     ),
