@@ -115,7 +115,7 @@ async def test_objects_created_by_other_clients_are_never_pruned(world):
     assert weights(await world.split("other")) == [90, 10]
 
 
-async def test_another_directory_on_the_same_store_prunes_only_its_own(tmp_path):
+async def test_another_directory_on_the_same_store_prunes_only_its_own_objects(tmp_path):
     first, second = World(tmp_path / "first"), World(tmp_path / "second")
     second.store = first.store
     for world, name in ((first, "one"), (second, "two")):
@@ -249,7 +249,7 @@ async def test_a_namespace_is_created_before_its_objects_and_deleted_after_them(
 
 
 async def test_services_and_tls_configs_are_created_before_pods(world):
-    """D26, R77: in any order of the files."""
+    """D26, R77. The order of the files has no effect."""
     world.write("a.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n")
     world.write("b.yaml", "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec: {ports: [{port: 80}]}\n")
     world.write(
@@ -300,12 +300,12 @@ async def test_drift_names_a_field_edited_in_the_store_and_the_store_wins(world)
     (said,) = await drift(world.store, read([world.path]))
     assert said.startswith(f"{world.path}/a.yaml:7:")
     assert "spec.service: " in said
-    assert 'the file says "birds", the API "fish"; the API\'s stays' in said
+    assert 'the file says "birds", the API "fish"; the API\'s value stays' in said
     await world.settle()
     assert (await world.store.get(key()))["spec"]["service"] == "fish"
 
 
-async def test_drift_says_that_the_file_wins_if_it_changed_too(world):
+async def test_drift_says_that_the_file_wins_if_the_file_also_changed(world):
     world.write("a.yaml", split())
     await world.settle()
     obj = await world.store.get(key())

@@ -27,7 +27,7 @@ def split(name="birds", weight=1):
 
 
 def write(directory, **files):
-    """Write files; `__` in a name stands for `/`, and a last `_` part is the suffix."""
+    """Write files: the argument `sub__a_yaml` becomes the file `sub/a.yaml`."""
     for name, text in files.items():
         path = directory.joinpath(*name.rsplit("_", 1)[0].split("__")).with_suffix("." + name.rsplit("_", 1)[1])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ async def test_watching_a_missing_directory_raises_an_error(tmp_path):
         [reading async for reading in readings]
 
 
-def test_a_file_name_that_is_not_utf8_is_a_printable_problem(tmp_path):
+def test_a_file_name_that_is_not_utf8_is_reported_as_printable_text(tmp_path):
     (tmp_path / os.fsdecode(b"na\xffme.yaml")).write_text(split())
     found = read([tmp_path])
     assert found.objects == ()
@@ -190,7 +190,7 @@ def test_a_file_name_that_is_not_utf8_is_a_printable_problem(tmp_path):
     assert found.problems[0].file.encode() == f"{tmp_path}/na\N{REPLACEMENT CHARACTER}me.yaml".encode()
 
 
-def test_an_object_without_apiversion_gets_the_newest_version_it_is_valid_in(tmp_path):
+def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tmp_path):
     """D27: only kinds that the specifications write without apiVersion."""
     bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"

@@ -1,9 +1,9 @@
 """Apply manifests to the store: create and update objects, and delete objects that are no longer in the files.
 
-Annotations of the objects keep the state across restarts:
+Annotations of the objects persist the state across restarts:
 
 - `headgate.dev/applied-from`: the file of an object that headgate created from it. Only such objects are deleted.
-- `headgate.dev/applied-digest`: the digest of the manifest. While it is the same, changes by other clients are kept.
+- `headgate.dev/applied-digest`: the digest of the manifest. While the digest is the same, changes by other clients stay.
 - `kubectl.kubernetes.io/last-applied-configuration`: the manifest. A changed manifest is applied by a three-way merge, as
   `kubectl apply` does: its fields win, fields that it no longer has are removed, and all other fields stay.
 """
@@ -88,7 +88,7 @@ def _refusals(manifest: Manifest, error: Exception) -> list[Problem]:
 
 
 async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, Object]:
-    """Create or update one object. Return it before (None if it was created) and after."""
+    """Create or update one object. Return the object before the write (None if it is new) and after the write."""
     for attempt in range(_ATTEMPTS):
         try:
             before = await store.get(manifest.key)
@@ -108,7 +108,7 @@ async def _apply_one(store: Store, manifest: Manifest) -> tuple[Object | None, O
 
 
 async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
-    """Update the file in the annotation if the object moved to another file."""
+    """Update the annotation `applied-from` if the object moved to another file; return the object."""
     file = annotations(before).get(APPLIED_FROM)
     if file in (None, _absolute(manifest.file)):
         return before
@@ -118,7 +118,7 @@ async def _moved(store: Store, before: Object, manifest: Manifest) -> Object:
 def _tracked(before: Object | None, after: Object) -> Object:
     """Return the object with the manager `headgate-files` for the fields that the manifest sets or changes.
 
-    The manager does not own the annotations above: kubectl's next server-side apply would take over all fields of a manager
+    The manager does not own this module's annotations: kubectl's next server-side apply would take over all fields of a manager
     that owns `last-applied-configuration`.
     """
     kind = lifecycle.kind_of(after)
@@ -163,7 +163,7 @@ def last_applied(obj: Object) -> Object:
         hub = to_hub(json.loads(text))
         return without_server_fields(hub)
     except (ValueError, RecursionError, DecodeError, KeyError, AttributeError, TypeError):
-        return {}  # damaged or of another tool: no field counts as removed from the manifest
+        return {}  # an invalid annotation, or one from another tool: treat no field as removed
 
 
 def without_server_fields(obj: Object) -> Object:
@@ -201,7 +201,7 @@ def _absolute(file: str) -> str:
 
 
 async def _prune(store: Store, manifests: Manifests) -> list[Key]:
-    """Delete objects that were created from these files and that the files no longer contain."""
+    """Delete objects that were created from the files but are no longer in them; return their keys."""
     roots, kept = _paths(manifests.roots), _paths(manifests.broken)
     present = {manifest.key for manifest in manifests.objects}
     removed: list[Key] = []
@@ -238,5 +238,5 @@ def _within(file: Path, roots: Sequence[Path]) -> bool:
 
 
 def is_covered(file: str, manifests: Manifests) -> bool:
-    """Return whether a file is, or was, one of the files or in one of the directories that were read."""
+    """Return whether a file, which may be deleted, is one of the read paths or below one of them."""
     return _within(Path(file), _paths(manifests.roots))

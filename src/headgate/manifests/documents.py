@@ -1,7 +1,7 @@
 """Parse the text of a manifest file to objects, with the line and column of every field. Pure.
 
 YAML is read as Kubernetes reads it (go-yaml): `yes` is true, a date is text, keys are text. Documents are built from the
-parser's nodes, so that a mistake in `spec.backends[1].weight` is shown where it stands.
+parser's nodes, so that a mistake in `spec.backends[1].weight` is reported with its line.
 """
 
 import json
@@ -41,7 +41,7 @@ class ParseProblem(NamedTuple):
 class Document(NamedTuple):
     """One object; `positions` maps the path of each field (`spec.backends[0].weight`) to its position.
 
-    `assumed` is the apiVersion that it is read as when the file has none (D27).
+    `assumed` is the apiVersion that headgate assumes if the file has none (D27).
     """
 
     object: Any
@@ -162,7 +162,7 @@ def _json(text: str) -> Iterator[Document]:
 
 
 def _json_places(text: str) -> Mapping[str, Position]:
-    """Return the positions of the fields in a JSON text, which is parsed as YAML. If YAML can't parse it, there are none."""
+    """Return the positions of the fields in a JSON text, which is parsed as YAML; empty if that fails."""
     try:
         return next((document.positions for document in _yaml(text)), {})
     except _ParseError:
@@ -195,7 +195,7 @@ def _is_indented_by_tab(text: str, line: int) -> bool:
 
 
 class _Composer:
-    """Builds nodes from the parser's events. PyYAML's own composer recurses in C and crashes on deep nesting."""
+    """A composer that builds nodes from the parser's events. PyYAML's composer recurses in C and crashes on deep nesting."""
 
     def __init__(self, loader: yaml.CLoader) -> None:
         self._loader = loader
@@ -217,7 +217,7 @@ class _Composer:
             raise _ParseError(position, f"is nested deeper than {_DEEPEST} levels")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise _ParseError(position, f"is not YAML: no anchor &{event.anchor} stands before *{event.anchor}")
+                raise _ParseError(position, f"is not YAML: *{event.anchor} needs an anchor &{event.anchor} before it")
             return self._anchors[event.anchor]
         node = self._content(event, position, depth)
         if event.anchor is not None:
@@ -226,7 +226,7 @@ class _Composer:
 
     def _content(self, event: Any, position: Position, depth: int) -> _Node:
         if isinstance(event, yaml.ScalarEvent):
-            resolve: Any = self._loader.resolve  # the stubs have no type for it
+            resolve: Any = self._loader.resolve  # the type stubs lack this method
             return _Scalar(position, event.tag or resolve(yaml.ScalarNode, event.value, event.implicit), event.value)
         inner: list[_Node] = []
         while not self._loader.check_event(yaml.SequenceEndEvent, yaml.MappingEndEvent):
@@ -238,7 +238,7 @@ class _Composer:
 
 
 class _Builder:
-    """Builds a document from nodes. It records the positions of fields, and limits the values that aliases copy."""
+    """A builder of a document from nodes. It records the positions of fields, and limits the values that aliases copy."""
 
     def __init__(self) -> None:
         self._positions: dict[str, Position] = {}
@@ -263,7 +263,7 @@ class _Builder:
         self._seen.add(id(node))
         if self._copies > _MOST_COPIES:
             raise _ParseError(
-                node.position, f"has aliases that stand for more than {_MOST_COPIES} values: write them out"
+                node.position, f"has aliases that expand to more than {_MOST_COPIES} values: write the values out"
             )
 
     def _item(self, node: _Node, path: str) -> Any:
@@ -280,7 +280,7 @@ class _Builder:
                     merged.setdefault(name, inner)
                 continue
             if not isinstance(key, _Scalar):
-                raise _ParseError(key.position, "is not a key; a key is text")
+                raise _ParseError(key.position, "can't be a key; write the key as text")
             name, position = key.text, key.position
             if name in content:
                 raise _ParseError(
@@ -293,7 +293,7 @@ class _Builder:
         return {**merged, **content}
 
     def _merge(self, node: _Node, path: str) -> dict[str, Any]:
-        """Return the fields that `<<` adds. If several mappings have a key, the first one counts."""
+        """Return the fields that `<<` adds. If several mappings have the same key, the first mapping wins."""
         if not isinstance(node, _Sequence):
             return self._merged(node, path)
         merged: dict[str, Any] = {}
@@ -303,7 +303,9 @@ class _Builder:
 
     def _merged(self, node: _Node, path: str) -> dict[str, Any]:
         if not isinstance(node, _Mapping):
-            raise _ParseError(node.position, "can't be merged by <<; name the anchor of an object")
+            raise _ParseError(
+                node.position, "can't be merged by <<; write an alias of an object, for example <<: *base"
+            )
         self._count(node)
         return self._mapping(node, path)
 
@@ -324,7 +326,7 @@ def _scalar(node: _Scalar) -> Any:
 
 
 def _whole(text: str) -> int | str:
-    if _WHOLE.fullmatch(text) is None:  # YAML 1.1 alone reads `1:30` as a base-60 number
+    if _WHOLE.fullmatch(text) is None:  # `1:30` is text, not the base-60 number of YAML 1.1
         return text
     digits = text.replace("_", "")
     without_server_fields = digits.lstrip("+-")
@@ -340,5 +342,5 @@ def _fraction(text: str, position: Position) -> float | str:
             return text
         value = math.nan
     if not math.isfinite(value):
-        raise _ParseError(position, f"{text} is not a number that an object can hold")
+        raise _ParseError(position, f"{text} is not a finite number; write it with quotes if it is text")
     return value

@@ -47,7 +47,7 @@ def _edited(manifest: Manifest, stored: Object) -> Iterator[str]:
     for field, written, value in _differences(without_server_fields(manifest.object), stored):
         if not keeps and (not before or _contains(value, _at(before, field))):
             continue  # only the file has changed
-        wins = "the API's stays until this file changes" if keeps else "the file has changed, so its value wins"
+        wins = "the API's value stays until this file changes" if keeps else "the file has changed, so its value wins"
         yield str(
             manifest.problem(
                 field, f"{manifest.key}: the file says {json.dumps(written)}, the API {json.dumps(value)}; {wins}"
@@ -60,7 +60,7 @@ def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: st
     for name, value in written.items():
         field = f"{path}.{name}" if path else name
         if field == "metadata.annotations":
-            continue  # they have headgate's record of the applied manifest
+            continue  # headgate and kubectl write annotations about the applied manifest
         now = stored.get(name)
         if isinstance(value, Mapping) and isinstance(now, Mapping):
             yield from _differences(value, now, field)

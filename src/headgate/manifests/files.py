@@ -24,8 +24,8 @@ from headgate.resources.registry import find_written, key_of
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 LARGEST_FILE = 5_000_000  # bytes
-_QUIET = 50  # ms without a change until the files are read, so that an editor has written the whole file
-_LONGEST_WAIT = 1000  # ms until the files are read although changes go on
+_QUIET = 50  # ms without a change before files are read, so that an editor has written them completely
+_LONGEST_WAIT = 1000  # ms after which files are read even if changes continue
 
 
 class Problem(NamedTuple):
@@ -172,7 +172,7 @@ def _text(file: Path) -> str:
         raise _UnreadableError(
             f"is not text (byte {error.start} is no UTF-8): manifests are YAML or JSON in UTF-8"
         ) from error
-    if not text.strip():  # also while an editor writes the file
+    if not text.strip():  # an editor may be writing the file
         raise _UnreadableError("is empty: write an object into it, or delete the file to remove its objects")
     if "\0" in text:
         raise _UnreadableError("is binary, not text: manifests are YAML or JSON in UTF-8")
