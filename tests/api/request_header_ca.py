@@ -12,7 +12,7 @@ PEM = serialization.Encoding.PEM
 
 
 class Authority:
-    """A CA, as `--requestheader-client-ca-file` names one."""
+    """A CA for the API server's flag `--requestheader-client-ca-file`."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -24,7 +24,7 @@ class Authority:
         self.pem = self._certificate.public_bytes(PEM)
 
     def write(self, directory: Path, name: str, *hosts: str) -> tuple[Path, Path]:
-        """Write a client certificate, or with `hosts` a server certificate; return the paths of it and its key."""
+        """Write a client certificate, or with `hosts` a server certificate; return the paths of the certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = _builder(_name(name), self._name, key.public_key())

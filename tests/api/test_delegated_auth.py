@@ -58,7 +58,7 @@ class FakeReviewer:
 
 
 class AggregationClient(Client):
-    """Calls the server with a client certificate of the common name `client_name`; None sends no certificate."""
+    """A client with a certificate for the common name `client_name`; None sends no certificate."""
 
     client_name: str | None = "config-proxy"
 
@@ -161,7 +161,7 @@ async def test_a_request_without_a_user_is_unauthorized(client: AggregationClien
         ("nodes/node-1", {"resource": "nodes", "verb": "get", "name": "node-1"}),
     ],
 )
-async def test_a_review_carries_the_attributes_of_the_path(
+async def test_a_review_contains_the_resource_attributes_of_the_path(
     client: AggregationClient, reviewer: FakeReviewer, path: str, attributes: dict[str, str]
 ) -> None:
     assert (await client.call("GET", f"{BASE}/{path}", **JANE)).code == 200
@@ -221,7 +221,7 @@ async def test_a_failed_review_answers_503(client: AggregationClient, reviewer: 
 @pytest.mark.parametrize(
     "answer", [{}, {"status": {}}, {"status": {"allowed": True, "denied": True}}, {"status": {"allowed": "yes"}}]
 )
-async def test_a_review_that_does_not_clearly_allow_denies(answer: dict[str, Any]) -> None:
+async def test_a_review_without_an_explicit_allow_denies_the_request(answer: dict[str, Any]) -> None:
     class Odd(FakeReviewer):
         async def create(self, path: str, body: Any) -> dict[str, Any]:
             return {**await super().create(path, body), "status": {}, **answer}
@@ -312,7 +312,7 @@ async def test_a_configmap_without_a_valid_ca_is_an_error(data: dict[str, str], 
         await read_request_header_config(FakeConfigMapApi(data))
 
 
-async def test_a_refresh_adopts_a_new_configmap_and_a_failed_one_keeps_the_old() -> None:
+async def test_a_refresh_adopts_a_new_configmap_and_a_failed_refresh_keeps_the_old_one() -> None:
     api = FakeConfigMapApi({"requestheader-client-ca-file": "old"})
     config = Latest(await read_request_header_config(api))
     api.data = {}

@@ -30,7 +30,7 @@ class Client:
         self._left = asyncio.Event()
 
     async def source(self) -> AsyncGenerator[bytes]:
-        """Yield pieces until closed."""
+        """Yield pieces until the generator is closed."""
         try:
             while True:
                 yield b"piece"

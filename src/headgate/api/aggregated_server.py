@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _GROUPS = tuple(name for name, _ in METRICS_GROUPS)
-# Below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
+# The priority is below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
 _CLIENT_NAME = "client_cert_name"
@@ -134,7 +134,7 @@ def _text(value: bytes) -> str:
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP that passes the common name of the client certificate to the application (ASGI's TLS extension)."""
+    """The HTTP protocol of uvicorn, which also passes the client certificate's common name to the application."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -153,7 +153,7 @@ def common_name(certificate: Any) -> str | None:
 async def serve_aggregated(
     app: Starlette, listener: socket.socket, certificate: Certificate, config: Latest[RequestHeaderConfig]
 ) -> None:
-    """Serve on a bound socket until canceled. After a change of the request-header CA, new connections need the new one."""
+    """Serve on a bound socket until canceled. A change of the request-header CA applies to new connections."""
     while True:
         authority = config.get().authority
         context = _tls_context(certificate, authority)
@@ -180,7 +180,7 @@ async def _authority_changed(config: Latest[RequestHeaderConfig], authority: str
 async def refresh_request_header_config(
     api: KubernetesApi, config: Latest[RequestHeaderConfig], *, every: float = _REFRESH_SECONDS
 ) -> None:
-    """Read the request-header configuration again each `every` seconds; keep the last one while that fails."""
+    """Read the request-header configuration every `every` seconds. While that fails, the last configuration stays in use."""
     while True:
         await asyncio.sleep(every)
         try:

@@ -1,4 +1,4 @@
-"""Delegated authentication and authorization of requests that a cluster's API server proxies to us (R99 to R101).
+"""Delegated authentication and authorization of requests that a cluster's API server proxies to headgate (R99 to R101).
 
 The API server authenticates the user and sends the user's name in request headers. These headers count only on a connection
 whose client certificate the request-header CA signed, because any client can write headers. A SubjectAccessReview decides
@@ -19,7 +19,7 @@ from headgate.resources.meta import Input, Object, Value
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_CACHE_SECONDS = 10.0  # a permission may outlive its Role this long, as in Kubernetes' own API servers
+_CACHE_SECONDS = 10.0  # time for which an allowed review is cached, as in Kubernetes' own API servers
 _CACHE_SIZE = 4096  # cached permissions
 
 

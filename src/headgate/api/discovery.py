@@ -30,7 +30,7 @@ _COMPUTED_GROUPS = (
     inspect_query.INSPECT,
     *METRICS_GROUPS,
 )
-"""Groups and versions whose objects are not stored."""
+"""Groups and versions with objects that are computed for each request and not stored."""
 
 
 def version() -> dict[str, Any]:
@@ -57,7 +57,10 @@ def root() -> dict[str, Any]:
 
 
 def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] = ()) -> Response:
-    """Answer /api (`core`) or /apis for the groups `only`, or all: the plain or the aggregated form. Raises ApiError 406."""
+    """Answer a request for /api (`core`) or /apis in the plain or the aggregated form. Raises ApiError 406.
+
+    `only` has the groups to include; all groups if it is empty.
+    """
     form = responses.negotiate(request.headers.get("accept", ""), (_AGGREGATED,))
     if form.shape:
         response = responses.json_response(_aggregated(form.version, [""] if core else only or _named()))
@@ -123,7 +126,7 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _named() -> list[str]:
-    """Return the named groups by precedence: a name such as `pods` means that of the first group that has it."""
+    """Return all groups except the core group by precedence. kubectl looks up a name such as `pods` in this order."""
     return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _COMPUTED_GROUPS)]
 
 

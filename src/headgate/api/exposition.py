@@ -31,10 +31,10 @@ def create_exposition(families: Families, host: str) -> Starlette:
                 await asyncio.sleep(0)
         return Response("".join(lines), headers={"content-type": MEDIA_TYPE})
 
-    async def alive(_: Request) -> Response:  # routes are coroutines
+    async def alive(_: Request) -> Response:  # Starlette runs only coroutines without a thread
         return PlainTextResponse("ok")
 
-    # Other Host headers are rejected against DNS rebinding.
+    # Reject other Host headers, to prevent DNS rebinding.
     return Starlette(
         routes=[Route(PATH, answer), Route("/healthz", alive)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[host, "localhost"], www_redirect=False)],

@@ -21,7 +21,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                access_log=False,  # paths contain the names of Secrets
+                access_log=False,  # a log of paths would contain the names of Secrets
                 log_config=None,
                 log_level="error",
                 ws="none",
@@ -34,14 +34,14 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to headgate."""
+        """Install no signal handlers, because headgate handles signals."""
         yield
 
 
 async def serve_on_loopback(
     server: Server, listener: socket.socket, closing: Callable[[], object] = lambda: None
 ) -> None:
-    """Serve on a bound loopback socket until canceled. `closing` is called then to end streamed responses.
+    """Serve on a bound loopback socket until canceled. `closing` is then called to end streamed responses.
 
     Raises ValueError for another address than loopback.
     """

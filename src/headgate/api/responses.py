@@ -93,7 +93,7 @@ def partial_metadata_list(
 
 
 def included_object(query: Mapping[str, str]) -> str:
-    """Return what each row of a Table includes of its object: Metadata, Object or None. Raises ApiError 400."""
+    """Return the part of an object that its row of a Table includes: Metadata, Object or None. Raises ApiError 400."""
     include = query.get("includeObject") or "Metadata"
     if include not in _INCLUDES:
         raise ApiError(400, unsupported_value("includeObject", include, _INCLUDES))

@@ -1,4 +1,4 @@
-"""Parses the label and field selectors of a query to predicates over objects."""
+"""The parser of label and field selectors. It returns predicates over objects."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

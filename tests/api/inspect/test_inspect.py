@@ -41,7 +41,7 @@ async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: 
     }
 
 
-async def test_kubectl_gets_a_table(inspect_client: Client) -> None:
+async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: Client) -> None:
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
     assert found["kind"] == "Table"
     titles = [column["name"] for column in found["columnDefinitions"]]

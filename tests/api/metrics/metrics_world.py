@@ -52,7 +52,7 @@ FLOWS = {
 
 
 async def stored(store: MemoryStore | None = None) -> MemoryStore:
-    """Fill and return a store with two Deployments and their pods, three Services and a split."""
+    """Return a store with two Deployments and their pods, three Services and a split."""
     store = store or MemoryStore(admit=admit)
     for name in ("shop", "web"):
         deployment = await store.create(_object("apps/v1", "Deployment", name, {}, spec=_template(name)))

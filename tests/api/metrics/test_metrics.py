@@ -126,10 +126,10 @@ async def test_aggregated_discovery_lists_the_edges(client: Client) -> None:
     assert {one["resource"] for one in resources} == TEN
     assert {part["subresource"] for one in resources for part in one["subresources"]} == {"edges"}
     kinds = [one["responseKind"]["kind"] for one in resources]
-    assert len(set(kinds)) == len(kinds)  # kubectl maps a kind to a resource
+    assert len(set(kinds)) == len(kinds)  # kubectl maps each kind to exactly one resource
     assert "TrafficMetrics" in kinds
     order = list(groups)
-    assert order.index("apps") < order.index("traffic.metrics.k8s.io")  # `kubectl get deployments` means apps
+    assert order.index("apps") < order.index("traffic.metrics.k8s.io")  # `kubectl get deployments` reads the group apps
 
 
 async def test_both_ends_of_an_edge_have_the_same_counts(client: Client) -> None:
@@ -249,7 +249,9 @@ async def test_a_selector_selects_items_and_changes_no_count(client: Client) -> 
     assert [one["metadata"]["name"] for one in listed["items"]] == ["shop-5d-b2b2b"]
     one = await get(client, f"{PODS}?fieldSelector=metadata.name%3Dweb-5d-c4c4c")
     assert len(one["items"]) == 1
-    edges = await get(client, f"{PODS}/web-5d-c4c4c/edges?labelSelector=app%3Dshop")  # selects by labels of the peer
+    edges = await get(
+        client, f"{PODS}/web-5d-c4c4c/edges?labelSelector=app%3Dshop"
+    )  # on edges, the selector applies to the labels of the peer
     assert set(ends(edges)) == {"from Pod shop-5d-b2b2b"}
     assert edges["selector"] == {"matchLabels": {"app": "shop"}}
 
@@ -293,7 +295,7 @@ def test_the_parameter_t_sets_the_window_and_its_default_is_30_seconds(written: 
     assert window({}) == 30
 
 
-async def test_the_response_has_the_window(client: Client, source: FakeSource) -> None:
+async def test_the_response_contains_the_window(client: Client, source: FakeSource) -> None:
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=1m30s"))["window"] == "1m30s"
     assert (await get(client, f"{PODS}/web-5d-c4c4c?t=nonsense"))["window"] == "30s"
     assert source.windows == [90, 30]
@@ -426,7 +428,7 @@ async def test_denied_requests_are_counted_separately(client: Client, source: Fa
     assert "denied_count" not in values(await get(client, f"{PODS}/web-5d-d5d5d"))
 
 
-async def test_metrics_have_the_meshed_pods_and_edges_the_spiffe_ids(client: Client, source: FakeSource) -> None:
+async def test_resources_show_meshed_pods_and_edges_show_spiffe_ids(client: Client, source: FakeSource) -> None:
     """R74, R76, R83."""
     sidecar = {"headgate.dev/sidecar": "transparent"}
     meshed = {"kind": "Pod", "metadata": {"name": "db-0", "namespace": "default", "annotations": sidecar}}

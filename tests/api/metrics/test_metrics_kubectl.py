@@ -15,7 +15,7 @@ from tests.embedded_api import TOKEN, EmbeddedApi, kubectls
 from headgate.api.certificate import Certificate
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 
-READ = [  # commands, and a regular expression for their output
+READ = [  # commands with regular expressions that their output matches
     ("get pods.v1beta1.traffic.metrics.k8s.io", r"NAME +SUCCESS +RPS +LATENCY_P50 +LATENCY_P90 +LATENCY_P99\nshop-5d-b2b2b +- +- "),
     ("get pods.traffic.metrics.k8s.io", r"web-5d-c4c4c +90.48% +3.5rps +10.5ms +10.5ms +10.5ms\n"),
     ("get pods.v1beta1.mesh.metrics.k8s.io web-5d-c4c4c", r"web-5d-c4c4c +90.48%"),

@@ -35,7 +35,7 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 
 class InspectApi:
-    """Answers requests about the running mesh; 501 without an `inspector`. Streams end when `closing` is set."""
+    """The handler of requests about the running mesh. It answers 501 without an `inspector`. Streams end when `closing` is set."""
 
     def __init__(self, inspector: Inspector | None, closing: asyncio.Event) -> None:
         self._inspector = inspector
@@ -70,7 +70,7 @@ class _Result(NamedTuple):
 
 
 async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -> _Result:
-    """Return what a path describes. Raises ApiError."""
+    """Return the object or the list at a path. Raises ApiError."""
     match path.resource.plural, path.subresource:
         case "proxies", "config":
             return _Result(await _config(inspector, path, query))

@@ -11,7 +11,7 @@ from headgate.resources.inspect import Finding, Proxy
 from headgate.resources.meta import epoch_seconds
 
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
-"""Title, description and cell of each column after the first one, which is the name."""
+"""The columns after the first one (the name): title, description, and function from an object to its cell."""
 
 
 def columns(resource: Resource) -> Columns | None:
@@ -52,7 +52,7 @@ def _sentence(finding: Finding) -> str:
 
 _COLUMNS: Mapping[str, Columns] = {
     "proxies": (
-        ("State", "InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
+        ("State", "The state of the proxy: InSync, Lagging, Refused or Disconnected.", lambda item: item.status.state),
         (
             "Last_ACK",
             "Time since the proxy's last ACK.",
@@ -61,14 +61,14 @@ _COLUMNS: Mapping[str, Columns] = {
         *(
             (
                 name.capitalize(),
-                f"{name.capitalize()} that the proxy has acknowledged, of those in its configuration.",
+                f"The number of acknowledged {name}, of all {name} of the proxy.",
                 _counts(name),
             )
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")
         ),
     ),
     "findings": (
-        ("Severity", "error, warning or note.", lambda item: item.severity),
+        ("Severity", "The severity: error, warning or note.", lambda item: item.severity),
         ("Reason", "The reason, as in conditions and Events.", lambda item: item.reason),
         ("Object", "The object with the problem.", lambda item: f"{item.object.kind}/{item.object.name}"),
         ("Message", "The field and the problem.", _sentence),
@@ -77,11 +77,11 @@ _COLUMNS: Mapping[str, Columns] = {
         ("Healthy", "Whether the mesh has no problem.", lambda item: "yes" if item.status.healthy else "no"),
         (
             "Proxies",
-            "Proxies in sync, of all proxies.",
+            "The number of proxies in sync, of all proxies.",
             lambda item: f"{item.status.proxies.in_sync}/{item.status.proxies.total}",
         ),
-        ("Errors", "Findings that are errors.", lambda item: str(item.status.findings.errors)),
-        ("Warnings", "Findings that are warnings.", lambda item: str(item.status.findings.warnings)),
+        ("Errors", "The number of errors.", lambda item: str(item.status.findings.errors)),
+        ("Warnings", "The number of warnings.", lambda item: str(item.status.findings.warnings)),
         ("Age", "Time since headgate started.", lambda item: _since(item.status.started)),
     ),
 }

@@ -1,4 +1,4 @@
-"""Streams live requests: a TapEvent or a TapNotice in each line, until the client disconnects.
+"""A stream of live requests: a TapEvent or a TapNotice in each line, until the client disconnects.
 
 `.../{deployments,pods,...}/NAME/tap` redacts the values of headers and query parameters; `.../tapvalues` shows them. They are
 two subresources, so that a Role can allow `tap` without `tapvalues`.
@@ -19,7 +19,7 @@ from headgate.resources.inspect import TapEvent, TapNotice
 LIMIT, HIGHEST_LIMIT = 100, 1000
 """The default and the highest number of events per second."""
 KEEPALIVE_S = 10.0
-"""After this time without an event an empty line is sent, which also detects a disconnected client."""
+"""Seconds without an event before an empty line is sent, which also detects a disconnected client."""
 
 
 async def answer(

@@ -31,7 +31,7 @@ _EXACT = 1e-6
 
 
 class MetricsGroup(Value, frozen=True, kw_only=True):
-    """An API group that serves metrics. Latencies are in `unit`; a second has `per_second` of them.
+    """An API group that serves metrics. Latencies are in `unit`; `per_second` is the number of units in a second.
 
     `all_received` is the direction of the edge that sums all received traffic (R87). With `sides`, edges have the side that
     measured them. With `splits`, the group has the resource `trafficsplits`.
@@ -124,7 +124,7 @@ def _metadata(group: MetricsGroup, plural: str, row: Row, time: str) -> MetricsM
     return MetricsMetadata(
         name=row.about.name,
         namespace=row.about.namespace,
-        labels={} if row.edge.peer else row.labels,  # the labels of an edge would be those of its peer
+        labels={} if row.edge.peer else row.labels,  # for an edge, `row.labels` are the labels of the peer
         self_link=self_link(group, plural, row.about, edges=row.edge.peer is not None),
         creation_timestamp=time,
     )
@@ -184,7 +184,7 @@ def _count(name: str, count: int) -> Metric:
 
 
 class _Latencies(dict[tuple[str, float], Metric]):
-    """A cache of a group's latency metrics by name and seconds. It stays small: seconds are bounds of buckets."""
+    """A cache of a group's latency metrics by name and seconds. It stays small, because all latencies are bounds of histogram buckets."""
 
     def __init__(self, group: MetricsGroup) -> None:
         self._group = group

@@ -47,7 +47,7 @@ class _Result(Value, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """Answers requests for traffic metrics; 501 without a `source`."""
+    """The handler of requests for traffic metrics. It answers 501 without a `source`."""
 
     def __init__(self, objects: Reader, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._object_graphs = ObjectGraphs(objects, settings)
@@ -93,7 +93,7 @@ class MetricsApi:
             raise ApiError(503, f"traffic metrics are unavailable: {error}") from error
 
     def _indexed(self, seconds: float, reading: Reading) -> Traffic:
-        """Return the indexed flows of a Reading; they are cached while its mapping is the same object."""
+        """Return the indexed flows of a Reading. The index is cached while `reading.flows` is the same object."""
         known = self._traffic.pop(seconds, None)
         traffic = known if known and known.flows is reading.flows else Traffic(reading.flows, reading.arrived)
         self._traffic[seconds] = traffic
@@ -136,7 +136,7 @@ async def _all(rows: Iterable[Row]) -> Sequence[Row]:
 
 
 def _selection(query: Mapping[str, str]) -> Selects:
-    """Return a predicate for the selectors, which select items and do not change their numbers (R94). Raises ApiError 400."""
+    """Return a predicate for the selectors, which omit items and leave all metrics unchanged (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 
@@ -163,7 +163,7 @@ def _plain(found: _Result) -> TrafficMetrics | TrafficMetricsList:
 
 
 def _shaped(found: _Result, query: Mapping[str, str], form: responses.Representation) -> dict[str, Any]:
-    """Return a Table or only the metadata. Raises ApiError 406, 400."""
+    """Return the result as a Table or as metadata only. Raises ApiError 406, 400."""
     api = responses.table_version(form)
     items = traffic_metrics(found.path.group, found.path.plural, found.rows, found.reading)
     if form.shape == "Table":

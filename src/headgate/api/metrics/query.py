@@ -1,4 +1,4 @@
-"""Parses the path and the query parameters of requests to the metrics API."""
+"""The parser of paths and query parameters of requests to the metrics API."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class MetricsPath(NamedTuple):
 
     @property
     def attributes(self) -> ResourceAttributes:
-        """The attributes for RBAC (R99, R100). As in Kubernetes, a Namespace counts as in the namespace of its name."""
+        """The attributes for RBAC (R99, R100). As in Kubernetes, a Namespace belongs to the namespace of the same name."""
         return ResourceAttributes(
             group=self.group.name,
             version=self.group.version,
@@ -67,7 +67,7 @@ def window(query: Mapping[str, str]) -> float:
 
 
 def grouping(query: Mapping[str, str]) -> Grouping:
-    """Return by what `?by=namespace` or `?by=kind` groups the peers of edges (R88). Raises ApiError 400."""
+    """Return the grouping of edges by peer from `?by=namespace` or `?by=kind` (R88). Raises ApiError 400."""
     by = query.get("by", "")
     try:
         found: Grouping = msgspec.convert(by, Grouping)

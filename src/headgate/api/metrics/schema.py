@@ -92,8 +92,8 @@ def _metrics(group: MetricsGroup) -> Schema:
         edge=record(
             "The peer of the traffic.",
             "direction resource",
-            direction=choice("Whether the traffic went to the peer or came from it.", "to from"),
-            resource=_reference("The peer; empty for all traffic that the resource received."),
+            direction=choice("The direction of the traffic: to the peer, or from the peer.", "to from"),
+            resource=_reference("The peer. An empty peer means all traffic that the resource received."),
             copy=flag("Whether these are mirrored copies of requests, which are counted separately."),
             security=record(
                 "The use of mutual TLS on an edge.",

@@ -13,7 +13,7 @@ from headgate.telemetry.answers.answers import SHARES, Row
 def table(
     rows: Sequence[Row], written: Sequence[TrafficMetrics], window: float, *, include: str, api: str
 ) -> dict[str, Any]:
-    """Return a Table of rows. `include` is what each row includes of its object: Metadata, Object or None."""
+    """Return a Table of rows. `include` is the part of an object in its row: Metadata, Object or None."""
     edges = any(row.edge.peer for row in rows)
     backends = any(row.backend for row in rows)
     lines = [
@@ -32,7 +32,7 @@ def _object(one: TrafficMetrics, include: str, api: str) -> dict[str, Any]:
 def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
     yield column("Name", "Name of the resource.", format="name")
     if edges:
-        yield column("Direction", "Whether the traffic went to the peer or came from it.")
+        yield column("Direction", "The direction of the traffic: to the peer, or from the peer.")
         yield column("Peer", "The resource at the other end of the traffic.")
         yield column("Copies", "Whether these are mirrored copies of requests.")
     if backends:
