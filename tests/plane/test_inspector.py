@@ -11,7 +11,9 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ENDPOINTS
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
+from headgate.identity.authority import make_signer, new_root, sign
 from headgate.identity.credentials import Credentials
+from headgate.identity.issuers import LIFETIME, CertificateSpec
 from headgate.latest import Latest
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import Feed
@@ -19,6 +21,7 @@ from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
+from headgate.resources.meta import timestamp
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
@@ -82,6 +85,18 @@ def test_a_proxy_that_acknowledged_everything_is_in_sync(world: World) -> None:
         "gateway": "InSync",
         "sidecar/default/server": "InSync",
     }
+
+
+def test_a_certificate_has_its_time_of_issue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate is valid from five minutes before its issue."""
+    spec = CertificateSpec(identity="spiffe://cluster.local/ns/default/sa/default")
+    leaf = sign(make_signer(new_root("cluster.local", NOW), "test"), spec, NOW, LIFETIME)
+    credential = Credential(chain=leaf.chain, key=leaf.key, roots="roots", issued=NOW)
+    monkeypatch.setattr(Loop, "credential_of", lambda _loop, _node: credential)
+    certificate = world.statuses()["gateway"].certificate
+    assert certificate is not None
+    assert (certificate.issued, certificate.not_before) == (timestamp(NOW), timestamp(NOW - 300))
+    assert world.inspector.status().status.certificates.oldest == timestamp(NOW)
 
 
 def test_a_proxy_that_has_not_answered_is_lagging(world: World) -> None:

@@ -20,7 +20,12 @@ from headgate.resources.inspect import (
 from headgate.resources.meta import Key, timestamp
 
 NOW = 1_800_000_000.0
-VALID = Certificate(identity="spiffe://x/ns/a/sa/b", not_before=timestamp(NOW - 60), not_after=timestamp(NOW + 60))
+VALID = Certificate(
+    identity="spiffe://x/ns/a/sa/b",
+    issued=timestamp(NOW - 30),
+    not_before=timestamp(NOW - 60),
+    not_after=timestamp(NOW + 60),
+)
 
 
 def proxy(state: Any = "InSync", **status: Any) -> Proxy:
@@ -85,7 +90,7 @@ def test_a_build_that_fails_because_of_a_bug_is_a_problem() -> None:
 
 
 def test_the_state_counts_proxies_and_certificates() -> None:
-    old = structs.replace(VALID, not_before=timestamp(NOW - 900), not_after=timestamp(NOW + 9))
+    old = structs.replace(VALID, issued=timestamp(NOW - 900), not_after=timestamp(NOW + 9))
     found = state(
         proxy(process=ProxyProcess(pid=1, restarts=3)),
         proxy("Lagging", process=ProxyProcess(pid=2, adopted=True)),

@@ -125,7 +125,7 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
     if certificate := status.certificate:
         yield "Certificate", certificate.identity or "none"
         if certificate.not_after:
-            yield "", f"issued {since(certificate.not_before)} ago, valid until {certificate.not_after}"
+            yield "", f"issued {since(certificate.issued)} ago, valid until {certificate.not_after}"
         if certificate.fault:
             yield "", certificate.fault
 

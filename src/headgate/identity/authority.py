@@ -90,8 +90,10 @@ class SigningIssuer(abc.ABC):
     async def issue(self, wanted: CertificateSpec, lifetime: timedelta) -> Credential:
         """Return a new key and its certificate. Raises IssueError."""
         check_domain(wanted, self._trust_domain)
-        leaf = await asyncio.to_thread(sign, await self._ready(), wanted, self._clock(), lifetime)
-        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get())
+        signer = await self._ready()
+        now = self._clock()
+        leaf = await asyncio.to_thread(sign, signer, wanted, now, lifetime)
+        return Credential(chain=leaf.chain, key=leaf.key, roots=self.roots.get(), issued=now)
 
     @abc.abstractmethod
     async def _ready(self) -> Signer:

@@ -94,7 +94,7 @@ class CertManagerIssuer:
         except StoreError as error:
             raise IssueError(f"{self._ref} can't be asked for a certificate: {error}") from error
         chain = self._accept(asked, wanted, status, lifetime)
-        return Credential(chain=chain, key=asked.key, roots=self.roots.get())
+        return Credential(chain=chain, key=asked.key, roots=self.roots.get(), issued=self._clock())
 
     async def run(self) -> None:
         """Read the file of roots again whenever it changes; return at once if there is none."""

@@ -65,8 +65,11 @@ class Credential(Value, frozen=True, kw_only=True):
     """The certificate chain and private key of a proxy as PEM; the key is never printed.
 
     The proxy's own certificate comes first in `chain`. `roots` are the root certificates that the proxy trusts.
+    `issued` is the time of issue in seconds since the epoch, 0 if unknown. The certificate is valid from an earlier
+    time, because the clocks of machines differ.
     """
 
     chain: str
     key: PrivateText
     roots: str
+    issued: float = 0.0

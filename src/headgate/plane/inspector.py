@@ -336,11 +336,17 @@ def _refusal(proxy: fleet.Proxy, rejected: Rejection, origin: Origin) -> Refusal
 
 
 def _certificate(credential: Credential | None, fault: str) -> Certificate | None:
-    """Return identity and lifetime of the certificate in a proxy's configuration, without its key."""
+    """Return the identity, the time of issue and the validity of the certificate in a proxy's configuration."""
     if credential is None:
         return Certificate(fault=fault) if fault else None
     first, last, identity = _certificate_fields(credential.chain)
-    return Certificate(identity=identity, not_before=timestamp(first), not_after=timestamp(last), fault=fault)
+    return Certificate(
+        identity=identity,
+        issued=timestamp(credential.issued or first),
+        not_before=timestamp(first),
+        not_after=timestamp(last),
+        fault=fault,
+    )
 
 
 @lru_cache(10_000)

@@ -92,7 +92,7 @@ def _certificates(proxies: Sequence[Proxy]) -> CertificateCounts:
     held = [one for one in found if one.not_after]
     return CertificateCounts(
         total=len(held),
-        oldest=min((one.not_before for one in held), default=""),
+        oldest=min((one.issued for one in held), default=""),
         first_expiry=min((one.not_after for one in held), default=""),
         faults=sum(bool(one.fault) for one in found),
     )

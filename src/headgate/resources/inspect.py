@@ -72,9 +72,13 @@ class ProxyProcess(Answer, frozen=True, kw_only=True):
 
 
 class Certificate(Answer, frozen=True, kw_only=True):
-    """The certificate in a proxy's configuration. `fault` says why it is missing, or why it can't be renewed."""
+    """The certificate in a proxy's configuration. `fault` says why it is missing, or why it can't be renewed.
+
+    `issued` is later than `not_before`, because a certificate is valid from some minutes before its issue.
+    """
 
     identity: str = ""
+    issued: str = ""
     not_before: str = ""
     not_after: str = ""
     fault: str = ""
