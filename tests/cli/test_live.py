@@ -20,7 +20,7 @@ def seen(backend: str, requests: int, failures: int = 0) -> BackendRequests:
 
 def decided(**conditions: str) -> dict[str, Any]:
     backends = [{"service": "v1", "weight": 3}, {"service": "v2", "weight": 1}]
-    words = {"Programmed": "Pending: 0 of 1 proxies hold it; waiting for gateway"}
+    words = {"Programmed": "Pending: 0 of 1 proxies have the configuration; waiting for gateway"}
     status = make_status(reasons=words, **conditions) | {
         "proxies": {"programmed": 1, "total": 1},
         "ports": [{"port": 8080, "backends": backends}],
@@ -69,7 +69,7 @@ def test_a_table_without_traffic_shows_no_observed_shares() -> None:
 
 def test_failed_conditions_are_shown_below_the_split() -> None:
     text = rendered(History(), decided(Programmed="False"))
-    assert "Pending: 0 of 1 proxies hold it; waiting for gateway" in text
+    assert "Pending: 0 of 1 proxies have the configuration; waiting for gateway" in text
     assert "Pending" not in rendered(History(), decided())
 
 

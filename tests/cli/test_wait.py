@@ -8,15 +8,15 @@ import pytest
 from tests.cli.conftest import World, ended, make_split, make_status
 from tests.compiler.pods import config, target
 
-WAITING = "Pending: 0 of 1 proxies hold it; waiting for gateway"
+WAITING = "Pending: 0 of 1 proxies have the configuration; waiting for gateway"
 
 
 async def test_wait_returns_at_once_when_every_proxy_holds_the_split(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)
-    await world.status(split, make_status(reasons={"Programmed": "Programmed: 1 of 1 proxies hold it"}))
+    await world.status(split, make_status(reasons={"Programmed": "Programmed: 1 of 1 proxies have the configuration"}))
     ran = await world.run("wait", "trafficsplit/website")
-    assert ran == (0, "trafficsplit/website: 1 of 1 proxies hold it\n", "")
+    assert ran == (0, "trafficsplit/website: 1 of 1 proxies have the configuration\n", "")
     document = json.loads((await world.run("wait", "ts/website", "-o", "json")).out)
     assert (document["name"], document["generation"]) == ("website", 1)
 

@@ -136,7 +136,7 @@ def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: World) -> None:
     with stopped(pid):
         meshed.submit(external("other", meshed.backend("other")))
         status = until(lambda: (found := proxies(meshed)[node])["state"] == "Lagging" and found)
-        assert "it has not answered for" in status["message"]
+        assert "the proxy has not answered for" in status["message"]
         assert any(one["held"] < one["resources"] for one in status["types"])
         shown = meshed.headgate("proxies")
         assert rows(shown.stdout)[node.removeprefix("sidecar/")][1] == "Lagging"

@@ -70,7 +70,10 @@ def test_a_backend_without_the_roots_port_joins_the_split_when_it_is_corrected(w
     described = until(lambda: _described(world, namespace, "PortMismatchResolved"))
     answer = next(line for line in described.splitlines() if "PortMismatchResolved" in line)
     assert answer.split()[0] == "Normal"
-    assert "(blue-birds): the Service offers the root's port now; it gets its share of the traffic" in answer
+    assert (
+        "(blue-birds): the backend Service offers the root's port now; the backend gets its share of the traffic"
+        in answer
+    )
     world.conditions("birds", namespace, ResolvedRefs="True")
 
 
@@ -120,7 +123,7 @@ def test_the_root_serves_a_port_that_no_backend_offers(world: World, namespace: 
     assert status == "False"
     assert "web-v1" in message
     event = world.event("Programmed", "web", namespace)
-    assert event[2] == "every proxy holds port 8080: web-v1 0%, the plain Service web 100%"
+    assert event[2] == "every proxy applies these shares: port 8080: web-v1 0%, the plain Service web 100%"
 
 
 def _described(world: World, namespace: str, word: str) -> str:

@@ -55,7 +55,7 @@ def test_with_no_endpoints_fail_the_share_of_a_backend_without_endpoints_gets_50
     assert set(counts) == {"v1", "503"}
     assert fits(counts["503"], 0.25, of=4000)
     event = world.event("Programmed", "web", namespace)
-    assert event[2] == "every proxy holds port 8080: web-v1 75%, web-v2 0%, 503 25%"
+    assert event[2] == "every proxy applies these shares: port 8080: web-v1 75%, web-v2 0%, 503 25%"
 
 
 def test_a_split_without_ready_backends_answers_503(world: World, namespace: str) -> None:
@@ -78,7 +78,7 @@ def test_a_split_whose_weights_are_all_zero_answers_503_and_has_a_warning(world:
     assert world.send(20, world.request("web", 8080, namespace=namespace)) == {"503": 20}
     assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
     event = world.event("Programmed", "web", namespace)
-    assert event[2] == "every proxy holds port 8080: web-v1 0%, web-v2 0%, 503 100%"
+    assert event[2] == "every proxy applies these shares: port 8080: web-v1 0%, web-v2 0%, 503 100%"
     world.conditions("web", namespace, Programmed="True")  # Envoy accepts the configuration
     assert world.send(10, world.request("web-v1", 8080, namespace=namespace)) == {"v1": 10}  # R21
 
@@ -98,7 +98,10 @@ def test_a_split_whose_weights_are_all_zero_answers_503_on_a_port_that_no_backen
     assert world.send(20, request) == {"503": 20}
     assert root.requests == 0
     assert world.event("AllWeightsZero", "web", namespace)[0] == "Warning"
-    assert world.event("Programmed", "web", namespace)[2] == "every proxy holds port 8080: web-v1 0%, gone 0%, 503 100%"
+    assert (
+        world.event("Programmed", "web", namespace)[2]
+        == "every proxy applies these shares: port 8080: web-v1 0%, gone 0%, 503 100%"
+    )
     world.apply(split("web", "web", {"web-v1": 1, "gone": 0}), namespace=namespace)
     assert world.send(20, request) == {"root": 20}
 

@@ -102,7 +102,7 @@ def test_a_certificate_has_its_time_of_issue(world: World, monkeypatch: pytest.M
 def test_a_proxy_that_has_not_answered_is_lagging(world: World) -> None:
     world.outdate("gateway").proxy.timestamps.record_sent("1", NOW - 7)
     status = world.statuses()["gateway"]
-    assert (status.state, status.message) == ("Lagging", "it has not answered for 7 s")
+    assert (status.state, status.message) == ("Lagging", "the proxy has not answered for 7 s")
     assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems
 
 

@@ -18,8 +18,8 @@ class _CallerIndex(NamedTuple):
 
     `proxied` are the addresses of workloads with a proxy. `pods` maps the address of an endpoint to the name of its
     pod.
-    `workloads` maps a pod's name to its workload. `identities` maps each identity that only one pod has to that pod's
-    name.
+    `workloads` maps a pod's name to its workload. `identities` maps an identity to a pod's name, if only one pod has the
+    identity.
     """
 
     compiled: Compiled | None = None

@@ -65,7 +65,7 @@ class ControlPlane:
         yield "status", status.run()
 
     async def serve(self, address: str) -> None:
-        """Serve xDS on `address`, after a wait until the stored objects are compiled.
+        """Wait until the stored objects are compiled, then serve xDS on `address`.
 
         Without the wait, a reconnecting proxy could get the configuration of an empty mesh.
         """

@@ -49,7 +49,7 @@ class Feed:
         while not self._has(key, wanted):
             next_batch = self.seen.next_change()
             try:
-                current = version_of(await self._source.get(key))  # a newer version may exist
+                current = version_of(await self._source.get(key))  # the stored object may already have a newer version
             except NotFound:
                 current = ""
             if self._has(key, current):
@@ -68,7 +68,7 @@ class Feed:
         await until(lambda: self._publishing is None and self.snapshot.get() is not None, self.seen)
 
     def _has(self, key: Key, version: str) -> bool:
-        """Return whether the feed has read this version of an object; an empty version means that it does not exist."""
+        """Return whether the feed has read this version of an object; an empty version means a deleted object."""
         return self._publishing is None and self._versions[key.group, key.kind].get(key, "") == version
 
     async def _follow(self, kind: Kind) -> None:
@@ -89,7 +89,7 @@ class Feed:
             self._take(key, obj)
 
     def _take(self, key: Key, obj: Object | None) -> None:
-        """Add or replace an object in the feed; remove it if `obj` is None. Note whether the snapshot differs."""
+        """Add or replace an object in the feed; remove the object if `obj` is None."""
         versions = self._versions[key.group, key.kind]
         parts: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
         before = [part.pop(key, None) for part in parts]
@@ -135,7 +135,7 @@ def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:
-    """Return a snapshot of some objects, for example from files, without kinds that the compiler does not read."""
+    """Return a snapshot of the objects whose kinds the compiler reads; `objects` may come from files."""
     read = {key: check_stored(obj) for key, obj in objects.items() if (key.group, key.kind) in GROUP_KINDS}
     left = {key: restrictive_part(objects[key]) for key, item in read.items() if not item.value}
     return Snapshot(

@@ -156,7 +156,7 @@ class Inspector:
         compiled = await self._compiled()
         snapshot = self.live_state.feed.snapshot.get()
         if snapshot is None or snapshot.revision != compiled.revision:
-            raise AssertionError("the newest snapshot is compiled after the wait")
+            raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
         return explain_request(compiled, snapshot, sent)
 
     async def findings(self) -> inspect.FindingList:
@@ -276,18 +276,18 @@ def _state(proxy: fleet.Proxy, refusals: Sequence[Refusal], now: float) -> tuple
     """Return the state of a proxy, and the reason if it is not in sync."""
     if proxy.session is None:
         return "Disconnected", (
-            "it has no xDS stream, and keeps its last configuration"
+            "the proxy has no xDS stream, and keeps its last configuration"
             if proxy.was_configured
-            else "it has not connected yet"
+            else "the proxy has not connected yet"
         )
     if proxy.config.get() is None:
-        return "Lagging", "it waits for its certificate, without which it gets no configuration"
+        return "Lagging", "the proxy has no certificate yet; without a certificate, headgate sends no configuration"
     if refusals:
         return "Refused", f"{refusals[0].resource}: {refusals[0].message}"
     if proxy.settled():
         return "InSync", ""
     waiting = min(proxy.timestamps.sent.values(), default=now)
-    return "Lagging", f"it has not answered for {max(now - waiting, 0):.0f} s"
+    return "Lagging", f"the proxy has not answered for {max(now - waiting, 0):.0f} s"
 
 
 def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
@@ -303,7 +303,7 @@ def _type(proxy: fleet.Proxy, name: str, type_url: TypeUrl) -> ResourceType:
 
 
 def with_version(proxy: fleet.Proxy, one: ResourceType) -> ResourceType:
-    """Return the resource type `one` with its wanted version and the version that the proxy has acknowledged."""
+    """Return a copy of `one` with the wanted version and the version that the proxy has acknowledged."""
     type_url = _TYPES[one.type]
     subscription = proxy.session.subscriptions[type_url] if proxy.session else Subscription()
     config = (proxy.config.get() or {}).get(type_url, NO_RESOURCES)
@@ -317,7 +317,7 @@ def _wanted(subscription: Subscription, config: Mapping[str, Encoded]) -> Sequen
 
 
 def version(digests: Mapping[str, str]) -> str:
-    """Return a digest of resource names with their versions; empty if there are no resources."""
+    """Return one digest of the names and versions of all resources; empty if there are no resources."""
     if not digests:
         return ""
     text = "\n".join(f"{name} {digest}" for name, digest in sorted(digests.items()))

@@ -30,10 +30,8 @@ class LiveState:
         self.taps = Taps(loop, ObjectGraphs(store, loop.settings))
         self._faults = loop.credentials.faults
         self._last_unsettled: Proxy | None = None
-        self._endpoint_addresses: tuple[Compiled | None, frozenset[str]] = (
-            None,
-            frozenset(),
-        )  # addresses of ready endpoints
+        # a compilation, and the addresses of all ready endpoints in its mesh
+        self._endpoint_addresses: tuple[Compiled | None, frozenset[str]] = (None, frozenset())
         self._changes = (feed.seen, loop.compiled, fleet.change_count, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -79,15 +77,15 @@ class LiveState:
         return snapshot is not None and compiled is not None and compiled.revision == snapshot.revision
 
     async def wait_compiled(self, written: Object | None = None) -> Compiled:
-        """Wait until an object is compiled in the version of `written`; return the result.
+        """Wait until the version `written` of an object is compiled; return the result of the compilation.
 
-        The default is to wait for all objects.
+        Without `written`, wait for all stored objects.
         """
         await (self.feed.wait_for_object(written) if written else self.feed.wait_until_current())
         await until(lambda: self.is_current, *self._changes)
         current = self.loop.compiled.get()
         if current is None:
-            raise AssertionError("the newest snapshot is compiled, so there is a result")
+            raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
         return current
 
     async def compile_with(self, obj: Object) -> Compiled:
@@ -125,7 +123,7 @@ class LiveState:
         await until(lambda: self.is_current and self._is_settled(self._faults.get()), *self._changes)
 
     async def wait_expected(self, node_id: str) -> None:
-        """Wait until the fleet expects a proxy, so that its stream is accepted."""
+        """Wait until the fleet expects a proxy, so that the xDS server accepts the stream of that proxy."""
         await until(lambda: node_id in self.fleet.proxies, self.loop.compiled)
 
     async def wait_settled(self, node_id: str) -> None:
@@ -169,7 +167,7 @@ class LiveState:
     def _no_proxy(self, is_late: Callable[[Proxy], bool]) -> bool:
         """Return whether `is_late` is False for all proxies.
 
-        Check the last late proxy first, because it usually still is late.
+        The proxy that was late in the last call is checked first, because it is usually still late.
         """
         self._last_unsettled = self.fleet.find(is_late, self._last_unsettled)
         return self._last_unsettled is None

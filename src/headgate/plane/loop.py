@@ -38,14 +38,14 @@ WAKE_BATCH = 128
 PAUSE_FACTOR = 3
 """The pause after a build, as a multiple of the time until most proxies have acknowledged the build."""
 INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
-"""Limits of the time between two builds during many changes, in seconds: for each changed proxy, and in total."""
+"""Limits of the time between two builds, in seconds: per changed proxy, and in total. The smaller limit applies."""
 SAMPLE_SIZE = 16
 """The number of proxies in the sample with which the loop measures how many proxies have acknowledged a change."""
 _BOUNDS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of histogram buckets, seconds
 
 
 class HostProxies(NamedTuple):
-    """The proxies and paths that are known before the first build.
+    """The gateways and the paths that the host sets before the first build.
 
     `gateways` are the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
     `headgate try` uses.
@@ -89,7 +89,9 @@ class Loop:
         self.credentials = credentials
         self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
         self._credentials: Mapping[str, Credential] = {}
-        self._failed: Snapshot | None = None  # a failed step of the migration waits for the next change
+        self._failed: Snapshot | None = (
+            None  # the last snapshot that can't be built; a migration takes no step with this snapshot
+        )
         self._expected = ExpectedProxies(None, host)
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
@@ -112,8 +114,7 @@ class Loop:
     async def _pause(self, began: float) -> None:
         """Pause at least as long as the build took, and longer while proxies have not acknowledged it, up to a limit.
 
-        Another build would only add responses to those that are still in flight. `began` is the monotonic start of the
-        build.
+        During the pause, several changes collect for the next build. `began` is the monotonic start of the build.
         """
         took = time.monotonic() - began
         limit = min(MAX_INTERVAL_S, INTERVAL_PER_PROXY_S * self._distribution.proxies)
@@ -208,7 +209,7 @@ class Loop:
             self._assigned.pop(gone, None)
         self.credentials.discard(replaced)
         self.credentials.set_wanted(wanted.certificates)
-        self._credentials = self.credentials.current.get()  # without those of replaced pods
+        self._credentials = self.credentials.current.get()  # without the credentials of replaced pods
         for node_id in wanted.certificates:
             self._fleet.expect(node_id)
         self._expected = wanted

@@ -95,12 +95,12 @@ class ControlPlaneMetrics:
         credentials = self._live_state.loop.credentials
         current = list(credentials.current.get().values())
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
-        text = "Proxies without a certificate, or with an old one, because none could be issued."
+        text = "Proxies for which no new certificate could be issued, with an old certificate or without a certificate."
         yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
         first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
         text = "When the first of the proxies' certificates expires, in seconds since the epoch."
         yield Family("headgate_certificate_expiry_timestamp_seconds", "gauge", text, [Line(end) for end, _ in first])
-        text = "Total lifetime of the certificate that expires first; it should be replaced after half of it."
+        text = "Total lifetime in seconds of the certificate that expires first; headgate replaces a certificate after half of its lifetime."
         yield Family("headgate_certificate_lifetime_seconds", "gauge", text, [Line(lifetime) for _, lifetime in first])
         ends = [end for one in current[:1] if (end := _authority_expiry(one.roots))]
         text = "When the first trusted root certificate of the mesh expires, in seconds since the epoch."

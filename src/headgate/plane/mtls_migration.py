@@ -43,7 +43,7 @@ class MtlsMigration:
         self._file = file
         self._persisted: Mapping[str, TlsMode] = _read(file) if file else {}
         self._modes, self._targets = dict(self._persisted), dict(self._persisted)
-        # Monotonic time after which no connection of the last mode is in flight; None until all proxies use the new one.
+        # Monotonic time after which no connection of the previous modes is in flight; None until all proxies use the new modes.
         self._drained_at: float | None = None if self._persisted else 0.0
         for name in self._persisted:
             fleet.expect(f"{SIDECAR}/{name}")
@@ -59,9 +59,9 @@ class MtlsMigration:
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether no connection is in flight that the next step would refuse.
+        """Return whether the next step can't refuse a connection in flight.
 
-        If one may be, set a timer to check again.
+        If the step could refuse a connection, set a timer to check again.
         """
         if self._drained_at is None:
             self._drained_at = time.monotonic() + HANDSHAKE_GRACE_S
@@ -103,7 +103,7 @@ class MtlsMigration:
             self._file = None
 
     def next_modes(self) -> Mapping[str, TlsMode]:
-        """Return the mode of each workload for the next build: its next mode if a step is due.
+        """Return the mode of each workload for the next build: the next mode if a step is due, else the current mode.
 
         Call `record` after the build.
         """
@@ -136,7 +136,7 @@ def _read(file: Path) -> Mapping[str, TlsMode]:
 def _write(file: Path, modes: Mapping[str, TlsMode]) -> None:
     """Write the modes to the file.
 
-    If the write fails, the file is one step old, which is harmless: the next mode is compatible.
+    If the write fails, the file has the modes of the previous step. Modes that are one step apart are compatible.
     """
     try:
         write_private(file, msgspec.json.encode(modes))

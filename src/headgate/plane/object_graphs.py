@@ -18,7 +18,7 @@ from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
 _INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""The kinds of the objects between a pod and an indirect owner, by the owner's kind."""
+"""The kinds between pods and their indirect owners, by the owner's kind: a Deployment owns pods through ReplicaSets."""
 
 
 class ObjectGraphs:
@@ -31,9 +31,9 @@ class ObjectGraphs:
         self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
-        """Return the graph of all pods and all objects of a kind. Raises StoreError.
+        """Return a graph of all pods, all objects of a kind, and the objects between both. Raises StoreError.
 
-        The result is the same instance until one of these objects changes.
+        Repeated calls return the same graph until one of these objects changes.
         """
         infos = [
             info
@@ -70,7 +70,7 @@ def pods_in(snapshots: Latest[Snapshot | None]) -> FindObject:
 
 
 class _Cached(NamedTuple):
-    """The objects of a kind, each with its `ObjectInfo`. The references keep the `id()` of each object unique."""
+    """The objects of a kind, each with its `ObjectInfo`. While an object is cached, no other object has its `id()`."""
 
     objects: Sequence[Object]
     infos: Sequence[ObjectInfo]

@@ -60,7 +60,7 @@ class Trust:
             if rotation:
                 tasks.create_task(rotation.run(), name="rotation of the authority")
             board = CaStatusPublisher(ports.objects, self._issuer, self.credentials, self._schedule, rotation)
-            tasks.create_task(board.run(), name="notice of the authority")
+            tasks.create_task(board.run(), name="status of the authority")
 
 
 class CertificateHolders:
@@ -86,7 +86,7 @@ class CertificateHolders:
 def _lags(proxy: Proxy) -> bool:
     """Return whether a proxy has not acknowledged a secret to which it subscribes.
 
-    Without TLS, it subscribes to none.
+    A proxy without TLS subscribes to no secret, and does not lag.
     """
     if proxy.session is None or not proxy.has_reported_all():
         return True

@@ -67,7 +67,7 @@ def test_a_refusal_is_in_the_condition_with_envoys_message() -> None:
     Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
     assert programmed(report(), proxies)[1:] == (
         "EnvoyRejected",
-        "strict on 1 of 2 pods; sidecar/default/b refused it: address in use",
+        "strict on 1 of 2 pods; sidecar/default/b rejected the configuration: address in use",
     )
 
 
@@ -93,7 +93,7 @@ def test_a_traffic_target_counts_the_proxies_of_the_called_pods() -> None:
     status = mesh_status(target, report(), StatusInputs(Receipts(fleet(a="2", b="1").connected()), "now"))
     assert status is not None
     assert status["proxies"] == {"programmed": 1, "total": 2}
-    assert status["conditions"][-1]["message"] == "1 of 2 proxies hold it; waiting for sidecar/default/b"
+    assert status["conditions"][-1]["message"] == "1 of 2 proxies have the configuration; waiting for sidecar/default/b"
 
 
 def test_an_object_is_pending_while_a_certificate_misses_names() -> None:

@@ -63,31 +63,31 @@ def withhold_ack(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
 @pytest.mark.parametrize("port", [WEB, RAW])
 def test_every_proxy_that_may_call_a_service_counts(kind: str, port: PortRef) -> None:
     """R20. Each client's proxy applies the shares itself."""
-    assert condition(connected(*objects(kind), SPLIT), port) == (True, "3 of 3 proxies hold it")
+    assert condition(connected(*objects(kind), SPLIT), port) == (True, "3 of 3 proxies have the configuration")
 
 
 def test_the_message_names_lagging_proxies() -> None:
     fleet = connected(*objects())
     withhold_ack(fleet, CLIENT, SCOPES, "outbound/default/web/8080")
-    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
     withhold_ack(fleet, SERVER, CLUSTER, "outbound/default/web/8080")
-    assert condition(fleet, WEB) == (False, f"1 of 3 proxies hold it; waiting for {CLIENT}, {SERVER}")
+    assert condition(fleet, WEB) == (False, f"1 of 3 proxies have the configuration; waiting for {CLIENT}, {SERVER}")
 
 
 def test_shares_of_a_tcp_service_are_in_its_listener() -> None:
     """R34. TCP listeners have no routes."""
     fleet = connected(*objects(), SPLIT)
     withhold_ack(fleet, CLIENT, LISTENER, "outbound/default/raw/9000")
-    assert condition(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, RAW) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
 
 
 def test_shares_of_a_headless_service_are_in_the_listeners_of_its_pods() -> None:
     """R37. A Service without an address."""
     own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]  # `one` has the same endpoint
     fleet = connected(*own)
-    assert condition(fleet, RAW) == (True, "3 of 3 proxies hold it")
+    assert condition(fleet, RAW) == (True, "3 of 3 proxies have the configuration")
     withhold_ack(fleet, CLIENT, LISTENER, "pod/default/raw/9000/10.1.0.1/9000")
-    assert condition(fleet, RAW) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, RAW) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
 
 
 def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
@@ -95,7 +95,7 @@ def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
     access = target("raw", "web", "client", rules=[{"kind": "TCPRoute", "name": "t"}])
     route = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
     fleet = connected(*objects("explicit"), access, route, access="deny")
-    assert condition(fleet, RAW) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, RAW) == (True, "2 of 2 proxies have the configuration")
     config = fleet.proxies[SERVER].config.get()
     assert config
     assert "outbound/default/raw/9000" not in config[ROUTES]
@@ -108,22 +108,22 @@ def test_a_proxy_that_holds_a_removed_resource_lags() -> None:
     assert wanted
     gone = "outbound/default/web/8080"
     config.set({kind: {name: item for name, item in found.items() if name != gone} for kind, found in wanted.items()})
-    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
     Client(fleet.proxies[CLIENT]).take()
-    assert condition(fleet, WEB) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")
 
 
 def test_a_sidecar_without_configuration_lags_but_not_for_gateways() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].config.set(None)
-    assert condition(fleet, WEB) == (False, f"2 of 3 proxies hold it; waiting for {CLIENT}")
-    assert condition(fleet, GatewayRef("default/edge", 80)) == (False, "no proxy needs it")
+    assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
+    assert condition(fleet, GatewayRef("default/edge", 80)) == (False, "no proxy needs the configuration")
 
 
 def test_a_disconnected_proxy_does_not_count() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].session = None
-    assert condition(fleet, WEB) == (True, "2 of 2 proxies hold it")
+    assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")
 
 
 def test_a_list_of_many_names_is_shortened() -> None:
@@ -143,7 +143,10 @@ def test_a_refusal_by_several_proxies_is_one_finding() -> None:
     refuse(fleet, SCOPES, "outbound/default/web/8080", SERVER, CLIENT)
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
-    assert condition(fleet, WEB)[1] == f"1 of 3 proxies hold it; {CLIENT} refused it: bad; {SERVER} refused it: bad"
+    assert (
+        condition(fleet, WEB)[1]
+        == f"1 of 3 proxies have the configuration; {CLIENT} rejected the configuration: bad; {SERVER} rejected the configuration: bad"
+    )
 
 
 @pytest.mark.parametrize(

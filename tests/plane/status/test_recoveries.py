@@ -21,15 +21,15 @@ def finding(reason: Reason, field: str = FIELD) -> Finding:
 
 def test_a_recovery_names_the_field_its_value_and_the_new_state() -> None:
     text = recovered(finding(Reason.BACKEND_NOT_FOUND), (), edited=False, obj=OBJECT)
-    assert text == f"{FIELD} (v3): the Service exists now; it gets its share of the traffic"
+    assert text == f"{FIELD} (v3): the backend Service exists now; the backend gets its share of the traffic"
 
 
 @pytest.mark.parametrize(
     ("reason", "kind", "effect"),
     [
-        (Reason.SERVICE_NOT_FOUND, "Service", "its traffic is split"),
-        (Reason.BACKEND_NOT_FOUND, "Service", "it gets its share of the traffic"),
-        (Reason.MATCH_NOT_FOUND, "HTTPRouteGroup", "its matches apply"),
+        (Reason.SERVICE_NOT_FOUND, "Service", "the traffic of the Service is split"),
+        (Reason.BACKEND_NOT_FOUND, "Service", "the backend gets its share of the traffic"),
+        (Reason.MATCH_NOT_FOUND, "HTTPRouteGroup", "the split applies the matches of the group"),
     ],
 )
 def test_a_recovery_names_the_found_object_with_its_namespace(reason: Reason, kind: str, effect: str) -> None:

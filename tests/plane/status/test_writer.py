@@ -135,7 +135,7 @@ def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
     return found
 
 
-ALL, ONE = "2 of 2 proxies hold it", f"1 of 2 proxies hold it; waiting for {SIDECAR}"
+ALL, ONE = "2 of 2 proxies have the configuration", f"1 of 2 proxies have the configuration; waiting for {SIDECAR}"
 
 
 @pytest.fixture
@@ -164,12 +164,12 @@ async def test_an_object_is_programmed_when_every_proxy_holds_it_and_names_laggi
 
 
 async def test_new_weights_are_an_event_when_every_proxy_holds_them(world: World) -> None:
-    assert await world.events("web", "Programmed") == ["every proxy holds port 8080: v1 90%, v2 10%"]
+    assert await world.events("web", "Programmed") == ["every proxy applies these shares: port 8080: v1 90%, v2 10%"]
     for generation, weight in enumerate((2, 3), start=2):
         await world.write(split("web", v1=10 - weight, v2=weight))
         world.take()
         await world.programmed(WEB, says(ALL, generation))
-    await recorded(world, "web", "WeightsChanged", "every proxy holds port 8080: v1 70%, v2 30%")
+    await recorded(world, "web", "WeightsChanged", "every proxy applies these shares: port 8080: v1 70%, v2 30%")
     assert len(await world.events("web", "WeightsChanged")) == 2
 
 
@@ -206,7 +206,7 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
     await world.write(pod("more", "10.1.0.10"))
     await world.connect("sidecar/default/more")
     for key in (WEB, OTHER):
-        await world.programmed(key, says("3 of 3 proxies hold it"))
+        await world.programmed(key, says("3 of 3 proxies have the configuration"))
 
 
 async def test_a_proxy_that_connects_during_a_full_pass_causes_another_one(
@@ -227,7 +227,7 @@ async def test_a_proxy_that_connects_during_a_full_pass_causes_another_one(
 async def test_the_proxy_of_a_deleted_pod_no_longer_counts(world: World) -> None:
     await world.store.delete(key_of(pod("client", "")))
     for key in (WEB, OTHER):
-        await world.programmed(key, says("1 of 1 proxies hold it"))
+        await world.programmed(key, says("1 of 1 proxies have the configuration"))
 
 
 async def test_programmed_waits_until_proxies_hold_changed_endpoints(world: World) -> None:
@@ -245,7 +245,7 @@ async def test_a_refusal_is_an_event_with_envoys_message_and_so_is_its_recovery(
     await world.write(split("web", v1=8, v2=2))
     world.take(SIDECAR)
     world.take(GATEWAY.id, refuse={(ROUTES, "outbound/default/web/8080"): "no such locality"})
-    text = "1 of 2 proxies hold it; gateway refused it: no such locality"
+    text = "1 of 2 proxies have the configuration; gateway rejected the configuration: no such locality"
     assert await world.programmed(WEB, says(text, 2)) == ("False", text)
     await recorded(
         world, "web", "EnvoyRejected", "the proxy gateway refused outbound/default/web/8080: no such locality"

@@ -39,10 +39,10 @@ _NAMED = 5  # the most names in a message; a count replaces the rest
 class ObjectReport(Value, frozen=True, kw_only=True):
     """The compiler's results for one object, from which its status is computed. Fields of other kinds are empty.
 
-    `generation` is the compiled one, or 0 if the object can't be decoded. `outcomes` are the backends' shares per port.
-    `parents` are the results of a route per parent, and `gateway` the result of a Gateway. `selected` are the pods that
-    a TLSConfig or TrafficTarget selects. The workloads `migrating` among them are not in their wanted TLS mode yet. The
-    certificates of the workloads `incomplete_certificates` lack some of their DNS names.
+    `generation` is the compiled generation, or 0 if the object can't be decoded. `outcomes` are the backends' shares per
+    port. `parents` are the results of a route per parent, and `gateway` is the result of a Gateway. `selected` are the
+    pods that a TLSConfig or TrafficTarget selects. `migrating` are selected pods that are not in their wanted TLS mode
+    yet. `incomplete_certificates` are selected pods with a certificate that lacks some DNS names.
     """
 
     generation: int
@@ -86,7 +86,8 @@ def by_condition(
 ) -> Iterator[StatusCondition]:
     """Yield each condition of `met`: False if a finding is about the condition, otherwise True.
 
-    `met` maps each condition to the reason and message for True. A condition that is False has those of its findings.
+    `met` maps each condition to its reason and message for True. A False condition has the reason and messages of the
+    findings.
     """
     for condition, (reason, message) in met.items():
         broken = [item for item in findings if item.reason.condition is condition]
@@ -100,21 +101,21 @@ def by_condition(
 def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
     """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
-    The condition is False for an object that is not accepted, because no proxy is configured for it. `held` replaces
-    the message with the number of acknowledgments; the default is for example `3 of 4 proxies hold it`.
+    The condition is False for an object that is not accepted. `held` is the text about the acknowledgments; the default
+    is for example `3 of 4 proxies have the configuration`.
     """
 
     def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
         return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
 
-    held = held or f"{progress.holding} of {progress.total} proxies hold it"
+    held = held or f"{progress.holding} of {progress.total} proxies have the configuration"
     if not accepted:
-        return condition("Invalid", "no proxy is configured for it; see the other conditions")
+        return condition("Invalid", "no proxy is configured for this object; see the other conditions")
     if progress.refused:
-        words = [f"{proxy} refused it: {message.strip()}" for proxy, message in progress.refused]
+        words = [f"{proxy} rejected the configuration: {message.strip()}" for proxy, message in progress.refused]
         return condition(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
     if not progress.total:
-        return condition("NoProxies", "no proxy needs it")
+        return condition("NoProxies", "no proxy needs the configuration")
     if progress.lagging:
         return condition("Pending", f"{held}; waiting for {few(progress.lagging)}")
     return condition("Programmed", held, status=True)
@@ -172,7 +173,7 @@ def timed(
 ) -> list[Mapping[str, Any]]:
     """Return conditions as JSON for a status.
 
-    `before` are the conditions of the current status. A condition keeps its `lastTransitionTime` from there if it is
+    `before` are the conditions of the current status. The `lastTransitionTime` of a condition is unchanged if it is
     still True or still False; otherwise the time is `now`.
     """
     rows = before if isinstance(before, Sequence) else ()
@@ -215,10 +216,10 @@ def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
 
 
 def service_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
-    """Return the whole status of a Service: whether its pods declare its target ports.
+    """Return the whole status of a Service, with a condition that says whether its pods declare its target ports.
 
-    Returns None if there is no finding now, and the status has no such condition. Keeps conditions of other
-    controllers.
+    Returns None if there is no finding, and the status has no such condition. Conditions of other controllers stay
+    unchanged.
     """
     before = status_of(obj)
     known = before.get("conditions") or ()

@@ -18,7 +18,7 @@ from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
-SOON_S = 2.0  # seconds in which a Deployment creates its pods, and an endpoint follows a ready pod
+SOON_S = 2.0  # seconds within which a Deployment creates its pods, and a ready pod becomes an endpoint
 MAX_START_S = 60.0  # seconds after which an Event is written although pods are still starting
 _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.ERROR: "Warning",
@@ -56,9 +56,9 @@ class FindingEvents:
         self._since = {known: since for known, since in self._since.items() if known[0] != key}
 
     async def delayed(self, key: Key, obj: Object, findings: Collection[Finding]) -> frozenset[Finding]:
-        """Return the findings without an Event for now, because pods are starting.
+        """Return the findings whose Events are delayed because pods are starting.
 
-        If there are any, call this again in a second.
+        If the result is not empty, call this method again in a second.
         """
         last = self._announced.get(key)
         candidates = [
@@ -74,8 +74,8 @@ class FindingEvents:
     async def announce(self, key: Key, obj: Object, findings: Collection[Finding], *, fresh: bool) -> None:
         """Write an Event for each new finding, and a Normal Event for each resolved one.
 
-        An earlier headgate process may have written the Events about an object that is unknown here. `fresh` is False
-        if the object already had its current status; then no Event is repeated.
+        `fresh` is False if the object already had its current status. Then an earlier headgate process may have written
+        the Events, and no Event about an unknown object is repeated.
         """
         now, generation = frozenset(findings), int(obj["metadata"].get("generation", 0))
         last = self._announced.get(key)
@@ -116,12 +116,11 @@ class FindingEvents:
 
 
 def _services(obj: Object, finding: Finding) -> Iterator[str]:
-    """Yield the Services (`namespace/name`) that may be the one without a ready endpoint in a finding."""
+    """Yield the Services (`namespace/name`) that a finding about missing endpoints may be about."""
     yield from (f"{key.namespace}/{key.name}" for key in finding.related if key.kind == "Service")
     if backend := re.match(r"spec\.backends\[(\d+)\]", finding.field):
-        named = slice(
-            int(backend[1]), int(backend[1]) + 1
-        )  # a slice, because an edit after the build may have removed the backend
+        # a slice, because an edit after the build may have removed the backend
+        named = slice(int(backend[1]), int(backend[1]) + 1)
         for written in obj["spec"]["backends"][named]:
             yield service_name(written.get("service", ""), obj["metadata"].get("namespace", ""), _DOMAIN)
 

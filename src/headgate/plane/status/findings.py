@@ -1,6 +1,6 @@
 """Findings about the running mesh: refused resources, missing certificates and dropped copies of requests. Pure.
 
-The compiler can't report these, because they are known only after a build.
+The compiler can't report these findings, because headgate observes the faults only after a build.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection
 
-PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for resources that come from no object
+PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for findings that belong to no user's object
 
 
 def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
@@ -51,8 +51,8 @@ def origins(compiled: Compiled) -> Origin:
     """Return a function that finds the object from which a resource comes.
 
     Routes and clusters come from their TrafficSplit or route object. Listeners and certificates of a Gateway come from
-    the Gateway. The own resources of a sidecar come from its pod. Other resources of a Service port come from the
-    Service. For the own resources of a gateway's proxy, the function returns a key of kind Proxy.
+    the Gateway. Other resources of a Service port come from the Service. A sidecar's inbound resources and certificate
+    come from its pod. For all other resources of a gateway's proxy, the function returns a key of kind Proxy.
     """
     owners = {outcome.ref: outcome.about for outcome in compiled.report.outcomes}
     showing = {
@@ -103,7 +103,7 @@ def faults(found: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def _of_node(node_id: str, name: str) -> Key:
-    """Return the pod of a sidecar; for a gateway, a key of kind Proxy with this name."""
+    """Return the key of a sidecar's pod; for a gateway, return a key of kind Proxy with the name `name`."""
     kind, _, pod = node_id.partition("/")
     return POD.key(*pod.split("/")) if kind == SIDECAR else Key("", PROXY, "", name)
 

@@ -69,7 +69,7 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
 def _with_progress(
     conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], inputs: StatusInputs
 ) -> list[StatusCondition]:
-    """Return the conditions with Programmed, which is added from the acknowledgments unless the compiler has set it."""
+    """Return the conditions. If the compiler has not set Programmed, add it from the proxies' acknowledgments."""
     if any(condition.type == _PROGRAMMED for condition in conditions):
         return list(conditions)
     return [*conditions, programmed(inputs.receipts.progress(refs), accepted=bool(refs))]
@@ -83,7 +83,7 @@ def _of_listener(status: Mapping[str, Any], name: str) -> object:
 def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any] | None:
     """Return the whole status of a route, with the unchanged entries of other controllers; None to leave it unchanged.
 
-    The status stays unchanged while a newer generation is not compiled yet, because the parents may differ.
+    While a newer generation is not compiled yet, the result is None, because the parents may differ.
     """
     generation = obj["metadata"].get("generation", 0)
     if report.generation != generation:

@@ -18,7 +18,7 @@ from headgate.resources.registry import TLS_CONFIG
 
 _TRUE_CONDITIONS = {
     ConditionType.ACCEPTED: ("Accepted", "the object is valid"),
-    ConditionType.RESOLVED_REFS: ("ResolvedRefs", "everything that the object names exists"),
+    ConditionType.RESOLVED_REFS: ("ResolvedRefs", "all objects and matches that this object refers to exist"),
 }
 _INBOUND = (LISTENER, ROUTES, CLUSTER)
 
@@ -98,7 +98,7 @@ def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str
     if unenforced := [item.message for item in report.findings if item.reason is Reason.NOT_ENFORCED]:
         return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
-        return _verdict("Programmed", "it selects no pod", status=True)
+        return _verdict("Programmed", "the object selects no pod", status=True)
     found = programmed(progress, accepted=True, held=held)
     pending = _pending_step(report, blocking) if found.status else ""
     return _verdict("Pending", f"{found.message}; {pending}") if pending else found

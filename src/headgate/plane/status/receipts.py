@@ -33,7 +33,7 @@ from headgate.xds.fleet import Proxy
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
-MAX_NAMED = 100  # with more resources out of sync, all resources of a proxy count as out of sync
+MAX_NAMED = 100  # if more resources than this are out of sync, all resources of the proxy count as out of sync
 Resource: TypeAlias = tuple[TypeUrl, str]
 NONE: frozenset[Resource] = frozenset()
 _SIDECARS = f"{SIDECAR}/"
@@ -41,9 +41,9 @@ _Resources: TypeAlias = Mapping[str, Encoded]
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """The acknowledgments of some resources.
+    """The acknowledgments of one set of resources, for example those of a Service port, by all proxies that need them.
 
-    `holding` is the number of proxies that have acknowledged all of the resources. `lagging` are the node IDs of
+    `holding` is the number of proxies that have acknowledged the whole set. `lagging` are the node IDs of
     proxies that have not answered yet. `refused` are pairs of node ID and Envoy's error message.
     """
 
@@ -68,7 +68,7 @@ class Group:
         self._found: dict[tuple[RouteParent, ...], frozenset[Resource]] = {}
 
     def resources(self, ports: tuple[RouteParent, ...]) -> frozenset[Resource]:
-        """Return the resources of some ports: their listeners or routes, and the clusters that these use.
+        """Return the resources of some ports: the listeners or routes, and the clusters of these listeners or routes.
 
         Returns an empty set if the proxies' configuration does not contain the ports.
         """
@@ -153,9 +153,9 @@ def shared(config: ProxyConfig, type_url: TypeUrl) -> _Resources:
 
 
 class Answer(NamedTuple):
-    """A proxy's answer to some resources: whether it holds all of them.
+    """A proxy's answer to a set of resources: whether the proxy has acknowledged all of these resources.
 
-    `error` is Envoy's message if it refused a resource.
+    `error` is Envoy's message if the proxy rejected a resource.
     """
 
     holds: bool
@@ -166,8 +166,8 @@ class AckState:
     """The state of acknowledgments of one or more proxies. Proxies with equal states share one instance.
 
     `group` is None before the proxies have a configuration. `out_of_sync` are the resources that the proxies have
-    refused, or not acknowledged in the wanted version. It is None if these are all resources, or more than `MAX_NAMED`.
-    `refused` are the current rejections.
+    refused, or not acknowledged in the wanted version. `out_of_sync` is None if more than `MAX_NAMED` resources, or all
+    resources, are out of sync. `refused` are the current rejections.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class AckState:
         self.is_sidecar = is_sidecar
 
     def answer(self, resources: frozenset[Resource]) -> Answer:
-        """Return whether the proxies hold some resources."""
+        """Return whether the proxies have acknowledged all of `resources`."""
         error = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
         return Answer(holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error)
 
@@ -237,7 +237,7 @@ class AckStates:
         """Return the group of proxies that share the listeners, routes and scopes of a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
         scopes = shared(config, SCOPES) if config.get(CHAIN) else NO_RESOURCES.common
-        key = id(listeners), id(routes), id(scopes)  # the group keeps all three alive, so their ids stay unique
+        key = id(listeners), id(routes), id(scopes)  # unique, because the group references these three objects
         found = self._groups.get(key)
         if found is None:
             found = self._groups[key] = Group(listeners, routes, scopes)
@@ -245,12 +245,12 @@ class AckStates:
 
 
 class Receipts:
-    """The acknowledgments of proxies. `states` has the state of each proxy, at the time of `add`, by node ID."""
+    """The acknowledgments of proxies. `states` maps each node ID to the state that the proxy had when it was added."""
 
     def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
         """Add `proxies`, which must have had a configuration.
 
-        `cache` keeps unchanged states between two observations.
+        With the same `cache`, two observations share the states of proxies without changes.
         """
         self._cache = cache or AckStates()
         self.states: dict[str, AckState] = {}

@@ -8,12 +8,12 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.resources.meta import Object
 
-_GETS_SHARE = "it gets its share of the traffic"
+_GETS_SHARE = "the backend gets its share of the traffic"
 
 FOUND = {
-    Reason.SERVICE_NOT_FOUND: "its traffic is split",
+    Reason.SERVICE_NOT_FOUND: "the traffic of the Service is split",
     Reason.BACKEND_NOT_FOUND: _GETS_SHARE,
-    Reason.MATCH_NOT_FOUND: "its matches apply",
+    Reason.MATCH_NOT_FOUND: "the split applies the matches of the group",
 }
 """The effect when a missing object exists again, by the reason of the finding.
 
@@ -21,37 +21,37 @@ The finding's `related` names the object.
 """
 
 RECOVERIES = {
-    Reason.CONFLICTED: "this object applies now; the older one with the same claim is gone or has changed",
-    Reason.SERVICE_NOT_FOUND: "the Service exists now",
-    Reason.BACKEND_NOT_FOUND: f"the Service exists now; {_GETS_SHARE}",
-    Reason.PORT_MISMATCH: f"the Service offers the root's port now; {_GETS_SHARE}",
-    Reason.PROTOCOL_MISMATCH: f"the protocols agree now; {_GETS_SHARE}",
-    Reason.MATCH_NOT_FOUND: "the HTTPRouteGroup exists now",
-    Reason.REF_NOT_PERMITTED: "a ReferenceGrant allows the reference now",
-    Reason.NO_READY_ENDPOINTS: f"the Service has ready endpoints; {_GETS_SHARE}",
-    Reason.ALL_WEIGHTS_ZERO: "a backend has a weight above 0 now and gets the requests",
-    Reason.COPIES_DROPPED: "proxies send all copies now",
-    Reason.STICKY_NOT_APPLICABLE: "the port is an HTTP port now; users stay on their backend",
+    Reason.CONFLICTED: "this object applies now, because the older object in conflict with it was deleted or changed",
+    Reason.SERVICE_NOT_FOUND: "the root Service exists now; the traffic of the Service is split",
+    Reason.BACKEND_NOT_FOUND: f"the backend Service exists now; {_GETS_SHARE}",
+    Reason.PORT_MISMATCH: f"the backend Service offers the root's port now; {_GETS_SHARE}",
+    Reason.PROTOCOL_MISMATCH: f"the root and the backend Service use the same protocol on the port now; {_GETS_SHARE}",
+    Reason.MATCH_NOT_FOUND: "the HTTPRouteGroup exists now; the split applies the matches of the group",
+    Reason.REF_NOT_PERMITTED: "a ReferenceGrant allows the reference to the other namespace now",
+    Reason.NO_READY_ENDPOINTS: f"the backend Service has ready endpoints now; {_GETS_SHARE}",
+    Reason.ALL_WEIGHTS_ZERO: "a backend has a weight above 0 now; the backend gets the requests",
+    Reason.COPIES_DROPPED: "proxies send all mirrored copies of requests now",
+    Reason.STICKY_NOT_APPLICABLE: "the port is an HTTP port now; the requests of a user go to one backend",
     Reason.PORT_NOT_BINDABLE: "the proxies listen on the port now",
-    Reason.NOT_ROUTED: "headgate routes traffic to it now",
-    Reason.SHADOWED: "requests reach the match now",
-    Reason.NEVER_MATCHES: "requests reach the match now",
-    Reason.NO_EFFECT: "requests reach the split now",
-    Reason.MATCH_NOT_APPLICABLE: "the port is an HTTP port now; the matches apply",
-    Reason.ENVOY_REJECTED: "every proxy accepts the configuration now",
-    Reason.NO_MATCHING_PARENT: "the parent exists now",
-    Reason.NOT_ALLOWED_BY_LISTENERS: "a listener allows the route now",
-    Reason.NO_MATCHING_LISTENER_HOSTNAME: "a listener serves the hostname now",
-    Reason.INVALID_CERTIFICATE_REF: "the certificate is valid; the listener is served",
-    Reason.PROTOCOL_CONFLICT: "the protocols agree now",
-    Reason.LISTENER_PROTOCOL_CONFLICT: "the listeners of the port agree now",
-    Reason.TARGET_PORT_NOT_DECLARED: "the containers declare the port now",
-    Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now",
-    Reason.NO_PODS: "it selects pods now",
-    Reason.NOT_ENFORCED: "it is enforced on every pod that it selects",
-    Reason.RULE_NOT_FOUND: "the route that the rule names exists now",
+    Reason.NOT_ROUTED: "headgate routes traffic to this port or Service now",
+    Reason.SHADOWED: "earlier routes leave requests to this match now",
+    Reason.NEVER_MATCHES: "requests can satisfy the match now",
+    Reason.NO_EFFECT: "the split applies to requests now",
+    Reason.MATCH_NOT_APPLICABLE: "the port is an HTTP port now; the split applies the matches",
+    Reason.ENVOY_REJECTED: "every proxy accepts the configuration of this object now",
+    Reason.NO_MATCHING_PARENT: "the Gateway, listener or Service port in the parentRef exists now",
+    Reason.NOT_ALLOWED_BY_LISTENERS: "a listener of the Gateway allows the route now",
+    Reason.NO_MATCHING_LISTENER_HOSTNAME: "a hostname of the route matches the listener now",
+    Reason.INVALID_CERTIFICATE_REF: "the certificate of the listener is valid now; the gateway serves the listener",
+    Reason.PROTOCOL_CONFLICT: "all Services declare the same protocol for this port of the pods now",
+    Reason.LISTENER_PROTOCOL_CONFLICT: "all listeners on the port use the same protocol now; the gateway serves the listeners",
+    Reason.TARGET_PORT_NOT_DECLARED: "a container of the Service's pods declares the targetPort now",
+    Reason.ADDRESS_NOT_ASSIGNED: "the Gateway has an address now; clients can reach the Gateway",
+    Reason.NO_PODS: "the selector of this object selects pods now",
+    Reason.NOT_ENFORCED: "every selected pod enforces this object now",
+    Reason.RULE_NOT_FOUND: "the routes and matches that the rule names exist now",
     Reason.RULE_NOT_APPLICABLE: "a port of the destination has the protocol of the rule now",
-    Reason.IDENTITY_UNAVAILABLE: "the sidecar has its certificate",
+    Reason.IDENTITY_UNAVAILABLE: "the sidecar has a certificate now; the sidecar sends and accepts traffic",
 }
 """Messages for findings that a change of another object resolved, by reason.
 
@@ -63,7 +63,7 @@ def recovered(finding: Finding, now: Collection[Finding], *, edited: bool, obj: 
     """Return the recovery message of a finding; empty if one of the current findings `now` is about the same fault.
 
     `edited` is True if the object itself has changed since the finding. With `obj`, the message contains the current
-    value of the finding's field: `spec.service (web): the Service exists now`.
+    value of the finding's field: `spec.service (web): the root Service exists now`.
     """
     if any(_is_same(finding, other) for other in now if other.about == finding.about):
         return ""

@@ -1,8 +1,8 @@
 """The queue of objects whose status is computed next. Pure.
 
 An object is queued when the report or a finding about it changes, when the acknowledgments of its resources change, and
-when its ports enter or leave a proxy's configuration. When proxies come or go, the proxy counts in all statuses change.
-So a full pass over all objects follows, and `StatusWriter` decides when it begins.
+when its ports enter or leave a proxy's configuration. When a proxy connects or disconnects, the proxy counts in all
+statuses change. So a full pass over all objects follows, and `StatusWriter` decides when the pass begins.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from headgate.resources.meta import Key
 
 
 def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
-    """Return the report of each object, without objects for which the report has nothing but a generation."""
+    """Return the report of each object. Leave out reports that only contain a generation."""
     report = compiled.report
     findings: dict[Key, list[Finding]] = defaultdict(list)
     for finding in report.findings:
@@ -70,7 +70,7 @@ class ReportIndex:
 
     @cached_property
     def migrating(self) -> Sequence[Key]:
-        """The TLSConfigs and TrafficTargets that select a workload which is not in its wanted TLS mode."""
+        """The TLSConfigs and TrafficTargets that select a workload during its mTLS migration."""
         return [key for key, report in self._reports.items() if report.migrating]
 
     @cached_property
@@ -110,7 +110,7 @@ class Observation(NamedTuple):
     blocking: Sequence[str] = ()
 
     def report(self, key: Key) -> ObjectReport:
-        """Return the report of an object, with the findings that do not come from the build."""
+        """Return the report of an object, together with the findings about the running mesh."""
         report = self.reports.report(key)
         if more := self.findings.get(key):
             report = structs.replace(report, findings=(*report.findings, *more))
@@ -131,7 +131,7 @@ class StatusQueue:
     """
 
     def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
-        """Objects of `kinds` always have a status. Objects of the kinds `faulty` have a status only after a finding."""
+        """Set the kinds: objects of `kinds` always have a status, objects of `faulty` only if there was a finding."""
         self._kinds = frozenset(kinds)
         self._first = self._kinds.union(faulty)
         self._observation: Observation | None = None
@@ -159,7 +159,7 @@ class StatusQueue:
 
     @property
     def is_pass_due(self) -> bool:
-        """Whether proxies came or went since the last full pass began, and no pass is running."""
+        """Whether proxies connected or disconnected since the last full pass began, and no pass is running."""
         return (
             self._observation is not None
             and not self._pass

@@ -29,14 +29,14 @@ from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
 from headgate.xds.fleet import Fleet, Proxy
 
-SETTLE_SECONDS = 0.02  # the shortest pause before a slice; one status covers all answers that arrive meanwhile
-ANSWER_QUIET_SECONDS = 0.25  # how long to wait for lagging proxies after the last change
+SETTLE_SECONDS = 0.02  # the shortest pause before a slice; all answers during the pause share one status update
+ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
 MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
 SLICE_SECONDS = 0.02  # the length of a slice; then other tasks get their turn
 PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
 OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of its work
-MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass waits until no proxy has come or gone for this long
-MAX_MEMBERSHIP_SECONDS = 2.0  # the longest wait of a full pass while proxies come and go
+MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
+MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
 BATCH = 32  # the number of proxies to observe before other tasks get their turn
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
@@ -64,7 +64,7 @@ class StatusWriter:
     """
 
     def __init__(self, ports: Ports, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
-        """`dropped` is the number of copies of requests that each mirror currently drops, by its cluster's name."""
+        """Create the writer. `dropped` maps the cluster of each mirror to the number of copies that the mirror drops now."""
         self.computed: Counter[Key] = Counter()
         self._dropped = dropped
         self._store = ports.objects
@@ -162,7 +162,7 @@ class StatusWriter:
             self._queue.touch([key async for key in self._overwritten()])
 
     async def _receipts(self) -> Receipts:
-        """Return the acknowledgments of all serving proxies. Other tasks run after each `BATCH` of proxies."""
+        """Return the acknowledgments of all serving proxies. Other tasks get their turn after each `BATCH` of proxies."""
         receipts, began = Receipts(cache=self._ack_states), time.monotonic()
         for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
@@ -174,7 +174,7 @@ class StatusWriter:
         return receipts
 
     def _plan_pass(self) -> None:
-        """Begin a full pass over all objects if proxies came or went. If it is too early for a pass, set the timer."""
+        """Begin a full pass over all objects if proxies connected or disconnected. If it is too early, set the timer."""
         if not self._queue.is_pass_due:
             return
         if (left := self._pace.until_pass()) <= 0:
@@ -289,7 +289,8 @@ class StatusWriter:
         self._shares[key] = text
         if known != text and (known or fresh):
             reason = "WeightsChanged" if known else "Programmed"
-            await self._events.record(obj, type="Normal", reason=reason, message=f"every proxy holds {text}")
+            message = f"every proxy applies these shares: {text}"
+            await self._events.record(obj, type="Normal", reason=reason, message=message)
 
 
 def _is_programmed(status: Mapping[str, Any]) -> bool:
@@ -328,7 +329,7 @@ class Debounce:
 class Pace:
     """Measures the writer's work, and returns how long to pause. Times are seconds.
 
-    `membership` debounces proxies that come or go.
+    `membership` debounces connects and disconnects of proxies.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -338,7 +339,7 @@ class Pace:
         self._began = clock()
         self._rested = self._next_observation = self._next_pass = self._began  # ends of the pauses, by the clock
         self._observation = self._pass = 0.0  # seconds of work in the last observation and full pass
-        self._changes: int | None = None  # the last argument of `note_change`; None since the last observation
+        self._changes: int | None = None  # the last argument of `note_change`; None after an observation
 
     def note_change(self, changes: int) -> None:
         """Note a change. `changes` is the number of changes of proxies since the start."""
@@ -374,7 +375,7 @@ class Pace:
 
     @property
     def is_slice_over(self) -> bool:
-        """Whether the slice has used up its time."""
+        """Whether the slice has lasted `SLICE_SECONDS`."""
         return self._clock() - self._began >= SLICE_SECONDS
 
     def end(self) -> None:

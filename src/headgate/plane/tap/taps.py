@@ -101,7 +101,7 @@ class Tap:
 
 
 class Taps:
-    """All open taps. Sets in the control loop which proxies log requests, and passes their log records to the taps."""
+    """All open taps. Selects the proxies that log requests, and passes the log records to the taps."""
 
     def __init__(self, loop: Loop, object_graphs: ObjectGraphs) -> None:
         self._shares = loop.taps
@@ -180,7 +180,7 @@ class Taps:
             self._record()
 
     def _adjust(self) -> None:
-        """Set the share of requests that each proxy logs, by its number of log records in the last second.
+        """Set the share of requests that each proxy logs, based on the proxy's log records in the last second.
 
         Each tap calls this every second, but only the first call in a second has an effect.
         """

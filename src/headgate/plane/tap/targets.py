@@ -69,13 +69,13 @@ class PodTarget(Value, frozen=True, kw_only=True):
 
 
 class RouteTarget(Value, frozen=True, kw_only=True):
-    """A route object or a Gateway, with its kind and name (`namespace/name`). The tap shows requests that use it."""
+    """A route object or a Gateway, by kind and name (`namespace/name`). The tap shows requests that use the object."""
 
     kind: str
     name: str
 
     def proxies(self, present: TapProxies) -> Iterator[str]:
-        """Yield all proxies, because clients of each may use the route. For a Gateway, yield only the gateways."""
+        """Yield all proxies, because the client of any proxy may use the route. For a Gateway, yield only the gateways."""
         yield from present.gateways
         if self.kind != GATEWAY:
             yield from (sidecar(workload).id for workload in present.mesh.workloads)
