@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """Hold one value and wake its readers when it changes. A slow reader gets only the newest value."""
+    """A value that wakes its readers on each change. A slow reader gets only the newest value."""
 
     def __init__(self, value: T) -> None:
         self._value = value

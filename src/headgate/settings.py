@@ -13,7 +13,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `trust_domain` is the host in all SPIFFE IDs of the mesh: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
     `mtls` is the TLS mode of workloads with a sidecar that no TLSConfig selects (R74).
     `access` is for workloads that no TrafficTarget selects (D21): `selected` allows every request, `deny` denies all.
-    `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end earlier.
+    `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end before it expires.
     `outbound` is for a transparent sidecar's connections to addresses that belong to no Service: `allow` or `refuse`.
     """
 

@@ -224,7 +224,7 @@ class Answering(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
-        (200, b"<html>", "is not one of Prometheus"),
+        (200, b"<html>", "is not a response of the Prometheus API"),
         (400, b'{"status": "error", "error": "parse error"}', "reports an error: parse error"),
         (401, b"", "denies queries from headgate"),
     ],

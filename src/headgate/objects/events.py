@@ -1,4 +1,4 @@
-"""Record Events about objects, which `kubectl describe` shows (R39, R41)."""
+"""Records Events about objects, which `kubectl describe` shows (R39, R41)."""
 
 import hashlib
 import time
@@ -12,7 +12,7 @@ from headgate.resources.registry import api_version, find, key_of
 
 TTL_SECONDS = 3600.0  # an Event expires this many seconds after its last occurrence
 _SWEEP = 60.0  # seconds between two deletions of expired Events
-_LONGEST_MESSAGE = 1024  # characters, as in Kubernetes
+_LONGEST_MESSAGE = 1024  # the longest message in characters, as in Kubernetes
 _LONGEST_NAME = 230  # characters of the object's name in an Event's name
 
 

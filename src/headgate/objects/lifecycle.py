@@ -13,8 +13,8 @@ from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
-_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as in Kubernetes
-_LONGEST_PREFIX = 58  # characters; with five generated letters, the name has the 63 characters of a DNS label
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the letters of generated names, as in Kubernetes
+_LONGEST_PREFIX = 58  # characters; five generated letters follow, and a DNS label has at most 63 characters
 _OWNED_BY_STORE = (
     "uid",
     "creationTimestamp",
@@ -41,7 +41,8 @@ def kind_of(obj: Object) -> Kind:
             )
         )
     if version != kind.versions[0]:
-        raise Invalid(Cause("apiVersion", f"is stored as {kind.hub}, not as {obj['apiVersion']}; convert it first"))
+        message = f"objects of the kind are stored as {kind.hub}, not as {obj['apiVersion']}; convert the object first"
+        raise Invalid(Cause("apiVersion", message))
     return kind
 
 
@@ -149,7 +150,7 @@ def check_preconditions(old: Object, kind: Kind, *, uid: str, resource_version: 
     what = f'Operation cannot be fulfilled on {qualified_name(kind)} "{metadata["name"]}"'
     if uid and uid != metadata["uid"]:
         raise Conflict(
-            f"{what}: its uid is {metadata['uid']}, not {uid}: it was deleted and created again; read it again"
+            f"{what}: its uid is {metadata['uid']}, not {uid}: the object was deleted and created again; read the object again"
         )
     if resource_version and resource_version != metadata["resourceVersion"]:
         raise Conflict(

@@ -15,7 +15,7 @@ from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
-RETRY_SECONDS = 1.0  # between two attempts to list and watch
+RETRY_SECONDS = 1.0  # the pause between two attempts to list and watch
 
 log = logging.getLogger(__name__)
 

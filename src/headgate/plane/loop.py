@@ -89,9 +89,7 @@ class Loop:
         self.credentials = credentials
         self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
         self._credentials: Mapping[str, Credential] = {}
-        self._failed: Snapshot | None = (
-            None  # the last snapshot that can't be built; a migration takes no step with this snapshot
-        )
+        self._failed: Snapshot | None = None  # a migration takes no step with this snapshot
         self._expected = ExpectedProxies(None, host)
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()

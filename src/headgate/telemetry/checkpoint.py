@@ -36,7 +36,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 async def write_checkpoints(receiver: Receiver, path: Path) -> None:
     """Write a checkpoint every few seconds if something changed, and once more when canceled.
 
-    Log a failing disk once.
+    If several writes fail in a row, log the first error only.
     """
     writer = _CheckpointWriter(receiver, path)
     try:
@@ -58,9 +58,9 @@ class _CheckpointWriter:
         self._writing: asyncio.Future[None] | None = None
 
     async def write(self, *, force: bool = False) -> None:
-        """Write a checkpoint if requests were counted.
+        """Write a checkpoint if requests were counted, and at least once a minute.
 
-        Otherwise write only every minute, to save the numbers of reports.
+        Without requests, only the numbers of the proxies' reports change.
         """
         changed = self._receiver.changed
         if changed == self._written and time.monotonic() < self._next and not force:
@@ -76,7 +76,7 @@ class _CheckpointWriter:
         self._next = time.monotonic() + IDLE_INTERVAL_S
 
     async def _write_alone(self, saved: Checkpoint) -> None:
-        """Write after the previous write has ended, because its thread continues even if its task is canceled."""
+        """Wait for the previous write, then write. The thread of a write continues after its task is canceled."""
         if self._writing:
             await asyncio.wait({self._writing})
         self._writing = asyncio.ensure_future(asyncio.to_thread(_write, self._path, saved))

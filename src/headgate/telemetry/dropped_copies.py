@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from headgate.latest import Latest
 
-QUIET_SECONDS = 15.0  # a mirror's count ends after this time; several report intervals, to bridge short pauses
+QUIET_SECONDS = 15.0  # seconds without dropped copies until a count expires: several report intervals
 
 
 class DroppedCopies:
@@ -27,14 +27,14 @@ class DroppedCopies:
         self.now.set({**known, cluster: known.get(cluster, 0) + count})
 
     def expire(self) -> float | None:
-        """Drop mirrors without dropped copies for `QUIET_SECONDS`; return the seconds until the next one may expire."""
+        """Remove the counts that have expired; return the seconds until the next count may expire."""
         now = self._clock()
         self._ends = {cluster: end for cluster, end in self._ends.items() if end > now}
         self.now.set({cluster: count for cluster, count in self.now.get().items() if cluster in self._ends})
         return min(self._ends.values()) - now if self._ends else None
 
     async def run(self) -> None:
-        """Call `expire` whenever a mirror may expire, until canceled."""
+        """Call `expire` whenever a count may expire, until canceled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.now.next_change().wait(), self.expire())

@@ -22,17 +22,17 @@ from headgate.xds.server import Authenticate
 
 BATCH = 20  # the number of proxy processes to encode before other tasks get their turn
 FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
-LATE = "reports after a gap, with requests that may be older than the window"
-UNKNOWN = "proxies that ran before headgate did, whose earlier requests are not counted"
-DROPPED = "copies of requests that proxies dropped at the limit of a mirror"
-LOST = "requests or series that proxies could not count, because their tables were full"
+LATE = "late reports of proxies, with requests that may be older than the window"
+UNKNOWN = "proxies that started before headgate, whose earlier requests are not counted"
+DROPPED = "mirrored copies of requests that proxies dropped because of the limit per mirror"
+LOST = "requests or series that proxies could not count because of their limits"
 FULL = "reports with too many series, of which only some are counted"
 UNREADABLE = "reports that could not be read"
 NOTES = (LATE, UNKNOWN, LOST, DROPPED, FULL, UNREADABLE)
 
 
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """All traffic counts, in the format of the file.
+    """All traffic counts, in the format of the checkpoint file.
 
     `version` changes when the order of counters or a series name changes.
     """
@@ -69,12 +69,12 @@ class Receiver:
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
-        self._taken: Latest[int] = Latest(0)  # number of reports, for `wait_for_report`
+        self._taken: Latest[int] = Latest(0)  # the number of reports; `wait_for_report` waits for the next
 
     async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
         """Handle a report (`otlp.METHOD`).
 
-        Raises StatusError if it is malformed, or not from the proxy that it names.
+        Raises StatusError if the report is malformed, or if the sender is not the proxy that the report names.
         """
         try:
             report = read_report(data)
@@ -105,7 +105,7 @@ class Receiver:
             self._deltas.forget(now)
 
     async def wait_for_report(self, node_id: str, since: float) -> None:
-        """Wait until a proxy has sent a report after `since` (seconds since the epoch), so earlier requests count."""
+        """Wait for a report that a proxy sends after `since` (seconds since the epoch) and that counts earlier requests."""
         await until(lambda: self._deltas.last_report_time(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:

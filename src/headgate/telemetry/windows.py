@@ -48,7 +48,7 @@ class WindowsCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class Windows:
-    """Counts flows, and returns the sum of any window (`flows.Source`).
+    """Counts the traffic of flows, and returns the sum of any window; a `flows.Source`.
 
     `clock` is monotonic, `wall` in seconds since the epoch.
     """
@@ -67,7 +67,9 @@ class Windows:
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
         self._reading = asyncio.Lock()
-        self._sums: dict[float, tuple[float, SlidingSum]] = {}  # by window: when it was read, and its sum
+        self._sums: dict[
+            float, tuple[float, SlidingSum]
+        ] = {}  # by window in seconds: the time of the last query, and the sum
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:

@@ -28,9 +28,7 @@ SHARES = (0.5, 0.9, 0.99)
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
     """Statistics of some flows, with the field names of `Counts`.
 
-    `latencies` are the percentiles of `SHARES`, in seconds.
-
-    Without requests, `latencies` is empty.
+    `latencies` are the percentiles of `SHARES`, in seconds; empty without requests.
     """
 
     success: int = 0
@@ -55,7 +53,7 @@ class Sum(Value, frozen=True, kw_only=True, gc=False):
 class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
     """The traffic between a resource and a peer in one direction (R87).
 
-    Without a peer, all traffic that the resource received.
+    An edge without a peer is all traffic that the resource received.
 
     A peer is a resource of the same kind, or a pod that belongs to no such resource. If no pod answered, the peer is
     the called Service. A peer outside the mesh has the kind `Outside`, with a name or an address. `copy` is True for
@@ -332,7 +330,7 @@ class Answers:
 
     @cached_property
     def _service_index(self) -> tuple[Mapping[Ref, Sequence[CountedFlow]], Mapping[str, set[int] | None]]:
-        """The flows not attributed by selector and port, by Service; and the ports of all other flows, by pod.
+        """Two indexes: by Service, the flows without attribution by selector and port; by pod, the ports of other flows.
 
         The ports of a pod are None if one of its flows can't be attributed by selector and port.
         """

@@ -51,10 +51,10 @@ class ObjectInfo(Value, frozen=True, kw_only=True, gc=False):
 
 
 class ObjectGraph:
-    """The objects at one moment. A node or owner that is not given as an object exists if a pod names it."""
+    """The objects at one moment. Nodes and owners that a pod names exist even without an `ObjectInfo` of their own."""
 
     def __init__(self, infos: Iterable[ObjectInfo], *, gateway: str = "") -> None:
-        """`gateway` is the identity of the node's gateway."""
+        """Create the graph of these objects. `gateway` is the identity of the node's gateway."""
         self._infos = {info.ref: info for info in infos}
         self._gateway = gateway
         self._resources: dict[tuple[Ref, str], tuple[Ref, ...]] = {}

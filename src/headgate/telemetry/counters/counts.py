@@ -58,7 +58,7 @@ class Counts(Value, frozen=True, gc=False):
 
     @classmethod
     def of(cls, counts: Mapping[int, int], latency: Buckets = 0) -> "Counts":
-        """Return counts by the index of their counter, each limited to `LARGEST_GROWTH`."""
+        """Return the `Counts` with these values by counter index, each limited to `LARGEST_GROWTH`."""
         return cls(latency, sum(min(count, LARGEST_GROWTH) << _BITS * index for index, count in counts.items()))
 
     def plus(self, more: "Counts") -> "Counts":

@@ -15,11 +15,11 @@ from typing import TypeAlias
 from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # imported from here by other modules
 from headgate.telemetry.counters import packed_counters
 
-BUCKETS = len(BOUNDS_US) + 1  # the last one is for longer latencies
+BUCKETS = len(BOUNDS_US) + 1  # the last bucket is for latencies above all bounds
 MOST = packed_counters.LARGEST_NARROW
 """The largest count of a bucket, enough for two million requests a second with the same latency for half an hour."""
 _EMPTY = packed_counters.zeros(BUCKETS, packed_counters.NARROW)
-_SHIFT = 8  # bits by which counts are shifted if their sum could overflow a bucket
+_SHIFT = 8  # a sum that could overflow a bucket is divided by 2 to this power
 _SHIFT_MASK = sum((MOST >> _SHIFT) << 32 * bucket for bucket in range(BUCKETS))
 
 Buckets: TypeAlias = int
@@ -68,4 +68,5 @@ def _middle(index: int) -> float:
     return sqrt(below * above) / 1e6
 
 
-_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))  # one more, in case the counts of a proxy overflow the last bucket
+# One entry more than buckets: an overflow of the last bucket makes another bucket.
+_MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 Width: TypeAlias = Literal["I", "Q"]
-"""How many bits a counter takes, as a type code of `array`."""
+"""The width of a counter as a type code of `array`: `I` is 32 bits, `Q` is 64 bits."""
 NARROW: Width = "I"
-"""32 bits, for histograms of which memory contains many."""
+"""32 bits, for histograms, because memory contains many of them."""
 WIDE: Width = "Q"
 """64 bits, for counts without a limit."""
 BITS: Mapping[Width, int] = {NARROW: 32, WIDE: 64}
@@ -32,7 +32,7 @@ def pack(counters: "array[int]") -> int:
 
 
 def unpack(packed: int, width: Width) -> "array[int]":
-    """Return the counters without the zeros at the end."""
+    """Return the counters of `packed`, up to the last counter that is not zero."""
     return array(width, _to_bytes(packed, width))
 
 
@@ -80,10 +80,10 @@ def highest_bits(count: int) -> int:
 
 
 def difference(new: int, old: int, highest: int) -> int | None:
-    """Subtract wide counters; return None if a counter is smaller than before. No count may have its highest bit set.
+    """Subtract wide counters; return None if a counter is smaller in `new` than in `old`. Counts must be below 2^63.
 
-    `highest` are the `highest_bits`. They are set in `new` before the subtraction; afterwards the bit of a counter is
-    missing exactly if the counter had to borrow.
+    `highest` is the result of `highest_bits`. These bits are set in `new` before the subtraction. Afterwards, the bit of
+    a counter is 0 exactly if the counter had to borrow.
     """
     if not old:
         return new

@@ -48,8 +48,8 @@ class SlidingSum:
         self.flows: dict[Flow, Counts] = {}
         self._requests: dict[str, Counts] = {}
         self._copies: dict[str, Counts] = {}
-        self._buckets: dict[int, TimeBucket] = {}  # by id(), which stays unique while the bucket is in here
-        self._names: dict[int, Flow] = {}  # by number when the bucket was added; numbers are reused later
+        self._buckets: dict[int, TimeBucket] = {}  # by id(), which is unique while this dict refers to the bucket
+        self._names: dict[int, Flow] = {}  # the flow of each number when its bucket was added; numbers are reused later
 
     def _add(self, bucket: TimeBucket, names: Sequence[Flow | None]) -> None:
         for number, counts in bucket.items():

@@ -17,7 +17,7 @@ FINE = 140.0  # seconds after which buckets are merged; shorter windows are exac
 COARSE = 30.0  # seconds in a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
 _HEAD = Struct("<IHHHH")
-"""The flow number, then for `latency` and for `counters`: the number of omitted leading zero bytes, and of bytes that follow."""
+"""The flow number, then for `latency` and `counters`: how many leading zero bytes are left out, how many bytes follow."""
 
 
 class TimeBucket:
@@ -82,7 +82,7 @@ class TimeBuckets:
         self._merging: OpenBucket | None = None
 
     def advance(self, now: float) -> bool:
-        """Start a new bucket if the current one has ended, and merge and drop old ones; return whether it has ended."""
+        """Start a new bucket if the current bucket has ended, and merge and drop old buckets. Return True on a new bucket."""
         if now < self.current.end:
             return False
         self.cut(now)

@@ -13,7 +13,7 @@ _CACHE_SIZE = 20_000  # entries in each of two caches: pods and flows
 
 
 class FlowLabels:
-    """Returns the labels of flows from the current objects, as a `totals.Describe`.
+    """Finds the labels of flows in the current objects; a callable of type `totals.Describe`.
 
     The workload of a deleted pod is cached.
     """

@@ -22,7 +22,7 @@ from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.prometheus import text
 
 BEFORE = 130.0  # the query starts so many seconds before the window, to include a scrape from before the window
-NO_PODS = "headgates that counted by workload instead of by pod, whose counts are left out"
+NO_PODS = "headgate processes with labels of workloads instead of pods, whose counts are left out"
 NEW = "series whose growth before their first scrape is unknown"
 _BUCKET = f"{text.LATENCY}_bucket"
 _INDEXES = {
@@ -120,8 +120,7 @@ def _reading(series: Sequence[Series], end: float, window: float, url: str) -> R
 def growth(samples: Samples, since: float, lifetime: Lifetime) -> tuple[int, bool]:
     """Return the growth of a counter after the time `since`, and whether it is known exactly.
 
-    A series that first appears after headgate's first scrape started at zero. After a restart, all series start at
-    zero.
+    A series starts at zero if it first appears after headgate's first scrape. After a restart, all series start at zero.
     """
     values = [(moment, int(float(text))) for moment, text in samples]
     before = [item for item in values if item[0] <= since]
@@ -208,7 +207,7 @@ def _index(name: str, labels: Labels) -> int:
 
 
 def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
-    """Yield headgate's bucket in the middle of each bucket of the series, with the count of that bucket."""
+    """Yield the count of each bucket of the series, with the index of the headgate bucket in its middle."""
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:
@@ -222,7 +221,7 @@ def decode(content: bytes, url: str) -> Sequence[Series]:
     try:
         answer = msgspec.json.decode(content, type=_Answer)
     except msgspec.DecodeError as error:
-        raise TelemetryError(f"the answer of {url} is not one of Prometheus: {error}") from error
+        raise TelemetryError(f"the answer of {url} is not a response of the Prometheus API: {error}") from error
     if answer.status != "success":
         raise TelemetryError(f"the Prometheus {url} reports an error: {answer.error}")
     return answer.data.result

@@ -3,10 +3,10 @@
 Within one process of a proxy a series only grows, with two exceptions:
 - A counter is reset: a value below the last one is growth from zero.
 - Envoy evicts idle series. Measured with Envoy 1.40: at the first eviction after its last growth, Envoy leaves the series out
-  of its reports. If it grows before the next eviction, it continues from its old value. At the next eviction Envoy drops it,
-  and it starts from zero. So a series starts from zero if it was missing from more reports than there are between two
-  evictions. If headgate itself misses reports, it can't know. Then the smaller delta counts, because no request may count
-  twice.
+  of its reports. If the series grows before the next eviction, it continues from its old value. At the next eviction Envoy
+  drops the series; later growth starts from zero. So a series starts from zero if it was missing from more reports than
+  there are between two evictions. If reports are lost, headgate can't count the missing reports. Then the smaller delta
+  counts, because no request may count twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
-GAP = 10.0  # seconds without a report after which the next one is late
-STEPS = 3  # consecutive reports with a time in the past (by GAP) that prove that the proxy's clock was set back
+GAP = 10.0  # seconds without a report after which the next report is late
+STEPS = 3  # after so many reports in a row with a time over GAP in the past, the proxy's clock was set back
 FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
 MOST_SERIES = 20_000  # the limit of series of one process; Envoy's own limits are lower
 STALE = 20  # reports after which the checkpoint of an idle process is encoded again
-_PROCESSES = 2  # processes of a proxy; an old process may send its last report after the first of a new process
+_PROCESSES = 2  # remembered processes of a proxy: the last report of a process may follow the first report of the next
 _HIGHEST = packed_counters.highest_bits(len(BOUNDS) + 1)
 
 
@@ -164,19 +164,19 @@ class _Moment(NamedTuple):
 
 
 class _Proxy:
-    """The processes of one proxy by their start, and when it reported last."""
+    """The processes of one proxy by start time, and the times of the proxy's last report."""
 
     def __init__(self, last_report: float, reports_per_eviction: int) -> None:
         self.processes: dict[float, _Process] = {}
         self.last_report = last_report
         self.arrived = 0.0
-        self.number = 0  # of reports that arrived; several messages of one moment count as one
+        self.number = 0  # the number of reports that arrived; several messages with one time count as one report
         self._reports_per_eviction = reports_per_eviction
         self._evicted_at = 0
         self._reports_in_the_past = 0
 
     def note_report(self, time: float, now: float) -> None:
-        """Count a report of `time` by the proxy's clock that arrived at `now`."""
+        """Count a report that the proxy sent at `time`, by the proxy's clock, and that arrived at `now`."""
         self.arrived = now
         self._reports_in_the_past = self._reports_in_the_past + 1 if time < self.last_report - GAP else 0
         if self._reports_in_the_past >= STEPS:
@@ -186,7 +186,7 @@ class _Proxy:
             self.last_report = time
 
     def moment(self, time: float) -> _Moment:
-        """Return the moment of a report's values, and drop evicted series from time to time."""
+        """Return the moment of a report's values. After every few reports, drop evicted series first."""
         evicted = self.number - self._reports_per_eviction - 1
         if evicted > self._evicted_at:
             self._evicted_at = self.number
@@ -195,7 +195,7 @@ class _Proxy:
         return _Moment(time, self.number - (time < self.last_report), evicted)
 
     def process(self, start: float) -> "_Process | None":
-        """Return a process; None for a report without series, and for a process older than the known ones."""
+        """Return the process that started at `start`; None if `start` is 0, or before all remembered processes."""
         if not start or (
             start not in self.processes and len(self.processes) >= _PROCESSES and start < min(self.processes)
         ):
@@ -206,7 +206,7 @@ class _Proxy:
         return found
 
     def _set_back(self, time: float) -> None:
-        """Set the known times back to just before `time`, after the proxy's clock was set back."""
+        """Set all later times to one second before `time`, because the proxy's clock was set back."""
         self.last_report = time - 1
         for process in self.processes.values():
             process.set_back(self.last_report)
@@ -236,7 +236,7 @@ class _Process:
         if last is None:
             return self._first(sample, moment)
         if moment.time <= last.time:
-            return None  # repeated, or overtaken by a newer report
+            return None  # the report is a repetition, or a newer report arrived first
         is_new = sample.value < last.value or last.number <= moment.evicted
         last.time, last.number = moment.time, moment.number
         if sample.value == last.value and not is_new:
@@ -268,8 +268,8 @@ class _Process:
     def checkpoint(self, node: str, start: float, proxy: _Proxy) -> bytes:
         """Return all series as of the last growth, or of a report up to `STALE` reports later.
 
-        It does not include the number of later reports in which an idle series was missing. So after a restart of
-        headgate, the growth of that series may be counted too low.
+        The checkpoint does not include the number of later reports in which an idle series was missing. So after a
+        restart of headgate, the growth of that series may be counted too low.
         """
         if not self._encoded or proxy.number > self._encoded_at + STALE:
             series = tuple(

@@ -18,14 +18,14 @@ from headgate.telemetry.reports import otlp_messages
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", STATS_OVERFLOW
 _BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
-_COUNTS = 8 * (len(BOUNDS) + 1)  # bytes of a histogram's counts
+_COUNTS = 8 * (len(BOUNDS) + 1)  # the size of a histogram's bucket counts in bytes
 _NANOSECONDS = 1e17  # Envoy writes the start in microseconds. Larger values are nanoseconds (since 1973; as microseconds, the year 5138)
 
 
 class Series(NamedTuple):
     """The identity of a series within a process. `attributes` are consecutive encoded `KeyValue`s.
 
-    A process always encodes them in the same way. They are decoded (`pairs`) only for a new series, because nearly all of the
+    A process always encodes equal attributes to equal bytes. Only a new series is decoded (`pairs`), because nearly all of the
     tens of thousands of values a second belong to known series.
     """
 

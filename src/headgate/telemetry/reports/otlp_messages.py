@@ -16,7 +16,7 @@ from headgate.envoy import pb
 
 _PAIRS = "Pairs"
 _ATTRIBUTES = frozenset({"attributes"})
-_NUMBERS = frozenset({"bucket_counts", "explicit_bounds"})  # packed: 8 bytes each, little-endian
+_NUMBERS = frozenset({"bucket_counts", "explicit_bounds"})  # fields of little-endian 8-byte numbers
 _POINTS = frozenset({"NumberDataPoint", "HistogramDataPoint"})
 
 

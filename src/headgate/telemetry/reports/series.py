@@ -1,6 +1,6 @@
 """Maps the series that proxies report (`envoy.traffic_stats`) to flows and their counters.
 
-No other module depends on both.
+Only this module depends on both the names of Envoy's series and the flows.
 """
 
 from collections.abc import Callable, Mapping
@@ -133,7 +133,8 @@ def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     """Return the flow of a series that a client's proxy reports.
 
-    Return None if the client called no Service, and for the tunnel between proxies, whose requests are counted already.
+    Return None if the client called no Service. Also return None for tunnel connections between proxies, because the
+    requests in a tunnel are counted already.
     """
     is_copy = COPY_CLUSTER in found
     cluster = found.get(COPY_CLUSTER if is_copy else "cluster", "")

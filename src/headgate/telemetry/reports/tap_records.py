@@ -13,7 +13,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
 
 METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
-_NODE = "node_name"  # one of the labels that Envoy adds
+_NODE = "node_name"  # the label with the node ID, which Envoy adds to each message
 _HEADER = "header."
 
 
