@@ -1,4 +1,4 @@
-"""Which changes of objects make a new snapshot: a running pod causes no build."""
+"""The changes of objects that make a new snapshot. Status changes of a running pod do not."""
 
 import asyncio
 import contextlib

@@ -34,7 +34,7 @@ NOW = 1_800_000_000.0
 
 
 class Host:
-    """A host that does not run proxies itself."""
+    """A host without proxy processes and pods."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         return {}

@@ -1,4 +1,4 @@
-"""Which proxies the waits of the live state include."""
+"""The proxies that the wait methods of `LiveState` wait for."""
 
 import asyncio
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def live_state() -> LiveState:
 def connect(fleet: Fleet, node: str, *, has_config: bool = True) -> None:
     proxy = fleet.expect(node)
     session = Session()
-    session.subscriptions[CLUSTER].wildcard = True  # it has subscribed to its clusters
+    session.subscriptions[CLUSTER].wildcard = True  # the proxy has subscribed to its clusters
     proxy.attach(session, lambda _ending: None)
     if has_config:
         proxy.config.set({})
@@ -101,7 +101,7 @@ async def test_a_proxy_that_gets_no_certificate_is_a_finding_and_does_not_delay_
 ) -> None:
     """The end of a pod still waits for that proxy, which may use endpoints of its old configuration."""
     connect(live_state.fleet, SIDECAR, has_config=False)
-    live_state.loop.credentials.faults.set({SIDECAR: "the authority is away"})
+    live_state.loop.credentials.faults.set({SIDECAR: "the authority does not answer"})
     assert await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
     assert [str(item.about) for item in live_state.findings()] == ["Pod default/web"]

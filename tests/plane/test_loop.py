@@ -1,4 +1,4 @@
-"""Which configuration the loop publishes to a proxy (R70), and how changes coalesce while proxies still answer."""
+"""The configurations that the loop publishes (R70), and changes that coalesce while proxies have not answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class World:
         self.loop = Loop(self.snapshot, self.fleet, HostProxies(), Settings(), self.credentials)
 
     def place(self, uid: str, *, account: str, address: str = "10.1.0.1") -> None:
-        """Replace the pod by one with this UID, in one snapshot."""
+        """Replace the pod by a pod with this UID, in one snapshot."""
         found = pod("web", address, account=account, sidecar="explicit")
         found["metadata"]["uid"] = uid
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
@@ -85,14 +85,14 @@ async def test_the_same_pod_at_another_address_keeps_its_stream(world: World) ->
     world.place("1", account="web")
     before = await world.proxy()
     config = before.config.get()
-    before.attach(Session(), lambda _ending: pytest.fail("its stream was ended"))
+    before.attach(Session(), lambda _ending: pytest.fail("the loop ended the stream of the proxy"))
     world.place("1", account="web", address="10.1.0.2")
     while before.config.get() is config:
         await before.config.next_change().wait()
     assert world.fleet.proxies[SIDECAR] is before
 
 
-async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_one(
+async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_change(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("INTERVAL_PER_PROXY_S", "MAX_INTERVAL_S"):
@@ -108,7 +108,7 @@ async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_one(
     world.place("1", account="web", address="10.1.0.3")
     snapshot = world.snapshot.get()
     assert snapshot
-    for _ in range(3):  # longer than a build takes
+    for _ in range(3):  # three builds take longer than the loop would need to publish
         await asyncio.to_thread(world.loop.compile, snapshot)
     assert proxy.config.get() is in_flight
     client.take()
@@ -117,12 +117,12 @@ async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_one(
         await proxy.config.next_change().wait()
 
 
-def test_a_change_is_mostly_distributed_when_half_of_the_proxies_hold_it() -> None:
+def test_a_change_is_mostly_distributed_when_half_of_the_proxies_have_acknowledged() -> None:
     fleet = Fleet()
     clients = [_client(fleet, f"sidecar/{number}") for number in range(4)]
     proxies = [client.proxy for client in clients]
     distribution = Distribution()
-    for _ in range(2):  # proxies that have not answered the last change count for the next one too
+    for _ in range(2):  # proxies that have not answered the last change also count for the next change
         distribution.begin(proxies)
         for proxy in proxies:
             outdate(proxy, CLUSTER, "one")

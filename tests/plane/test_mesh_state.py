@@ -1,4 +1,4 @@
-"""Whether a mesh is healthy, and which problems it names: this decides the exit code of `headgate status`."""
+"""The health and the problems of a mesh, which decide the exit code of `headgate status`."""
 
 from typing import Any
 
@@ -46,8 +46,8 @@ def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -
         proxy(),
         proxy("Lagging", waiting=timestamp(NOW - LATE_S + 1)),  # a change is in flight
         proxy("Lagging", waiting=""),
-        proxy("Disconnected", serves=False),  # its pod is just being created
-        proxy(process=ProxyProcess(pid=3, restarts=2, failure="it ended")),  # it runs again
+        proxy("Disconnected", serves=False),  # the pod is being created
+        proxy(process=ProxyProcess(pid=3, restarts=2, failure="it ended")),  # Envoy runs again after two restarts
         proxy(certificate=None),
     ],
 )

@@ -37,7 +37,7 @@ def fleet() -> Fleet:
 
 
 def connect(proxy: Proxy) -> None:
-    """Connect a proxy that holds its whole, empty configuration."""
+    """Connect a proxy that has acknowledged an empty configuration."""
     proxy.config.set({})
     Client(proxy).take()
 
@@ -108,7 +108,7 @@ def test_a_step_that_refuses_no_connection_does_not_wait(fleet, monkeypatch):
     assert [step(migration, TlsMode.PERMISSIVE) for _ in range(2)] == [TlsMode.READY, TlsMode.PERMISSIVE]
 
 
-def test_a_step_repeats_until_it_was_built(fleet):
+def test_a_step_is_repeated_until_a_build_records_it(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
     assert migration.next_modes() == migration.next_modes() == {"default/web": TlsMode.READY}
@@ -140,7 +140,7 @@ def test_a_proxy_that_never_connected_does_not_block_a_step(fleet):
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-def test_a_workload_that_returns_starts_in_its_wanted_mode(fleet):
+def test_a_workload_that_returns_to_the_mesh_starts_in_its_wanted_mode(fleet):
     migration = MtlsMigration(fleet)
     migration.record([workload(TlsMode.PLAIN)])
     migration.record([])
@@ -170,7 +170,7 @@ def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_al
 
 
 def test_a_restarted_headgate_continues_from_the_saved_modes(fleet, tmp_path):
-    """R74, R77. Also with another `--mtls`. No step before every proxy is back: until then they use the old modes."""
+    """R74, R77. The saved modes apply until every proxy has reconnected, also with another `--mtls`."""
     before = MtlsMigration(fleet, tmp_path / "stages.json")
     before.record([workload(TlsMode.STRICT)])
     fleet = Fleet()

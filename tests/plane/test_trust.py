@@ -11,7 +11,7 @@ from headgate.xds.session import Request, Session
 from headgate.xds.subscription import Response
 
 SIDECAR = "sidecar/default/web"
-CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="the old and the new")
+CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="the old and the new root")
 CONFIG = {
     CLUSTER: {"a": Encoded(b"", "1", frozenset())},
     SECRET: {name: Encoded(b"", "new", frozenset()) for name in (IDENTITY, ROOTS)},
@@ -40,7 +40,7 @@ def lagging(fleet: Fleet) -> list[str]:
 
 
 def reconnect(proxy: Proxy) -> tuple[Session, Response]:
-    """Reconnect a proxy that holds a cluster; return its session and the first response."""
+    """Reconnect a proxy that already has a cluster; return its session and the first response."""
     session = Session()
     session.receive(Request(CLUSTER, initial={"a": "1"}))
     proxy.attach(session, lambda _ending: None)
@@ -54,7 +54,7 @@ def test_a_disconnected_proxy_counts_as_lagging_because_it_may_have_the_old_root
 
 
 def test_a_reconnecting_proxy_lags_until_it_acknowledges_the_new_roots(fleet: Fleet) -> None:
-    """It subscribes to clusters first. If it counted as a proxy without secrets, it would reject peers with new certificates."""
+    """The proxy subscribes to clusters first. Without the new roots, it would reject peers with new certificates."""
     session, response = reconnect(fleet.proxies[SIDECAR])
     assert lagging(fleet) == [SIDECAR]
     session.receive(Request(SECRET, (IDENTITY, ROOTS), initial=OLD))

@@ -30,7 +30,7 @@ def test_dropped_copies_add_up_per_mirror(clock):
     assert found.now.get() == {SHOP: 7, CART: 1}
 
 
-def test_a_mirror_expires_after_a_quiet_time_and_counts_from_zero(clock):
+def test_the_count_of_a_mirror_expires_after_a_quiet_time_and_starts_from_zero(clock):
     found = DroppedCopies(clock)
     found.add(SHOP, 3)
     clock.now += QUIET_SECONDS / 2

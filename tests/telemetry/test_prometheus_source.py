@@ -1,4 +1,4 @@
-"""Readings from a Prometheus equal those of headgate's own windows, to one scrape interval; errors have clear messages."""
+"""Readings from a Prometheus, compared with headgate's own windows, and error messages. One scrape may differ."""
 
 import math
 import re
@@ -180,7 +180,7 @@ async def test_series_without_pods_are_an_error():
 
 
 async def test_samples_by_pod_begin_at_the_restart_that_enables_them():
-    """The error message recommends this. Counts without pods are left out, and a note says so."""
+    """The error message recommends `--metrics-by pod`. Counts without pods are left out, and a note says so."""
     scraped = Scraped()
     scraped.scrape()
     scraped.now += 5

@@ -122,7 +122,7 @@ async def test_repeated_queries_have_the_same_result_as_a_first_query(happened, 
 
 
 async def test_responses_count_as_success_or_failure(windows):
-    """D22. A status below 500 is a success; for gRPC, OK and client errors are."""
+    """D22. A status below 500 is a success. In gRPC, OK and client errors are successes."""
     statuses = {class_index(status): 1 for status in (200, 302, 404)}
     statuses |= {class_index(503): 2, class_index(0): 3, class_index(200, "0"): 1, class_index(200, "5"): 1}
     statuses |= {class_index(200, "14"): 4, class_index(200, "99"): 1}
@@ -177,7 +177,7 @@ async def test_flows_beyond_the_limit_are_left_out_and_noted(clock):
     assert (await windows.read(30)).cut == ()
 
 
-async def test_flows_that_ended_make_room_for_new_ones(clock):
+async def test_flows_that_ended_make_room_for_new_flows(clock):
     windows = other(clock, most_flows=10)
     for number in range(50):
         windows.add(flow(number), OK)

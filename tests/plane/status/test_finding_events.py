@@ -1,4 +1,4 @@
-"""Which Events about findings are written, and which are delayed while pods start."""
+"""Events about findings, which headgate writes at once or delays while pods start."""
 
 from typing import Any
 
@@ -62,7 +62,9 @@ async def test_an_event_about_a_service_is_delayed_while_its_pods_start(setting:
     assert not await setting.delayed("v1", "v2")
 
 
-async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployment_had_time(setting: Setting) -> None:
+async def test_an_event_about_a_service_without_pods_is_delayed_until_a_deployment_could_create_pods(
+    setting: Setting,
+) -> None:
     assert await setting.delayed("v1", "v2")
     setting.time = SOON_S + 1
     assert not await setting.delayed("v1", "v2")
@@ -76,7 +78,7 @@ async def test_a_finding_about_a_backend_that_an_edit_removed_is_not_delayed(set
     assert not await setting.delayed("v1")
 
 
-async def test_a_finding_and_its_recovery_are_one_event_each(setting: Setting) -> None:
+async def test_a_finding_and_its_recovery_each_cause_one_event(setting: Setting) -> None:
     for findings in ([EMPTY], [EMPTY], []):
         await setting.finding_events.announce(ABOUT, split("v1", "v2"), findings, fresh=True)
     assert await setting.events() == [("Warning", "NoReadyEndpoints"), ("Normal", "NoReadyEndpointsResolved")]

@@ -80,7 +80,7 @@ def said(*parents: ParentStatus, generation: int = 3) -> ObjectReport:
 
 
 def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
-    """Return a proxy that holds a Gateway's listener, routes and cluster, or refuses the routes."""
+    """Return a proxy that has acknowledged a Gateway's listener, routes and cluster, or rejected the routes."""
     found, body = Proxy("gateway"), Encoded(b"x", "1")
     routed = Encoded(b"x", "1", frozenset({"c"}))
     found.config.set({ROUTES: {routes: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
@@ -136,7 +136,7 @@ def test_a_route_without_a_port_is_not_programmed() -> None:
     assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
 
 
-def test_entries_of_other_controllers_stay() -> None:
+def test_status_entries_of_other_controllers_stay_unchanged() -> None:
     foreign = {"parentRef": {"name": "theirs"}, "controllerName": "example.com/other", "conditions": []}
     ours = {"parentRef": {"name": "gone"}, "controllerName": CONTROLLER, "conditions": []}
     status = route_status(route(status={"parents": [ours, foreign]}), said(parent()), present(proxy()))
@@ -155,7 +155,7 @@ def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() ->
     assert times == {"Accepted": "2026-01-01T00:00:00Z", "Programmed": "2026-02-02T00:00:00Z"}
 
 
-def test_the_status_of_a_route_stays_until_its_new_generation_is_compiled() -> None:
+def test_the_status_of_a_route_stays_unchanged_until_its_new_generation_is_compiled() -> None:
     assert route_status(route(), said(parent(), generation=2), present(proxy())) is None
     assert route_status(route(), said(), present(proxy())) is None
 
@@ -170,7 +170,7 @@ def outcome(*conditions: StatusCondition) -> GatewayOutcome:
     return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, conditions=conditions)
 
 
-def test_the_status_of_a_gateway_has_each_listener() -> None:
+def test_the_status_of_a_gateway_lists_each_listener() -> None:
     status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present(proxy()))
     assert status
     assert status["addresses"] == [{"type": "IPAddress", "value": "127.77.0.1"}]
@@ -189,7 +189,7 @@ def test_a_gateway_without_an_address_is_not_programmed() -> None:
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
 
 
-def test_gateways_and_classes_of_other_controllers_are_left_alone() -> None:
+def test_gateways_and_classes_of_other_controllers_get_no_status() -> None:
     assert gateway_status(gateway(), ObjectReport(generation=1), present(proxy())) is None
     theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}
     assert class_status(theirs, ObjectReport(generation=1), present()) is None

@@ -28,7 +28,7 @@ INBOUND = "inbound/8080"
 
 
 def fleet(**held: str) -> Fleet:
-    """Return sidecars of default/a and default/b that hold the given version of their listener; version 2 is wanted."""
+    """Return sidecars of default/a and default/b with the given acknowledged version of their listener; 2 is wanted."""
     found = Fleet()
     for name, version in held.items():
         proxy = found.expect(f"sidecar/default/{name}")
@@ -53,7 +53,7 @@ def finding(reason: Reason, message: str) -> Finding:
     return Finding(about=KEY, reason=reason, field="spec.selector", message=message)
 
 
-def test_an_object_is_programmed_when_all_its_sidecars_hold_their_inbound_configuration() -> None:
+def test_an_object_is_programmed_when_all_its_sidecars_have_acknowledged_their_inbound_configuration() -> None:
     assert programmed(report(), fleet(a="2", b="2")) == ("True", "Programmed", "strict on 2 of 2 pods")
     assert programmed(report(), fleet(a="2", b="1"))[1:] == (
         "Pending",
@@ -62,7 +62,7 @@ def test_an_object_is_programmed_when_all_its_sidecars_hold_their_inbound_config
     assert programmed(report(), fleet(a="2"))[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
 
 
-def test_a_refusal_is_in_the_condition_with_envoys_message() -> None:
+def test_the_condition_contains_envoys_message_about_a_rejection() -> None:
     proxies = fleet(a="2", b="1")
     Client(proxies.proxies["sidecar/default/b"]).take(refuse={(LISTENER, INBOUND): "address in use"})
     assert programmed(report(), proxies)[1:] == (
@@ -83,12 +83,12 @@ def test_an_object_is_pending_during_a_migration_and_names_the_blocking_proxies(
 
 def test_a_sidecar_without_configuration_counts_as_lagging() -> None:
     proxies = fleet(a="2", b="2")
-    proxies.proxies["sidecar/default/b"].config.set(None)  # it has no certificate yet
+    proxies.proxies["sidecar/default/b"].config.set(None)  # the sidecar has no certificate yet
     assert programmed(report(), proxies)[1:] == ("Pending", "strict on 1 of 2 pods; waiting for sidecar/default/b")
 
 
 def test_a_traffic_target_counts_the_proxies_of_the_called_pods() -> None:
-    """R70. The called pods' proxies enforce it."""
+    """R70. The called pods' proxies enforce the TrafficTarget."""
     target = {**OBJ, "kind": "TrafficTarget"}
     status = mesh_status(target, report(), StatusInputs(Receipts(fleet(a="2", b="1").connected()), "now"))
     assert status is not None
@@ -96,7 +96,7 @@ def test_a_traffic_target_counts_the_proxies_of_the_called_pods() -> None:
     assert status["conditions"][-1]["message"] == "1 of 2 proxies have the configuration; waiting for sidecar/default/b"
 
 
-def test_an_object_is_pending_while_a_certificate_misses_names() -> None:
+def test_an_object_is_pending_while_a_certificate_lacks_dns_names() -> None:
     """R75."""
     found = programmed(report(incomplete_certificates=("default/a",)), fleet(a="2", b="2"))
     assert found[1:] == (
@@ -124,7 +124,7 @@ def test_an_object_is_not_programmed_if_a_pod_has_no_sidecar() -> None:
     assert status["pods"] == {"total": 2, "sidecars": 1}
 
 
-def test_an_invalid_object_is_not_programmed_whatever_its_generation() -> None:
+def test_an_invalid_object_of_any_generation_is_not_programmed() -> None:
     found = ObjectReport(generation=0, findings=(finding(Reason.INVALID, "spec.selector: must be a map"),))
     assert programmed(found, fleet())[:2] == ("False", "Invalid")
 

@@ -1,4 +1,4 @@
-"""How the status writer limits its share of the time, with a clock that tests advance."""
+"""The pauses with which the status writer limits its share of the CPU, with a clock that tests advance."""
 
 import pytest
 
@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def test_the_writer_pauses_longer_than_it_worked_and_later_changes_only_settle() -> None:
+def test_the_pause_after_a_slice_is_a_multiple_of_its_length() -> None:
     clock = Clock()
     pace = Pace(clock)
     assert pace.pause() == SETTLE_SECONDS
@@ -35,7 +35,7 @@ def test_the_writer_pauses_longer_than_it_worked_and_later_changes_only_settle()
     assert pace.pause() == SETTLE_SECONDS
 
 
-def test_a_slice_is_over_after_its_time() -> None:
+def test_a_slice_ends_after_its_fixed_length() -> None:
     clock = Clock()
     pace = Pace(clock)
     pace.begin()
@@ -45,7 +45,7 @@ def test_a_slice_is_over_after_its_time() -> None:
 
 
 def test_a_full_pass_waits_in_proportion_to_the_work_of_the_last_one() -> None:
-    """Proxies that connect one by one cost a limited share of the time, however many objects there are."""
+    """When proxies connect one by one, the full passes take a limited share of the time, also with many objects."""
     clock = Clock()
     pace = Pace(clock)
     assert pace.until_pass() <= 0
@@ -77,7 +77,7 @@ def test_an_observation_waits_while_proxies_answer_but_not_for_a_silent_proxy() 
     assert pace.answer_wait() == ANSWER_QUIET_SECONDS
 
 
-def test_an_observation_waits_for_a_limited_time_while_proxies_answer() -> None:
+def test_answers_of_proxies_delay_an_observation_only_for_a_limited_time() -> None:
     clock = Clock()
     pace = Pace(clock)
     for changes in range(10):
@@ -99,7 +99,7 @@ def test_observations_take_a_limited_share_of_the_time() -> None:
         clock.now += pause + 0.001
 
 
-def test_a_full_pass_waits_for_a_limited_time_until_no_proxy_comes_or_goes() -> None:
+def test_connecting_proxies_delay_a_full_pass_only_for_a_limited_time() -> None:
     clock = Clock()
     pace = Pace(clock)
     pace.membership.note()

@@ -1,4 +1,4 @@
-"""Which proxies the condition Programmed waits for, with configurations from the real encoder (R19, D21)."""
+"""The proxies for which the condition Programmed waits, with configurations from the real encoder (R19, D21)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -39,7 +39,7 @@ def objects(kind: str = "transparent", *, headless: bool = False) -> Iterable[An
 
 
 def connected(*found: object, **settings: str) -> Fleet:
-    """Return the gateway and the sidecars of some objects; each subscribes as a real proxy does, and holds everything."""
+    """Return the gateway and the sidecars of some objects; each has subscribed and acknowledged like a real proxy."""
     mesh = compiled(*found, **settings).mesh
     fleet, memo = Fleet(), Memo()
     for node in (GATEWAY, *map(sidecar, mesh.workloads)):
@@ -82,8 +82,9 @@ def test_shares_of_a_tcp_service_are_in_its_listener() -> None:
 
 
 def test_shares_of_a_headless_service_are_in_the_listeners_of_its_pods() -> None:
-    """R37. A Service without an address."""
-    own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]  # `one` has the same endpoint
+    """R37. A headless Service has no address of its own."""
+    # without the Service `one`, which has the same endpoint
+    own = [item for item in objects(headless=True) if item["metadata"]["name"] != "one"]
     fleet = connected(*own)
     assert condition(fleet, RAW) == (True, "3 of 3 proxies have the configuration")
     withhold_ack(fleet, CLIENT, LISTENER, "pod/default/raw/9000/10.1.0.1/9000")
@@ -101,7 +102,7 @@ def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
     assert "outbound/default/raw/9000" not in config[ROUTES]
 
 
-def test_a_proxy_that_holds_a_removed_resource_lags() -> None:
+def test_a_proxy_with_a_removed_resource_lags() -> None:
     fleet = connected(*objects())
     config = fleet.proxies[CLIENT].config
     wanted = config.get()
@@ -113,7 +114,7 @@ def test_a_proxy_that_holds_a_removed_resource_lags() -> None:
     assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")
 
 
-def test_a_sidecar_without_configuration_lags_but_not_for_gateways() -> None:
+def test_a_sidecar_without_configuration_lags_for_services_but_not_for_gateways() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].config.set(None)
     assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
@@ -144,8 +145,8 @@ def test_a_refusal_by_several_proxies_is_one_finding() -> None:
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
     assert (
-        condition(fleet, WEB)[1]
-        == f"1 of 3 proxies have the configuration; {CLIENT} rejected the configuration: bad; {SERVER} rejected the configuration: bad"
+        condition(fleet, WEB)[1] == "1 of 3 proxies have the configuration; "
+        f"{CLIENT} rejected the configuration: bad; {SERVER} rejected the configuration: bad"
     )
 
 

@@ -37,8 +37,8 @@ def test_a_recovery_names_the_found_object_with_its_namespace(reason: Reason, ki
     assert recovered(gone, (), edited=False, obj=OBJECT) == f"{FIELD}: {kind} shop/v3 found; {effect}"
 
 
-def test_after_an_edit_the_recovery_says_that_the_edit_resolved_it() -> None:
-    """The user may have removed the backend. Then its Service still does not exist."""
+def test_after_an_edit_the_recovery_says_that_the_edit_resolved_the_finding() -> None:
+    """The edit may have removed the backend, and the backend's Service may still be missing."""
     assert (
         recovered(finding(Reason.BACKEND_NOT_FOUND), (), edited=True) == f"{FIELD}: the edit resolved BackendNotFound"
     )

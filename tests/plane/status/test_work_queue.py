@@ -1,4 +1,4 @@
-"""Which objects are queued when their status may differ, and in which order."""
+"""The objects that are queued after a change, and their order."""
 
 from collections.abc import Iterable
 
@@ -43,7 +43,7 @@ class World:
         assert set(self.queued()) == {WEB, OTHER, STRICT}
 
     def build(self, *, v1: int = 90, more: Iterable[object] = ()) -> None:
-        """Compile, and configure every proxy; `v1` is a weight of the split `web`."""
+        """Compile the objects, and configure every proxy; `v1` is a weight of the split `web`."""
         named = [item for name in ("web", "other", "v1", "v2") for item in service(name, ("", "10.1.0.1"))]
         tls = obj("TLSConfig", "strict", spec={"selector": {"matchLabels": {"app": "client"}}})
         client = pod("client", "10.1.0.9", account="client", labels={"app": "client"})
@@ -59,7 +59,7 @@ class World:
         return Observation(self.reports, receipts, {item.about: (item,) for item in findings})
 
     def queued(self, *findings: Finding) -> list[Key]:
-        """Observe, and return the queued objects in order."""
+        """Observe the proxies and these findings; return the queued objects in order."""
         self.queue.observe(self.observation(*findings))
         return [key for key, _ in iter(self.queue.next, None)]
 
@@ -95,7 +95,7 @@ def test_a_finding_before_the_first_observation_queues_its_object() -> None:
     assert client in found
 
 
-def test_an_unacknowledged_route_queues_the_split_that_made_it() -> None:
+def test_an_unacknowledged_route_queues_the_split_of_the_route() -> None:
     world = World()
     outdate(world.fleet.proxies[GATEWAY.id], ROUTES, "outbound/default/web/8080")
     assert world.queued() == [WEB]
@@ -110,14 +110,14 @@ def test_an_unacknowledged_inbound_listener_queues_the_objects_that_select_the_p
     assert world.queued() == [STRICT]
 
 
-def test_the_latest_changes_come_first() -> None:
+def test_the_objects_that_changed_last_are_queued_first() -> None:
     world = World()
     world.queue.touch([OTHER])
     world.build(v1=80)
     assert world.queued() == [WEB, OTHER]
 
 
-def test_a_disconnect_makes_a_full_pass_due_and_changes_overtake_it() -> None:
+def test_a_disconnect_makes_a_full_pass_due_and_changed_objects_precede_the_pass() -> None:
     world = World()
     assert not world.queue.is_pass_due
     world.fleet.proxies[CLIENT].session = None

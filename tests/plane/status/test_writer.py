@@ -97,7 +97,7 @@ class World:
         return compiled is not None and snapshot is not None and compiled.revision == snapshot.revision
 
     async def connect(self, *nodes: str) -> None:
-        """Connect proxies, and acknowledge what they receive."""
+        """Connect proxies, which acknowledge all resources that they receive."""
         for node_id in nodes:
             await until(lambda node_id=node_id: node_id in self.fleet.proxies, self.loop.compiled)
             config = self.fleet.proxies[node_id].config
@@ -154,7 +154,7 @@ async def world() -> AsyncIterator[World]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_an_object_is_programmed_when_every_proxy_holds_it_and_names_lagging_ones_before(world: World) -> None:
+async def test_the_condition_names_lagging_proxies_until_every_proxy_has_acknowledged(world: World) -> None:
     await world.write(split("web", v1=8, v2=2))
     world.take(GATEWAY.id)
     assert await world.programmed(WEB, says(ONE, 2)) == ("False", ONE)
@@ -163,7 +163,7 @@ async def test_an_object_is_programmed_when_every_proxy_holds_it_and_names_laggi
     assert await world.programmed(WEB, says(ALL, 2)) == ("True", ALL)
 
 
-async def test_new_weights_are_an_event_when_every_proxy_holds_them(world: World) -> None:
+async def test_new_weights_cause_an_event_when_every_proxy_has_acknowledged(world: World) -> None:
     assert await world.events("web", "Programmed") == ["every proxy applies these shares: port 8080: v1 90%, v2 10%"]
     for generation, weight in enumerate((2, 3), start=2):
         await world.write(split("web", v1=10 - weight, v2=weight))
@@ -183,7 +183,7 @@ async def recorded(world: World, name: str, reason: str, message: str) -> None:
 
 
 async def test_the_status_of_an_unaffected_object_is_not_computed(world: World) -> None:
-    """After a change of one weight, and every proxy's answer."""
+    """One weight changes, and every proxy acknowledges the change."""
     computed = world.status.computed[OTHER]
     for generation, weight in enumerate(range(2, 6), start=2):
         await world.write(split("web", v1=10 - weight, v2=weight))
@@ -209,10 +209,10 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
         await world.programmed(key, says("3 of 3 proxies have the configuration"))
 
 
-async def test_a_proxy_that_connects_during_a_full_pass_causes_another_one(
+async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # one object at a time
+    monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # a slice writes one object
     world.clients.pop(SIDECAR).leave()
     world.fleet.notify()
     async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:
@@ -230,8 +230,8 @@ async def test_the_proxy_of_a_deleted_pod_no_longer_counts(world: World) -> None
         await world.programmed(key, says("1 of 1 proxies have the configuration"))
 
 
-async def test_programmed_waits_until_proxies_hold_changed_endpoints(world: World) -> None:
-    """The report stays the same, but the proxies get a new resource."""
+async def test_programmed_waits_until_proxies_have_acknowledged_changed_endpoints(world: World) -> None:
+    """The proxies get new endpoints, although the report does not change."""
     await world.write(*service("v1", ("", "10.1.0.77")))
     world.take(GATEWAY.id)
     for key in (WEB, OTHER):
@@ -241,7 +241,7 @@ async def test_programmed_waits_until_proxies_hold_changed_endpoints(world: Worl
         await world.programmed(key, says(ALL))
 
 
-async def test_a_refusal_is_an_event_with_envoys_message_and_so_is_its_recovery(world: World) -> None:
+async def test_a_rejection_and_its_recovery_cause_events(world: World) -> None:
     await world.write(split("web", v1=8, v2=2))
     world.take(SIDECAR)
     world.take(GATEWAY.id, refuse={(ROUTES, "outbound/default/web/8080"): "no such locality"})
@@ -256,8 +256,8 @@ async def test_a_refusal_is_an_event_with_envoys_message_and_so_is_its_recovery(
     await recorded(world, "web", "EnvoyRejectedResolved", "the edit resolved EnvoyRejected")
 
 
-async def test_a_recreated_object_gets_its_status_again(world: World) -> None:
-    """It has the same content, so its report does not change."""
+async def test_headgate_writes_the_status_of_a_recreated_object(world: World) -> None:
+    """The recreated object has the same content, so its report does not change."""
     await world.store.delete(OTHER)
     await world.store.create(split("other", v1=1, v2=1))
     await world.built()
@@ -316,7 +316,9 @@ STORED = {
 
 async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(world: World) -> None:
     edges = [obj(kind, "edge", spec=spec) for kind, (spec, _) in STORED.items()]
-    assert [check(edge, request=True).hub for edge in edges] == [None, None], "a new one is refused"
+    assert [check(edge, request=True).hub for edge in edges] == [None, None], (
+        "a new object with the mistakes is rejected"
+    )
     address = {"addresses": [{"type": "IPAddress", "value": "127.9.9.9"}]}
     await world.write(*({**edge, "status": address if edge["kind"] == "Gateway" else {}} for edge in edges))
     world.take()

@@ -1,4 +1,4 @@
-"""Several taps at once: which proxies record, and which records each tap shows."""
+"""Several taps at the same time: the proxies that record, and the records that each tap shows."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -40,7 +40,7 @@ def query(name: str) -> TapQuery:
 
 @asynccontextmanager
 async def tapping(live_state: LiveState, name: str) -> AsyncIterator[AsyncGenerator[Step]]:
-    """Tap a pod; yield its events once its sidecar is to record."""
+    """Tap a pod; yield the stream of events when the pod's sidecar must record requests."""
     events = await live_state.taps.tap(query(name))
     assert events is not None
     async with aclosing(events), asyncio.timeout(20):
@@ -75,7 +75,7 @@ async def accept_all(_node: str) -> float:
     return 0.0
 
 
-async def test_proxies_record_during_a_tap_and_callers_join_once_they_are_known(live_state: LiveState) -> None:
+async def test_the_targets_proxies_record_during_a_tap_and_later_the_proxies_of_callers(live_state: LiveState) -> None:
     async with tapping(live_state, "web") as events:
         assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
         peer = "spiffe://cluster.local/ns/default/sa/buyer"
@@ -102,10 +102,10 @@ async def test_two_taps_show_different_pods_and_end_independently(live_state: Li
 
 async def test_an_unreadable_or_unauthenticated_report_is_rejected(live_state: LiveState) -> None:
     async def stranger(node: str) -> float:
-        raise StatusError(grpc.StatusCode.PERMISSION_DENIED, f"this is not {node}")
+        raise StatusError(grpc.StatusCode.PERMISSION_DENIED, f"the token is not for {node}")
 
     async with tapping(live_state, "web") as events:
-        with pytest.raises(StatusError, match="not sidecar/default/web"):
+        with pytest.raises(StatusError, match="not for sidecar/default/web"):
             await live_state.taps.export(report(WEB, path="/forged"), stranger)
         with pytest.raises(StatusError, match="not an ExportLogsServiceRequest") as refused:
             await live_state.taps.export(b"\xff", accept_all)

@@ -106,7 +106,7 @@ def test_a_resource_with_pods_has_the_sum_of_its_pods(kind: str, expected: dict[
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
-def test_owners_of_kinds_without_objects_are_known_from_their_pods(kind: str) -> None:
+def test_an_owner_without_an_object_has_the_traffic_of_its_pods(kind: str) -> None:
     info = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
     found = answers({flow(SHOP, pod("db-0")): requests(4)}, (info,))
     assert counted(found, kind) == {"default/db": (4, 0)}
@@ -186,8 +186,8 @@ def test_labels_select_peers_before_they_are_grouped_by_namespace() -> None:
     ]
 
 
-def test_without_traffic_there_is_no_edge() -> None:
-    """R91. The same holds for a flow that was idle in the window."""
+def test_an_idle_flow_makes_no_edge() -> None:
+    """R91. A flow with only connections has an edge."""
     assert between(answers({}), "Pod", "alone") == {}
     assert between(answers({flow(ALONE, WEB1): Counts()}), "Pod", "alone") == {}
     assert between(answers({flow(ALONE, WEB1): Counts.of({CONNECTIONS: 1})}), "Pod", "alone") == {
@@ -259,11 +259,11 @@ def test_a_service_has_the_requests_to_its_pods_on_its_ports_whatever_name_was_c
     row = found.one(ROOT.ref)
     assert row
     p50, _, p99 = row.sum.counts.latencies
-    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # of all requests, not a mean of percentiles
+    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # over all requests of the Service
 
 
 def test_edges_of_a_service_are_the_sum_of_its_pods_with_the_same_counts_at_both_ends() -> None:
-    """R86, R89. Whichever name was called; `called` counts the requests that named this Service."""
+    """R86, R89. Clients called any Service of the pods; `called` counts the requests to the name of this Service."""
     found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *INFOS))
     assert between(found, "Service", "v1") == {"from Pod default/alone": 5, "from Service default/shop": 90}
     assert between(found, "Service", "root") == {"from Pod default/alone": 5, "from Service default/shop": 100}
@@ -295,7 +295,7 @@ def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
 
 
 def test_a_deleted_pod_still_counts_for_its_services() -> None:
-    """The sum must not fall when a rollout replaces pods. A root without pods has no such sum."""
+    """The sum must not fall when a rollout replaces pods. The Service `bare` selects no pod, so its sum stays 0."""
     flows = {
         flow(SHOP, pod("gone"), "default/root", backend="default/v1", target=8080): requests(6),
         flow(SHOP, pod("gone"), "default/bare", backend="default/v1", target=8080): requests(1),
@@ -401,7 +401,7 @@ def test_owners_that_own_each_other_do_not_cause_a_loop() -> None:
 
 
 def test_aggregates_are_the_sums_of_their_pods() -> None:
-    """R89. In any sum, no request is lost or counted twice."""
+    """R89. No aggregate loses a request or counts a request twice."""
     ends = (SHOP, WEB1, WEB2, ALONE)
     flows = {
         flow(source, destination, "default/web", target=80): requests(number, number % 3)

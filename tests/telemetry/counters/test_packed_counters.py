@@ -24,19 +24,19 @@ def wide(counts):
 
 
 @given(FITTING)
-def test_counts_that_fit_survive_a_conversion_to_narrow_and_back(counts):
+def test_small_counts_are_unchanged_by_a_conversion_to_narrow_and_back(counts):
     narrow = to_narrow(wide(counts))
     assert by_index(narrow, NARROW) == by_index(to_wide(narrow), WIDE) == counts
 
 
 @given(ANY)
-def test_a_count_that_does_not_fit_becomes_the_largest_and_changes_no_other_count(counts):
+def test_a_count_beyond_32_bits_becomes_the_largest_and_changes_no_other_count(counts):
     limited = {index: min(count, LARGEST_NARROW) for index, count in counts.items()}
     assert by_index(to_narrow(wide(counts)), NARROW) == limited
 
 
 @given(FEW, FEW)
-def test_the_difference_is_per_counter_and_none_if_one_shrank(new, old):
+def test_the_difference_is_none_if_a_counter_shrank(new, old):
     expected = {index: new.get(index, 0) - old.get(index, 0) for index in {*new, *old}}
     found = difference(wide(new), wide(old), highest_bits(10))
     if min(expected.values(), default=0) < 0:

@@ -42,14 +42,14 @@ def moved(total, buckets, names):
 
 
 @given(st.dictionaries(st.integers(0, 1 << 30), COUNTS))
-def test_unpacking_flows_returns_what_was_packed(flows):
+def test_unpacking_returns_the_packed_flows(flows):
     packed = pack_flows(flows)
     assert dict(unpack_flows(packed)) == flows
     assert list(flows_in(packed)) == list(flows)
 
 
 @given(SLOTS, MOVES)
-def test_the_sum_is_exact_after_any_slides_even_interrupted_ones(flows, moves):
+def test_the_sum_is_exact_after_complete_and_interrupted_slides(flows, moves):
     buckets, total, first, last = [TimeBucket(0, 1, pack_flows(one), Counter()) for one in flows], SlidingSum(), 0, 8
     for gone, come, steps in [(0, 0, 0), *moves]:
         first, last = min(first + gone, last), last + come

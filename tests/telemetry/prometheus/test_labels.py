@@ -64,7 +64,7 @@ def test_a_deleted_pod_keeps_its_workload_label(objects):
 
 
 def test_all_outside_peers_are_one_series_unless_labels_name_pods(objects):
-    """The number of addresses has no limit."""
+    """A label per address would make an unlimited number of series."""
     stranger = Flow(source=Peer(outside="192.0.2.1"), destination=ELSEWHERE)
     assert side(labels(objects)(stranger), "source") == {"_workload": "outside"}
     assert side(labels(objects)(stranger), "destination") == {"_workload": "elsewhere"}

@@ -148,7 +148,7 @@ def test_traffic_beyond_the_limit_of_series_counts_as_other():
     assert rows[OTHER] == Counts.of({class_index(200): 15})
 
 
-def test_idle_series_make_room_for_new_ones():
+def test_idle_series_make_room_for_new_series():
     now = 0.0
     found = totals(most=1, clock=lambda: now)
     found.add(WEB, Counts.of({class_index(200): 1}))

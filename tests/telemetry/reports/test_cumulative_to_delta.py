@@ -50,7 +50,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_requests_in_timely_reports_count_exactly_once(actions):
-    """With evictions, repeated reports, and restarts of proxies and headgate right after a report."""
+    """The actions include evictions, repeated reports, and restarts of proxies and headgate right after a report."""
     growth, proxy, true, counted = fresh(), Proxy(), 0, 0
     reports = []
 
@@ -97,8 +97,8 @@ def test_no_request_counts_twice_whichever_reports_are_lost(actions, arrives):
 @pytest.mark.parametrize("age", range(5))
 @pytest.mark.parametrize("idle", range(16))
 @pytest.mark.parametrize("more", [3, 5, 7])
-def test_only_the_growth_of_an_idle_series_that_returns_counts(age, idle, more):
-    """For some seconds it continues from its old value, later it starts from zero. A report does not show which."""
+def test_when_an_idle_series_returns_only_its_growth_counts(age, idle, more):
+    """After a short idle time a series continues from its old value, later it starts from zero."""
     growth, proxy = fresh(), Proxy(number=age)
     proxy.count("a", 5)
     proxy.count("b")
@@ -124,7 +124,7 @@ def test_old_counts_of_an_idle_series_do_not_count_again_after_a_gap(lost, age):
     assert counted + total(growth, proxy.flush()) <= 13
 
 
-def test_the_next_report_makes_up_for_lost_ones():
+def test_the_next_report_includes_the_counts_of_lost_reports():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 3)
     counted = total(growth, proxy.flush())
@@ -135,7 +135,7 @@ def test_the_next_report_makes_up_for_lost_ones():
     assert counted + total(growth, proxy.flush()) == 53
 
 
-def test_a_report_that_a_newer_one_overtook_adds_nothing():
+def test_a_report_that_arrives_after_a_newer_report_adds_nothing():
     growth, proxy = fresh(), Proxy()
     proxy.count("a", 3)
     old = proxy.flush()
@@ -221,7 +221,7 @@ def test_reports_without_series_show_that_a_series_was_evicted():
 @pytest.mark.parametrize("seconds", [stats_sink.LOCAL_SECONDS, stats_sink.CLUSTER_SECONDS])
 @pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
 def test_counts_are_exact_after_any_idle_time_at_any_report_interval(seconds, idle):
-    """The second eviction drops an idle series, or it continues. Either way its next growth counts once."""
+    """An idle series continues from its old value, or starts from zero after the second eviction."""
     number = stats_sink.reports_per_eviction(seconds)
     growth, proxy = CumulativeToDelta(number, START), Proxy(reports_per_eviction=number)
     proxy.count("a", 2)

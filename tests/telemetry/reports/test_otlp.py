@@ -1,4 +1,4 @@
-"""Decoding of reports: headgate's own series are read, other or malformed content does no harm."""
+"""Decoding of reports: headgate's own series are read; other or malformed content is ignored or rejected."""
 
 import contextlib
 

@@ -73,7 +73,7 @@ def test_a_request_that_reached_no_pod_is_a_failure():
         ("nonsense", "", "none", False),
     ],
 )
-def test_a_response_has_a_class_and_is_a_success_or_not(code, grpc, name, is_success):
+def test_a_response_has_a_class_and_counts_as_success_or_failure(code, grpc, name, is_success):
     _, found = requests(code=code, grpc=grpc)
     assert found.classes == ((name, 3),)
     assert bool(found.success) is is_success
@@ -97,7 +97,7 @@ def test_dropped_copies_have_no_flow():
     assert dropped_at(Delta(series_of("mesh.copies", **tags), 3)) == ""
 
 
-def test_the_called_service_comes_from_a_cluster_of_a_split_too():
+def test_the_cluster_name_of_a_split_contains_the_called_service():
     flow, _ = requests(cluster="outbound/default/web/8080/split/default/web/8080/default/v2", pod="default/web-0")
     assert (flow.service, flow.port) == ("default/web", 8080)
 
@@ -117,7 +117,7 @@ def test_connections_and_bytes_are_counted_and_are_not_requests():
     found = {name: flow_of(name, **tags)[1] for name in ("connections", "sent", "received", "failed")}
     assert found["connections"].connections == found["sent"].count(SENT) == found["received"].count(RECEIVED) == 3
     assert found["failed"].unreached == 3
-    assert not any(counts.success or counts.failure for counts in found.values())  # R98. These count HTTP requests.
+    assert not any(counts.success or counts.failure for counts in found.values())  # R98: these two count HTTP requests
 
 
 def test_the_source_of_plaintext_at_a_server_is_the_callers_address():
@@ -160,7 +160,8 @@ def test_the_server_reports_a_denied_connection():
     tags = {"node": "sidecar/default/web-0", "port": "9000", "source": "10.1.2.3"}
     flow, found = flow_of("denied", **tags, identity="spiffe://a/ns/b/sa/thief")
     assert flow == Flow(source=Peer(outside="spiffe://a/ns/b/sa/thief"), destination=WEB, target=9000, secured=True)
-    assert (found.denied_connections, found.connections) == (3, 0)  # the thief's proxy has counted the connection
+    # the proxy of the client `thief` has counted the connection
+    assert (found.denied_connections, found.connections) == (3, 0)
 
 
 def test_only_the_server_counts_a_denied_plaintext_connection():
