@@ -33,7 +33,7 @@ class Followed:
         self.feed = Feed(self.store)
 
     async def snapshot(self) -> Snapshot:
-        """Return the snapshot that includes everything that is stored now."""
+        """Return the first snapshot that includes all objects that are stored now."""
         async with asyncio.timeout(10):
             await self.feed.wait_until_current()
         snapshot = self.feed.snapshot.get()

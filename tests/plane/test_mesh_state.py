@@ -51,7 +51,7 @@ def state(*proxies: Proxy, reasons: tuple[Reason, ...] = (), **revisions: Any) -
         proxy(certificate=None),
     ],
 )
-def test_a_proxy_in_this_state_is_no_problem(found: Proxy) -> None:
+def test_a_proxy_without_a_lasting_fault_is_no_problem(found: Proxy) -> None:
     assert (state(found).healthy, state(found).problems) == (True, ())
 
 
@@ -72,7 +72,7 @@ def test_a_proxy_in_this_state_is_no_problem(found: Proxy) -> None:
         ),
     ],
 )
-def test_a_proxy_in_this_state_is_a_problem(found: Proxy, problem: str) -> None:
+def test_a_proxy_with_a_lasting_fault_is_a_problem(found: Proxy, problem: str) -> None:
     assert (state(found).healthy, state(found).problems) == (False, (problem,))
 
 

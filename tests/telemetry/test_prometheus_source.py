@@ -172,7 +172,7 @@ async def test_the_error_about_a_prometheus_without_headgate_says_what_to_do():
         await Scraped().source.read(30)
 
 
-async def test_series_without_pods_are_an_error():
+async def test_series_without_pod_labels_are_an_error():
     scraped = Scraped(by_pod=False)
     scraped.scrape()
     with pytest.raises(TelemetryError, match="--metrics-by pod"):

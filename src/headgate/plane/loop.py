@@ -48,8 +48,7 @@ class HostProxies(NamedTuple):
     """The gateways and the paths that the host sets before the first build.
 
     `gateways` are the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
-    `headgate try` uses.
-    `tls_modes_file` keeps the TLS modes of workloads across restarts.
+    `headgate try` uses. `tls_modes_file` is the file that persists the TLS modes of workloads.
     """
 
     gateways: Sequence[Node] = ()

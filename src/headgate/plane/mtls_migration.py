@@ -38,7 +38,7 @@ class MtlsMigration:
         first step waits for all of these proxies.
         """
         self._fleet = fleet
-        self._late: Proxy | None = None  # the last proxy for which a step waited
+        self._late: Proxy | None = None  # the proxy that blocked the last step; it is checked first
         self._timer: asyncio.TimerHandle | None = None
         self._file = file
         self._persisted: Mapping[str, TlsMode] = _read(file) if file else {}
@@ -59,9 +59,9 @@ class MtlsMigration:
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether the next step can't refuse a connection in flight.
+        """Return whether every connection in flight has ended that the next step would refuse.
 
-        If the step could refuse a connection, set a timer to check again.
+        If a connection may still be in flight, set a timer to check again.
         """
         if self._drained_at is None:
             self._drained_at = time.monotonic() + HANDSHAKE_GRACE_S

@@ -105,7 +105,7 @@ class Receiver:
             self._deltas.forget(now)
 
     async def wait_for_report(self, node_id: str, since: float) -> None:
-        """Wait for a report that a proxy sends after `since` (seconds since the epoch) and that counts earlier requests."""
+        """Wait until a proxy has reported its requests before `since` (seconds since the epoch)."""
         await until(lambda: self._deltas.last_report_time(node_id) > since, self._taken)
 
     async def checkpoint(self) -> Checkpoint:

@@ -67,9 +67,8 @@ class Windows:
         self._swept = clock() - SWEEP
         self._readings: dict[float, tuple[float, Reading]] = {}
         self._reading = asyncio.Lock()
-        self._sums: dict[
-            float, tuple[float, SlidingSum]
-        ] = {}  # by window in seconds: the time of the last query, and the sum
+        # by window in seconds: the time of the last query, and the sum
+        self._sums: dict[float, tuple[float, SlidingSum]] = {}
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:

@@ -51,7 +51,7 @@ class Disk:
         return 0, ()
 
     def check(self) -> None:
-        """Do nothing."""
+        """Pass the check of the disk."""
 
     def append(self, changes: Sequence[Change]) -> None:
         if self.is_full and any("status" in change.object for change in changes):

@@ -283,7 +283,7 @@ def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
 
 
 def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
-    """D25. Endpoints that a user wrote, with or without a pod behind them."""
+    """D25. A user wrote the endpoints, which may be pods or not."""
     written = service("written", 8080)
     flows = {
         flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),

@@ -133,7 +133,7 @@ def test_a_request_that_the_callers_proxy_counted_does_not_count_twice():
     assert flow == Flow(source=CLIENT, destination=WEB, target=8080)
 
 
-def test_a_flow_has_the_port_of_the_pod_and_mutual_tls():
+def test_a_flow_has_the_port_of_the_pod_and_is_marked_as_mutual_tls():
     """R89, D25. The port of the pod decides for which Services a request counts."""
     for text, secured in (("default/web-0:9090 ", False), ("default/web-0:9090 TLSv1.3", True)):
         flow, _ = requests(pod=text)

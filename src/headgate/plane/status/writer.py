@@ -82,12 +82,14 @@ class StatusWriter:
         self._queue = StatusQueue(STATUSES, ONLY_WITH_FINDINGS)
         self._ack_states = AckStates()
         self._observation: Observation | None = None
-        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status of each object at its last computation
+        self._found: dict[
+            Key, tuple[int, Any]
+        ] = {}  # the generation and status of each object after its last computation
         self._retries: dict[Key, None] = {}
         self._pace = Pace()
         self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
         self._timed = 0.0  # when the timer is due, by the event loop's clock
-        self._late: Proxy | None = None  # the last proxy that had not answered
+        self._late: Proxy | None = None  # a proxy that had not answered; it is checked first
 
     async def run(self) -> None:
         """Wait until this control plane is active, then write until canceled. Retry a failed write a second later."""

@@ -69,7 +69,7 @@ class Source(Protocol):
     """A source of readings: the proxies' own reports, or a Prometheus that scrapes headgate."""
 
     async def read(self, seconds: float) -> Reading:
-        """Return a reading of the last `seconds` (R85). Raises TelemetryError if there is none now."""
+        """Return a reading of the last `seconds` (R85). Raises TelemetryError if no reading is available."""
 
 
 class FlowNumbers:

@@ -25,7 +25,7 @@ class SlidingSum:
         return PodTotals(requests=dict(self._requests), copies=dict(self._copies))
 
     def slide(self, buckets: Sequence[TimeBucket], names: Sequence[Flow | None]) -> Iterator[None]:
-        """Change this to the sum of `buckets`, one bucket per step. `names` are the current flows by number.
+        """Change this sum to the sum of `buckets`, one bucket per step. `names` are the current flows by number.
 
         The caller may stop after any step, and slide to other buckets later.
         """
