@@ -108,7 +108,7 @@ async def test_a_reading_has_everything_that_was_counted(scraped):
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from("abc"), st.booleans()), max_size=60), st.integers(1, 60))
-async def test_windows_are_exact_to_a_scrape_whenever_headgate_restarts(events, seconds):
+async def test_windows_are_exact_to_one_scrape_interval_when_headgate_restarts(events, seconds):
     scraped = Scraped()
     scraped.scrape()
     happened = []

@@ -82,9 +82,7 @@ class StatusWriter:
         self._queue = StatusQueue(STATUSES, ONLY_WITH_FINDINGS)
         self._ack_states = AckStates()
         self._observation: Observation | None = None
-        self._found: dict[
-            Key, tuple[int, Any]
-        ] = {}  # the generation and status of each object after its last computation
+        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status after the last computation
         self._retries: dict[Key, None] = {}
         self._pace = Pace()
         self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
