@@ -1,5 +1,6 @@
 """Compile a snapshot of all objects to a mesh and a report. The result depends on the snapshot and settings only."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
@@ -28,6 +29,7 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.core import EndpointSlice, Service
+from headgate.resources.mesh_keys import unknown_keys
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
@@ -123,6 +125,7 @@ class Compiler:
             *self._once(services.target_ports, service_pods),
             *repeated_names(snapshot),
             *_invalid(snapshot),
+            *self._unknown_keys(snapshot),
             *claims.findings,
             *api.findings,
             *policies.findings,
@@ -189,6 +192,10 @@ class Compiler:
             found |= part
         return found
 
+    def _unknown_keys(self, snapshot: Snapshot) -> Iterable[Finding]:
+        wanted = {shape: (listed,) for shape, listed in snapshot.by_shape.items()}
+        return itertools.chain.from_iterable(self._each(_unknown_keys, wanted))
+
 
 def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
     owners = services.address_owners(snapshot.services)
@@ -210,6 +217,15 @@ def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
 
 def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
     return {key: item.metadata.generation for key, item in listed}
+
+
+def _unknown_keys(listed: Iterable[tuple[Key, Resource]]) -> tuple[Finding, ...]:
+    """Return a warning for each misspelled `headgate.dev/` label or annotation of the objects."""
+    return tuple(
+        Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message)
+        for key, item in listed
+        for cause in unknown_keys(item.metadata)
+    )
 
 
 def _invalid(snapshot: Snapshot) -> list[Finding]:

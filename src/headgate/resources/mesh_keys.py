@@ -1,0 +1,47 @@
+"""The labels and annotations with the prefix `headgate.dev/`, and the search for misspelled ones."""
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+
+from headgate.errors import Cause
+from headgate.resources.meta import Metadata
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+
+PREFIX = "headgate.dev/"
+LABELS = frozenset({INJECT})
+"""The labels that headgate reads."""
+ANNOTATIONS = frozenset(
+    {
+        ALLOW_SELF_REFERENCE,
+        APPLICATION_PORTS,
+        EXCLUDED_PORTS,
+        INJECT,
+        NO_ENDPOINTS,
+        PROCESS,
+        PROCESS_ID,
+        SIDECAR,
+        STICKY,
+        "headgate.dev/applied-digest",  # `manifests.apply` writes it
+        "headgate.dev/applied-from",  # `manifests.apply` writes it
+        "headgate.dev/rotate-ca",  # `headgate ca rotate` writes it
+    }
+)
+"""The annotations that headgate reads or writes."""
+
+
+def unknown_keys(metadata: Metadata) -> Iterator[Cause]:
+    """Yield each label and annotation with the prefix `headgate.dev/` that headgate neither reads nor writes."""
+    yield from _unknown(metadata.labels, "label", LABELS)
+    yield from _unknown(metadata.annotations, "annotation", ANNOTATIONS)
+
+
+def _unknown(written: Mapping[str, str], noun: str, known: Collection[str]) -> Iterator[Cause]:
+    names = sorted(key.removeprefix(PREFIX) for key in known)
+    for key in written:
+        if key.startswith(PREFIX) and key not in known:
+            nearest = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=1)
+            hint = f"did you mean {PREFIX}{nearest[0]}?" if nearest else "correct its name, or remove it"
+            if key in ANNOTATIONS:
+                hint = "write it as an annotation"
+            yield Cause(f"metadata.{noun}s.{key}", f"{key} has no effect, because headgate has no such {noun}; {hint}")

@@ -1,0 +1,65 @@
+"""Misspelled labels and annotations with the prefix `headgate.dev/` are reported."""
+
+import pytest
+
+from headgate.compiler.compile import compile_mesh
+from headgate.compiler.reasons import Reason, Severity
+from headgate.compiler.snapshot import Snapshot
+from headgate.identity.ca_status import ROTATE
+from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
+from headgate.resources.core import Service
+from headgate.resources.mesh_keys import ANNOTATIONS, LABELS, unknown_keys
+from headgate.resources.meta import Metadata
+from headgate.resources.registry import SERVICE
+from headgate.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field", "hint"),
+    [
+        (
+            Metadata(labels={"headgate.dev/injekt": "true"}),
+            "metadata.labels.headgate.dev/injekt",
+            "did you mean headgate.dev/inject?",
+        ),
+        (
+            Metadata(annotations={"headgate.dev/excluded-ports": "9090"}),
+            "metadata.annotations.headgate.dev/excluded-ports",
+            "did you mean headgate.dev/excluded-inbound-ports?",
+        ),
+        (
+            Metadata(labels={"headgate.dev/sticky": "source"}),
+            "metadata.labels.headgate.dev/sticky",
+            "write it as an annotation",
+        ),
+        (
+            Metadata(annotations={"headgate.dev/zzz": ""}),
+            "metadata.annotations.headgate.dev/zzz",
+            "correct its name, or remove it",
+        ),
+    ],
+)
+def test_an_unknown_key_is_reported_with_the_nearest_known_key(metadata: Metadata, field: str, hint: str) -> None:
+    (cause,) = unknown_keys(metadata)
+    assert cause.field == field
+    assert cause.message.startswith(f"{field.split('.', 2)[2]} has no effect")
+    assert cause.message.endswith(hint)
+
+
+def test_known_keys_and_keys_with_other_prefixes_are_valid() -> None:
+    assert {APPLIED_FROM, APPLIED_DIGEST, ROTATE} <= ANNOTATIONS
+    foreign = {"app": "web", "example.com/inject": "", "conversion.headgate.dev/weights": "{}"}
+    known = Metadata(
+        labels=dict.fromkeys(LABELS, "true") | foreign, annotations=dict.fromkeys(ANNOTATIONS, "") | foreign
+    )
+    assert list(unknown_keys(known)) == []
+
+
+def test_an_unknown_annotation_is_a_warning_about_its_object() -> None:
+    key = SERVICE.key("default", "web")
+    item = Service(metadata=Metadata(name="web", namespace="default", annotations={"headgate.dev/stickky": "source"}))
+    findings = compile_mesh(Snapshot(0, {key: item}), Settings()).report.findings
+    (found,) = [finding for finding in findings if finding.field == "metadata.annotations.headgate.dev/stickky"]
+    assert (found.about, found.reason) == (key, Reason.FIELD_IGNORED)
+    assert found.reason.severity is Severity.WARNING
+    assert "did you mean headgate.dev/sticky?" in found.message
