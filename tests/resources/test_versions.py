@@ -65,7 +65,7 @@ def test_integer_weights_need_no_annotation():
     assert to_hub(split({"v1": 90, "v2": 10}, "v1alpha1")) == split({"v1": 90, "v2": 10})
 
 
-def test_a_client_of_the_old_version_can_change_one_weight():
+def test_a_client_of_an_old_version_can_change_one_weight():
     hub = to_hub(split({"v1": 1, "v2": "500m"}, "v1alpha1"))
     view = from_hub(hub, GROUP, "v1alpha1")
     view["spec"]["backends"][1]["weight"] = "250m"

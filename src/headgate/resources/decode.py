@@ -97,7 +97,7 @@ class Check(Protocol):
 
 
 def check(obj: Object, *, request: bool = False) -> Checked:
-    """Validate and decode an object in the version that it is written in. Every object passes through here.
+    """Validate and decode an object in the version that it is written in. All objects from files and requests are checked here.
 
     All structural mistakes are returned together. References to missing objects are allowed, because objects may be
     created in any order (R22). Unknown fields are mistakes in kinds of the mesh, and ignored in Kubernetes' own kinds.

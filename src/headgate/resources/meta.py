@@ -136,14 +136,14 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def label_fault(text: str) -> str:
-    """Return why `text` can't name a Service or a Namespace; empty if it can."""
+    """Return why `text` is not a valid name of a Service or Namespace; empty if it is valid."""
     if is_dns_label(text):
         return ""
     return f"{text!r} is not valid: use at most 63 lower case letters, digits and '-', beginning and ending with a letter or digit"
 
 
 def subdomain_fault(text: str) -> str:
-    """Return why `text` can't name an object; empty if it can."""
+    """Return why `text` is not a valid name of an object; empty if it is valid."""
     if is_dns_subdomain(text):
         return ""
     return (
@@ -153,7 +153,7 @@ def subdomain_fault(text: str) -> str:
 
 
 def label_key_fault(key: str) -> str:
-    """Return why a text can't be the key of a label or an annotation; empty if it can."""
+    """Return why a text is not a valid key of a label or annotation; empty if it is valid."""
     prefix, slash, word = key.rpartition("/")
     if slash and not is_dns_subdomain(prefix.lower()):
         return f"the part before '/' of key {key!r} must be a DNS name such as example.com"
@@ -254,7 +254,7 @@ def _owner_causes(value: object) -> Iterator[Cause]:
             continue
         for name in ("apiVersion", "kind", "name", "uid"):
             if not isinstance(item.get(name), str) or not item[name]:
-                yield Cause(f"{where}.{name}", "is required, as text")
+                yield Cause(f"{where}.{name}", "is required and must be text")
 
 
 def type_name(value: object) -> str:

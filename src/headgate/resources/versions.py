@@ -45,7 +45,7 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 def kind_written(obj: Object) -> Kind:
-    """Return the kind of an object in any version. Raises DecodeError with the known kinds or versions."""
+    """Return the kind of an object in any version. Raises DecodeError for an unknown kind or version."""
     if not isinstance(obj, Mapping):
         raise DecodeError(Cause("", f"must be an object with apiVersion, kind and metadata, not {type_name(obj)}"))
     for field in ("apiVersion", "kind"):

@@ -17,7 +17,7 @@ class Requirement(Input, frozen=True, kw_only=True):
 
 
 class LabelSelector(Input, frozen=True, kw_only=True):
-    """A label selector: labels must satisfy all of its parts."""
+    """A label selector: labels must satisfy `matchLabels` and `matchExpressions`."""
 
     match_labels: dict[str, str] = field(default_factory=dict)
     match_expressions: tuple[Requirement, ...] = ()

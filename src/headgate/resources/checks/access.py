@@ -92,7 +92,7 @@ def tls_config_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _label_causes(labels: Mapping[str, object]) -> Iterator[Cause]:
-    """Yield labels that no pod can have. The schema's check reports values that are not text."""
+    """Yield a mistake for each invalid label of the selector. The schema's check reports values that are not text."""
     yield from label_causes({key: value for key, value in labels.items() if isinstance(value, str)}, _LABELS)
 
 
@@ -105,7 +105,7 @@ def _long_names(names: Sequence[str]) -> Iterator[Cause]:
 
 
 def _foreign_names(names: Sequence[str], namespace: str) -> Iterator[Cause]:
-    """Yield names of Services of other namespaces. A pod with such a name in its certificate could impersonate the Service."""
+    """Yield a mistake for each Service name of another namespace: pods with this name could impersonate the Service."""
     for index, name in enumerate(names):
         match name.split("."):
             case [_, other, "svc", *_] if other != namespace:

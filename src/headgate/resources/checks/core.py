@@ -32,12 +32,12 @@ def service_causes(obj: Object) -> Iterator[Cause]:
 
 
 def config_map_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the entries of a ConfigMap's `binaryData` that are not base64."""
+    """Yield a mistake for each entry of a ConfigMap's `binaryData` that is not base64."""
     yield from _base64_map(obj, "binaryData")
 
 
 def secret_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the entries of a Secret's `data` that are not base64. Messages do not contain the values."""
+    """Yield a mistake for each entry of a Secret's `data` that is not base64. Messages do not contain the values."""
     yield from _base64_map(obj, "data")
 
 

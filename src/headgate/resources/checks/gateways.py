@@ -19,7 +19,7 @@ def gateway_causes(obj: Object) -> Iterator[Cause]:
 
 
 def _clashes(listeners: object) -> Iterator[Cause]:
-    """Yield listeners with the name, or with the port, protocol and hostname, of an earlier listener."""
+    """Yield a mistake for each listener that has the name, or the port, protocol and hostname, of an earlier listener."""
     names: dict[str, int] = {}
     places: dict[str, int] = {}
     for index, listener in rows(listeners):
@@ -61,7 +61,7 @@ def _listener_causes(listener: Mapping[str, Any], where: str) -> Iterator[Cause]
 
 
 def grant_causes(obj: Object) -> Iterator[Cause]:
-    """Yield entries of a ReferenceGrant without the field `group`. It is required, but its value may be empty."""
+    """Yield a mistake for each entry of a ReferenceGrant without `group`, which is required but may be empty."""
     for field in ("from", "to"):
         for index, reference in rows(part(obj, "spec").get(field)):
             if reference.get("group") is None:

@@ -78,7 +78,7 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
 
 
 def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield labels and annotations of a workload that have an effect only in its pod template.
+    """Yield a mistake for each label or annotation of a workload that has an effect only in its pod template.
 
     They are valid if the template has the same keys, because tools such as kustomize add labels to both.
     """

@@ -214,14 +214,14 @@ def _fraction_causes(fraction: Mapping[str, Any], where: str) -> Iterator[Cause]
 
 
 def _port_causes(reference: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    """Yield a reference to a Service without a port."""
+    """Yield a mistake if a reference to a Service has no port."""
     is_service = not reference.get("group") and (reference.get("kind") or "Service") == "Service"
     if is_service and reference.get("port") is None:
         yield Cause(f"{where}.port", "is missing: a reference to a Service needs its port")
 
 
 def _timeout_causes(timeouts: Mapping[str, Any], where: str) -> Iterator[Cause]:
-    """Yield a timeout of one attempt that is longer than the timeout of the whole request."""
+    """Yield a mistake if the timeout of one attempt is longer than the timeout of the whole request."""
     try:
         whole = durations.milliseconds(timeouts.get("request") or "0s")
         attempt = durations.milliseconds(timeouts.get("backendRequest") or "0s")

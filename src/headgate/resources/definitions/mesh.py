@@ -47,7 +47,7 @@ _SPLIT_STATUS = _status(
             "port",
             port=whole("The port's number."),
             backends=listing(
-                "The backends that share the port's traffic, and those that were left out.",
+                "The backends of the port, including those that get no traffic.",
                 record(
                     "One backend on this port.",
                     "service",

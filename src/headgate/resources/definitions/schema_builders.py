@@ -99,7 +99,7 @@ CONDITIONS = listing(
     key="type",
 )
 SELECTOR = record(
-    "A label selector. An object must satisfy all of its parts.",
+    "A label selector. An object must satisfy matchLabels and matchExpressions.",
     matchLabels=words("Labels and their values."),
     matchExpressions=listing(
         "Conditions on labels.",
