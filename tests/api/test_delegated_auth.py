@@ -249,7 +249,7 @@ async def test_permissions_are_cached_for_ten_seconds_and_denials_are_not_cached
     assert len(reviewer.requests) == 5
 
 
-def test_user_groups_and_extra_are_read_from_the_request_headers() -> None:
+def test_user_groups_and_extra_attributes_are_read_from_the_request_headers() -> None:
     headers = [
         ("x-remote-user", ""),
         ("x-remote-user", "jane"),

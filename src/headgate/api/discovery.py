@@ -167,7 +167,7 @@ def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
 
 
 def _inspect_rows(item: inspect_query.Resource) -> list[dict[str, Any]]:
-    """Return the APIResources of an inspect resource and its subresources; without verbs only the subresources."""
+    """Return the APIResources of an inspect resource and its subresources. A resource without verbs is left out."""
     row = _row(item.plural, item.kind, item.verbs, namespaced=item.namespaced, singular=item.kind.lower())
     parts = [
         _row(f"{item.plural}/{name}", kind, ["get"], namespaced=item.namespaced)

@@ -5,7 +5,7 @@ Annotations of the objects persist the state across restarts:
 - `headgate.dev/applied-from`: the file of an object that headgate created from it. Only such objects are deleted.
 - `headgate.dev/applied-digest`: the digest of the manifest. While the digest is the same, changes by other clients stay.
 - `kubectl.kubernetes.io/last-applied-configuration`: the manifest. A changed manifest is applied by a three-way merge, as
-  `kubectl apply` does: its fields win, fields that it no longer has are removed, and all other fields stay.
+  `kubectl apply` does: the manifest's fields win, fields removed from the manifest are removed, all other fields stay.
 """
 
 import hashlib
@@ -238,5 +238,5 @@ def _within(file: Path, roots: Sequence[Path]) -> bool:
 
 
 def is_covered(file: str, manifests: Manifests) -> bool:
-    """Return whether a file, which may be deleted, is one of the read paths or below one of them."""
+    """Return whether a file, possibly a deleted one, is one of the read files or in one of the read directories."""
     return _within(Path(file), _paths(manifests.roots))
