@@ -19,7 +19,7 @@ from headgate.resources.meta import Input, Object, Value
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_CACHE_SECONDS = 10.0  # time for which an allowed review is cached, as in Kubernetes' own API servers
+_CACHE_SECONDS = 10.0  # seconds for which an allowed review is cached, as in Kubernetes' own API servers
 _CACHE_SIZE = 4096  # cached permissions
 
 

@@ -150,7 +150,7 @@ def _json(text: str) -> Iterator[Document]:
         return content
 
     def finite(word: str) -> float:
-        raise ValueError(f"{word} is not a number that JSON has")
+        raise ValueError(f"{word} is not a number in JSON")
 
     try:
         content = json.loads(text, object_pairs_hook=unique, parse_constant=finite)

@@ -72,7 +72,7 @@ class Manifests(NamedTuple):
 
 
 class _UnreadableError(Exception):
-    """A file can't be read; the message is for the user."""
+    """The error of a file that can't be read; its message is for the user."""
 
 
 def read(paths: Sequence[Path]) -> Manifests:

@@ -31,7 +31,7 @@ ANNOTATIONS = frozenset(
 
 
 def unknown_keys(metadata: Metadata) -> Iterator[Cause]:
-    """Yield each label and annotation with the prefix `headgate.dev/` that headgate neither reads nor writes."""
+    """Yield a mistake for each unknown label or annotation with the prefix `headgate.dev/`."""
     yield from _unknown(metadata.labels, "label", LABELS)
     yield from _unknown(metadata.annotations, "annotation", ANNOTATIONS)
 

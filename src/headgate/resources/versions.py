@@ -27,15 +27,15 @@ WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
 QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
-PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # of TCPRoute, in which `spec` has no fields
+PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # versions of TCPRoute with an empty `spec`
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
-FLAT_TARGET = "v1alpha1"  # of TrafficTarget, without `spec`
+FLAT_TARGET = "v1alpha1"  # the version of TrafficTarget that has no `spec`
 FLAT_TARGET_FIELDS = {
     "destination": "destination",
     "sources": "sources",
     "specs": "rules",
 }  # the field at top level, and its name in `spec`
-TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # of HTTPRouteGroup, without `spec`
+TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # versions of HTTPRouteGroup without `spec`
 LARGEST_WEIGHT = 2**63 - 1  # the highest weight: clients read weights as 64-bit integers
 BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"

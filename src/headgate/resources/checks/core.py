@@ -10,7 +10,7 @@ from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
-_NO_ADDRESS = ("", "None")  # of a Service without an address yet, and of a headless Service
+_NO_ADDRESS = ("", "None")  # no address is assigned yet; a headless Service
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:
@@ -18,7 +18,9 @@ def service_causes(obj: Object) -> Iterator[Cause]:
     spec = part(obj, "spec")
     address, ports = spec.get("clusterIP"), spec.get("ports")
     if isinstance(address, str) and address not in _NO_ADDRESS and not _is_address(address, *_ADDRESS_TYPES.values()):
-        yield Cause("spec.clusterIP", f"{address!r} is not an IP address; leave it out, and one is assigned")
+        yield Cause(
+            "spec.clusterIP", f"{address!r} is not an IP address; leave out the field to get an address assigned"
+        )
     names: dict[str, int] = {}
     for index, port in rows(ports):
         where = f"spec.ports[{index}]"

@@ -120,7 +120,7 @@ def _match_causes(matches: object) -> Iterator[Cause]:
         if name == "":
             yield Cause(f"{where}.name", "is missing")
         elif isinstance(name, str) and not is_dns_subdomain(name):
-            yield Cause(f"{where}.name", f"{name!r} is not the name of an object")
+            yield Cause(f"{where}.name", f"{name!r} is not a valid object name")
         if isinstance(group, str) and group.partition("/")[0] not in ("", "specs.smi-spec.io"):
             yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")
 

@@ -55,7 +55,7 @@ _SPLIT_STATUS = _status(
                     weight=whole("The weight in force; 0 for a backend that is left out."),
                     percent=text("The share of requests in percent, for example 33.3%."),
                     endpoints=whole("The number of ready endpoints."),
-                    reason=text("Why the backend is left out; absent if it gets traffic."),
+                    reason=text("The reason why the backend gets no traffic; absent if it gets traffic."),
                 ),
                 key="service",
             ),
