@@ -145,6 +145,13 @@ def test_an_unknown_host_is_404_and_exits_with_1(run: Run) -> None:
     assert "the proxy: 404" in ended.out
 
 
+def test_explain_names_the_ports_of_a_service_without_the_requested_port(run: Run) -> None:
+    ended = run("explain", "GET", "http://website.default:9/", "-f", EXAMPLE)
+    assert ended.code == 1
+    assert "Service default/website has no TCP port 9; it has 8080" in ended.out
+    assert "no Service has this host" not in ended.out
+
+
 def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     ended = run("explain", "GET", "http://website:8080/", "-H", "cookie: insider=yes", "-f", EXAMPLE)
     assert "Users      by the cookie side: a user stays with one backend" in ended.out

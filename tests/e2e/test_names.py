@@ -64,8 +64,8 @@ def test_the_proxy_answers_404_with_advice_for_an_unknown_name(world: World) -> 
         answer = world.ask(Request(world.proxy, target=f"http://{host}/", host=host))
         assert answer.status == 404
         assert answer.body == (
-            f"headgate: no Service has the host {host}. Write name.namespace:port; a name alone is looked up in the "
-            "namespace default.\n"
+            f"headgate: no Service has the host {host}, or the Service has no such TCP port. "
+            "Write name.namespace:port; a name alone is looked up in the namespace default.\n"
         )
 
 

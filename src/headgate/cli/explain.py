@@ -135,10 +135,7 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
     elif found.service:
         yield "Service", f"{found.service}, port {found.port}"
     else:
-        yield (
-            "Service",
-            "no Service has this host; write name.namespace:port, or only the name for the namespace default",
-        )
+        yield "Service", _unknown_service(found)
         return
     yield "Protocol", f"{found.protocol}, {found.protocol_reason}"
     yield "Route", found.words or f"no route matches: the proxy answers {found.backends[0].status}"
@@ -148,6 +145,14 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "Users", found.sticky
     if found.user:
         yield "This user", found.user
+
+
+def _unknown_service(found: Explanation) -> str:
+    """Return why no Service port belongs to the URL: the Service lacks the port, or no Service has the host."""
+    reason = found.backends[0].reason
+    if " has no TCP port " in reason:
+        return reason
+    return "no Service has this host; write name.namespace:port, or only the name for the namespace default"
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:

@@ -13,7 +13,7 @@ UPSTREAM_HEADER_PREFIX = "x-headgate-"
 PRIVATE_MODE = 0o600
 FORBIDDEN = 403
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {namespace}.\n"
-_UNKNOWN = f"headgate: no Service has the host %REQ(:AUTHORITY)%. {_SPELLING}"
+_UNKNOWN = f"headgate: no Service has the host %REQ(:AUTHORITY)%, or the Service has no such TCP port. {_SPELLING}"
 _REFUSED = (
     "headgate: access denied: {identity} may not call a Service with the host %REQ(:AUTHORITY)%, or there is none. A "
     "TrafficTarget with this source, and with the ServiceAccount of the Service's pods as its destination, allows it. "

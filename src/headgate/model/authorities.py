@@ -60,3 +60,13 @@ def resolve(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> PortRe
         if port := dict(authorities(frontend, mesh.domain, home)).get(wanted):
             return PortRef(frontend.service, port)
     return None
+
+
+def missing_port(mesh: Mesh, authority: str, home: str = DEFAULT_NAMESPACE) -> str:
+    """Return a message if a Service has the host of an authority, but not the port; otherwise an empty text."""
+    host, _, port = canonical(authority).lower().rpartition(":")
+    for frontend in mesh.frontends if port.isdigit() else ():
+        ports = ", ".join(map(str, frontend.ports))
+        if canonical(host) in dict(authorities(frontend, mesh.domain, home)) and int(port) not in frontend.ports:
+            return f"Service {frontend.service} has no TCP port {port}; it has {ports}"
+    return ""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, pod_authorities, pods, resolve
+from headgate.model.authorities import DEFAULT_NAMESPACE, canonical, missing_port, pod_authorities, pods, resolve
 from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Filters, Header, Match, Path, Query, Request, Text
 from headgate.model.routing import (
@@ -151,8 +151,8 @@ class RequestParts:
 def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
     """Decide where a request goes that arrives at a Service port, a Gateway port, or the HTTP proxy.
 
-    A text is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short names belong
-    to the namespace `home`.
+    If `where` is text, it is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short names
+    belong to the namespace `home`.
     """
     entry_port = resolve(mesh, where, home) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
@@ -168,7 +168,8 @@ def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEF
         return at_pod
     table = next((item for item in mesh.tables if item.ref == entry_port), None)
     if table is None:
-        return _refused(sanitized) or Decision(sanitized=sanitized, shares=_proxy_response(NOT_FOUND))
+        reason = missing_port(mesh, where, home) if isinstance(where, str) else ""
+        return _refused(sanitized) or Decision(sanitized=sanitized, shares=_proxy_response(NOT_FOUND, reason))
     if not table.protocol.is_http:
         return structs.replace(_connection(table.routes[0], ready), entry=entry_port, protocol=table.protocol)
     return structs.replace(_first(table.routes, sanitized, ready), entry=entry_port, protocol=table.protocol)
@@ -213,7 +214,7 @@ def _refused(sanitized: Sanitized) -> Decision | None:
 
 
 def _proxy_response(status: int, reason: str = "") -> tuple[Portion, ...]:
-    """Return one portion for all requests, with the proxy's own response."""
+    """Return one portion that stands for all requests: the proxy's own response."""
     return (Portion(share=Fraction(1), status=status, reason=reason),)
 
 
@@ -268,7 +269,7 @@ def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
 
 
 def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
-    """Return the routes for an authority: of its exact name, the longest wildcard, or `*`; ignores port and case."""
+    """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port and case."""
     by_host = {entry.host: entry for entry in hosts}
     found = best_name(by_host, without_port(authority))
     return by_host[found] if found else None

@@ -7,15 +7,18 @@ import pytest
 from tests.compiler.pods import compiled, obj, pod, service, target
 from tests.xds.client import Client, outdate
 
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SCOPES, SECRET, TypeUrl
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import PortRef
-from headgate.plane.status.conditions import few, programmed
+from headgate.plane.status.conditions import conditions, few, programmed
 from headgate.plane.status.findings import refusals
-from headgate.plane.status.receipts import Receipts
+from headgate.plane.status.receipts import Progress, Receipts
+from headgate.resources.meta import Key
 from headgate.resources.registry import POD
 from headgate.xds.fleet import Fleet
 
@@ -161,3 +164,11 @@ def test_a_refused_resource_of_a_sidecar_is_a_finding_about_its_pod(type_url: Ty
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.about == POD.key("default", "server")
     assert finding.message == f"the proxy {SERVER} refused {name}: bad"
+
+
+def test_a_split_without_its_root_does_not_claim_to_route_traffic() -> None:
+    split = Key("split.smi-spec.io", "TrafficSplit", "default", "website")
+    missing = Finding(about=split, reason=Reason.SERVICE_NOT_FOUND, field="spec.service", message="not found")
+    found = {item.type: item for item in conditions((missing,), Progress())}
+    assert (found["Accepted"].status, found["Accepted"].message) == (True, "the split is valid")
+    assert (found["Programmed"].status, found["Programmed"].reason) == (False, "Invalid")

@@ -18,7 +18,7 @@ from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
 
 _TRUE_CONDITIONS = {
-    ConditionType.ACCEPTED: ("Accepted", "the split is valid and routes the traffic of its root Service"),
+    ConditionType.ACCEPTED: ("Accepted", "the split is valid"),
     ConditionType.RESOLVED_REFS: (
         "ResolvedRefs",
         "every Service that the split names exists and offers the root's ports",
