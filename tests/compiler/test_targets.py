@@ -18,7 +18,7 @@ def access(result, name="web"):
 
 
 def allowed(result):
-    """What each source may do, by the names of rules."""
+    """Return the names of the rules that apply to each source."""
     return {
         (source.rpartition("/")[2], part.name)
         for grant in access(result).grants

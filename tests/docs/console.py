@@ -1,6 +1,6 @@
 """Parse the console examples of a documentation page, and run them in a shell session as a reader would.
 
-A comment before a fenced block gives the test what the page says in prose:
+A comment before a fenced block says how the test uses the block:
 
     <!-- file: split.yaml -->        the block is written to this file
     <!-- apply -->                   the block of YAML is applied with kubectl

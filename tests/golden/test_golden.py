@@ -119,7 +119,7 @@ def test_the_output_of_a_case_equals_its_golden_files(name, pytestconfig):
     for file, text in texts.items():
         path = case / file
         assert path.exists(), f"{path} is missing; run make golden"
-        assert path.read_text() == text, f"{path} differs; if that is meant, run make golden and read the diff"
+        assert path.read_text() == text, f"{path} differs; if the change is intended, run make golden and read the diff"
 
 
 @pytest.mark.parametrize("name", CASES)

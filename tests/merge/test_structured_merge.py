@@ -152,7 +152,7 @@ def test_a_manager_owns_exactly_the_fields_that_it_applies(config: Any) -> None:
 
 
 @given(objects, objects)
-def test_applying_the_same_again_changes_nothing(before: Any, config: Any) -> None:
+def test_a_repeated_apply_changes_nothing(before: Any, config: Any) -> None:
     live, owners = applied(EMPTY, before, {}, write("other"))
     once = applied(live, config, owners, write("one"))
     again = applied(*[once[0], config, once[1]], write("one")._replace(time="2027-01-01T00:00:00Z"))

@@ -207,7 +207,7 @@ def test_grants_allowing_returns_the_grants_for_any_caller():
     assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/other")) == ()
 
 
-def test_a_client_with_mtls_selects_the_protocol_and_plaintext_gets_the_oldest():
+def test_mtls_clients_use_the_protocol_of_the_called_service_and_plaintext_that_of_the_oldest():
     """R67, D15."""
     port = port_of(EXAMPLE, 8080)
     assert port

@@ -56,7 +56,7 @@ def test_shares_are_exact_fractions():
     assert [portion.endpoints for portion in decision.shares] == [1, 1]
 
 
-def test_the_first_matching_route_decides_and_earlier_ones_name_a_condition():
+def test_the_first_matching_route_wins_and_earlier_routes_have_an_unmet_condition():
     fails = Route(match=Match(methods=("PUT",), headers=(Header(name="a", text=Text(value="b")),)), split=to((V1, 1)))
     fits = Route(match=Match(methods=("GET",)), split=to((V2, 1)))
     decision = decide(mesh(fails, fits, fails), WEB, Request())
@@ -78,7 +78,7 @@ def test_the_first_matching_route_decides_and_earlier_ones_name_a_condition():
         (Path(kind="regex", value="/a.c"), "/abcd", False),
     ],
 )
-def test_path_conditions(path, target, fits):
+def test_paths_match_exactly_by_prefix_or_by_expression(path, target, fits):
     assert asked(Match(path=path), target=target) == fits
 
 

@@ -68,13 +68,13 @@ def test_with_three_backends_a_change_with_the_first_one_moves_the_fewest_users(
         gained = [pair for pair in found if pair[1] == index and pair[0] == 0]
         lost = [pair for pair in found if pair[0] == index and pair[1] == 0]
         change = after[index] - before[index]
-        if change * (after[3 - index] - before[3 - index]) >= 0:  # both grow, both shrink, or one stays
+        if change * (after[3 - index] - before[3 - index]) >= 0:  # backends 1 and 2 exchange no slots
             assert (len(gained), len(lost)) == (max(change, 0), max(-change, 0))
             assert all(0 in pair for pair in found)
 
 
 @given(st.data(), st.integers(3, 6))
-def test_backends_in_their_home_regions_never_move_users_among_them(data, backends):
+def test_no_user_moves_between_backends_within_their_home_regions(data, backends):
     home = TOTAL // (backends - 1)
     before, after = data.draw(counts(backends, home)), data.draw(counts(backends, home))
     found = moved(before, after)

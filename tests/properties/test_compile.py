@@ -45,7 +45,7 @@ UNRELATED = {
 
 
 class Built(NamedTuple):
-    """A world, what it is compiled to, and the configuration of the gateway."""
+    """A world, the compiled result, and the configuration of the gateway."""
 
     world: Any
     result: Any

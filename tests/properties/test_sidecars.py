@@ -65,7 +65,7 @@ def decoded(config, type_url):
 
 
 class Built(NamedTuple):
-    """A world, its settings, what it is compiled to, and the configurations of all proxies, which share a memo."""
+    """A world, its settings, the compiled result, and the configurations of all proxies, built with a shared memo."""
 
     world: Any
     settings: Settings

@@ -38,7 +38,7 @@ def test_every_mesh_is_valid_and_independent_of_object_order(world, settings, tl
 
 
 @given(meshes())
-def test_a_target_that_allows_nothing_only_closes(world):
+def test_a_target_that_allows_nothing_closes_its_own_pods_only(world):
     """D21. It adds no grant, closes the pods of its account, and changes no other pods."""
     world.pop(key_of(CLOSING), None)
     before, after = compiled(world).mesh, compiled(world | {key_of(CLOSING): CLOSING}).mesh

@@ -1,1 +1,1 @@
-"""Objects in, mesh and report out: `compile.compile_mesh` is a pure function."""
+"""The compiler: `compile.compile_mesh` turns objects into a mesh and a report. It is a pure function."""

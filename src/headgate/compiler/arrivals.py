@@ -78,7 +78,7 @@ def account(compiled: Compiled, snapshot: Snapshot, namespace: str, name: str) -
 
 
 def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
-    """Return a pod (`namespace/pod`) as the caller; without a sidecar it calls in plaintext.
+    """Return a pod (`namespace/pod`) as the caller; a pod without a sidecar calls in plaintext.
 
     On a single machine, plaintext calls go through the gateway and have its identity. Raises KeyError when the
     pod does not exist.
@@ -97,7 +97,7 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
 
 
 class Arrivals:
-    """Explains requests of one caller."""
+    """Explains the arrival of one caller's requests at endpoints."""
 
     def __init__(self, compiled: Compiled, snapshot: Snapshot, caller: Caller) -> None:
         self._compiled = compiled
@@ -105,7 +105,7 @@ class Arrivals:
         self._caller = caller
 
     def at(self, ref: PortRef, request: Request, only: Endpoint | None = None) -> tuple[Arrival, ...]:
-        """Return what happens to a request at each ready endpoint of a Service port, or only at one of them."""
+        """Return the outcome of a request at each ready endpoint of a Service port, or only at the endpoint `only`."""
         ready = next((entry.ready for entry in self._compiled.mesh.endpoints if entry.ref == ref), ())
         return tuple(self._arrival(endpoint, ref, request) for endpoint in ready if only in (None, endpoint))
 
@@ -161,7 +161,7 @@ class Arrivals:
         return answer, self._authorization_remedy(workload, targets)
 
     def _identity_remedy(self, workload: Workload) -> str:
-        """Return advice how a caller without an identity gets one; authorization needs an identity."""
+        """Return advice on how a caller without an identity gets an identity, which authorization needs."""
         if not self._caller.identity:
             return f"{_GIVE_SIDECAR}, so that it calls as its ServiceAccount"
         if workload.tls_mode is not workload.target_tls_mode:

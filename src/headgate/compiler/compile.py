@@ -37,7 +37,7 @@ from headgate.settings import Settings
 
 CONNECTION_SHARE = 4
 """The longest connection, as a fraction of a certificate's lifetime: one fourth. A certificate that is renewed in time has
-two fifths of its lifetime left at least, so it outlives each connection that starts with it."""
+at least two fifths of its lifetime left, so it outlives each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
 A = TypeVarTuple("A")
@@ -54,7 +54,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
 
 
 class PlainServices(NamedTuple):
-    """What Services define on their own: frontends, protocols, route tables and findings."""
+    """The results for Services without other objects: frontends, protocols, route tables and findings."""
 
     frontends: tuple[Frontend, ...]
     choices: Mapping[PortRef, ProtocolChoice]
@@ -142,7 +142,7 @@ class Compiler:
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
-        """Return a snapshot of some kinds; the same object as last time if nothing in it changed."""
+        """Return a snapshot of some kinds; if nothing in these kinds changed, return the last snapshot object."""
         source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.fail_closed)
         last = self._parts.get(shapes)
         if last is None or last[0] != source:

@@ -91,8 +91,8 @@ class Explanation(Value, frozen=True, kw_only=True):
     `service` or `gateway` is the `namespace/name` at which the request arrives; both are empty for an unknown host.
 
     `identity` is the SPIFFE ID of `caller` at the pods, empty for plaintext. `sanitized` has each header that the
-    proxy removes or replaces before routing, with the reason; or why it refuses the malformed request. `location`
-    is the address of a redirect. `nothing_left` says what happens when no backend is left.
+    proxy removes or replaces before routing, with the reason; or why the proxy refuses the malformed request.
+    `location` is the address of a redirect. `nothing_left` says what happens when no backend can get traffic.
     """
 
     method: str

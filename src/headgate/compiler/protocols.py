@@ -19,7 +19,7 @@ from headgate.model.routing import Endpoints, PortRef, Protocol
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 
-_FILE = "service_names.txt"  # its header names the source
+_FILE = "service_names.txt"  # the first lines of this file name its source
 _NAMED = {
     Protocol.HTTP: "http http1 grpc-web ws",
     Protocol.HTTP2: "http2 h2c grpc",
@@ -66,7 +66,7 @@ HTTP version of the client. This is safe for gRPC, because its clients use HTTP/
 class ProtocolChoice(NamedTuple):
     """The protocol of a port, and the reason as a clause (`because ...`).
 
-    `declared` says whether the Service declares it; a backend without a declaration uses the protocol of its
+    `declared` says whether the Service declares the protocol; a backend without a declaration uses the protocol of its
     root.
     """
 

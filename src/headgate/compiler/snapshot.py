@@ -59,7 +59,7 @@ class Snapshot:
         self.fail_closed = fail_closed or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
-        """Return this snapshot with the indexes of an earlier one, for kinds in which nothing changed."""
+        """Return this snapshot; for kinds in which nothing changed, it reuses the indexes of the snapshot `last`."""
         same = set()
         for shape in last.by_shape.keys() | self.by_shape.keys():
             listed, before = self.by_shape.get(shape, []), last.by_shape.get(shape, [])

@@ -80,7 +80,7 @@ class SplitCompiler:
         self.outcomes: list[SplitOutcome] = []
 
     def add(self, key: Key, split: TrafficSplit) -> None:
-        """Add the routes of a split to the ports of its root, or a finding that says why it gets none."""
+        """Add the routes of a split to the ports of its root, or a finding that says why the split has no routes."""
         root = service_name(split.spec.service, key.namespace, self.settings.domain)
         matches = self._matches(key, split)
         refusals = list(self._refusals(key, split, root))
@@ -204,7 +204,7 @@ class SplitCompiler:
     def _sticky(
         self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[BackendCandidate]
     ) -> Split:
-        """Return the split with slots of users, when its annotation asks for sticky users and the port is HTTP."""
+        """Return the split with slots of users, if its annotation requests sticky users and the port is HTTP."""
         sticky = sticky_of(split.metadata.annotations)
         if sticky is None:
             return decided

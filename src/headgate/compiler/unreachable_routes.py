@@ -1,7 +1,7 @@
 """Find routes that no request reaches, each with an example request.
 
-An example is a request that fits the match (or is close to a match that nothing can fit) and that `model.evaluate` gives to
-another route. Without an example there is no finding.
+An example is a request that fits the match (or is close to a match that nothing can fit) and that `model.evaluate`
+sends to another route. Without an example there is no finding.
 """
 
 import functools
@@ -53,7 +53,7 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     reached: set[Key] = set()
     first_finding: dict[Key, Finding] = {}
     for table in _route_lists(mesh):
-        if len(table.routes) == 1:  # no other route can take its requests
+        if len(table.routes) == 1:  # no other route can match the requests of the only route
             reached |= {route.origin for route in table.routes if route.origin}
             continue
         missed = {item.number: item for item in unreachable(table.routes)}

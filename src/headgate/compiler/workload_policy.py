@@ -101,7 +101,7 @@ class TrafficTargets:
             self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
-        """Yield a finding for each rule whose protocol no port of the destination has.
+        """Yield a finding for each rule if no port of its destination has the protocol of the rule.
 
         `workloads` are the destination's workloads by TrafficTarget.
         """
@@ -175,7 +175,7 @@ def _not_applicable_message(rule: Rule, account: str, ports: Iterable[InboundPor
 
 
 class TlsConfigs:
-    """All TLSConfigs (004; R73, R75, R78, D17). `pods` are the selected pods (`namespace/pod`) of each."""
+    """All TLSConfigs (004; R73, R75, R78, D17). `pods` are the pods (`namespace/pod`) that each TLSConfig selects."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._configs: Mapping[Key, TLSConfig] = dict(snapshot.of(TLSConfig))

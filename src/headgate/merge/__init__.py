@@ -1,1 +1,1 @@
-"""Field management: which manager owns which field of an object, and server-side apply. Pure."""
+"""Field management: which manager owns which field of an object, and server-side apply. All functions are pure."""

@@ -90,7 +90,7 @@ def _before_first_apply(live: Object, write: Write) -> Managers:
 
 
 def _not_of_last_applied(error: ApplyConflicts, live: Object, write: Write) -> list[Any]:
-    """Return the conflicts, except on fields that an earlier client-side `kubectl apply` has set."""
+    """Return the conflicts of `error`, except those on fields that an earlier client-side `kubectl apply` has set."""
     text = _last_applied(live) if write.manager.name == _KUBECTL else ""
     try:
         config = json.loads(text) if text else None

@@ -85,15 +85,15 @@ def port_of(workload: Workload, number: int) -> InboundPort | None:
 def protocol_at(port: InboundPort, called: PortRef, *, known: bool) -> Protocol:
     """Return the protocol with a client on a port (D15).
 
-    A client with an identity (`known`) gets the protocol of the Service that it called, a plaintext client that
-    of the oldest Service.
+    A client with an identity (`known`) uses the protocol of the Service that it called. A plaintext client uses the
+    protocol of the oldest Service.
     """
     found = (item.protocol for item in port.protocols if known and called in item.services)
     return next(found, port.protocols[0].protocol)
 
 
 def is_ambiguous(path: str) -> bool:
-    """Say whether applications may read a path in different ways (`AMBIGUOUS_PATH`)."""
+    """Say whether applications may interpret a path in different ways, such as `/a/../b` (`AMBIGUOUS_PATH`)."""
     lower = path.lower()
     escaped = any(code in lower for code in _ESCAPED)
     # Some servers read `..;x` as `..`, because a semicolon starts the parameters of a segment.
@@ -102,7 +102,7 @@ def is_ambiguous(path: str) -> bool:
 
 
 def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized:
-    """Return a request as the sidecar's rules see it, with the header about the caller's certificate.
+    """Return a request in the form that the sidecar's rules match, with the header about the caller's certificate.
 
     The digest of the certificate is unknown here, so it is all zeros.
     """

@@ -32,7 +32,7 @@ def check(mesh: Mesh) -> tuple[str, ...]:
 
 
 def _workload_faults(mesh: Mesh) -> Iterator[str]:
-    """Yield the violations in workloads; they could route calls to the wrong workload or allow too many."""
+    """Yield the violations in workloads, which could route calls to the wrong workload or allow too many calls."""
     for what in ("name", "address"):
         seen = Counter(getattr(item, what) for item in mesh.workloads)
         yield from (f"two workloads have the {what} {value}" for value, count in seen.items() if count > 1)
@@ -103,7 +103,7 @@ def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
 
 
 def _slot_faults(split: Split) -> Iterator[str]:
-    """Yield the differences between slots of users and shares of a split; Envoy would reject them."""
+    """Yield the differences between the hash slots and the weights of a split; Envoy would reject such a split."""
     sides = split.sticky.slot_ranges if split.sticky else ()
     if not sides:
         return

@@ -151,8 +151,8 @@ class RequestParts:
 def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
     """Decide where a request goes that arrives at a Service port, a Gateway port, or the HTTP proxy.
 
-    If `where` is text, it is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short names
-    belong to the namespace `home`.
+    If `where` is text, it is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short
+    names belong to the namespace `home`.
     """
     entry_port = resolve(mesh, where, home) if isinstance(where, str) else where
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}

@@ -106,11 +106,11 @@ def slot_range_at(sticky: Sticky, slot: int) -> SlotRange:
         end += item.slots
         if slot < end:
             return item
-    raise ValueError(f"no side has the slot {slot}")
+    raise ValueError(f"no slot range contains the slot {slot}")
 
 
 def xxh64(data: bytes) -> int:
-    """Return the 64-bit xxHash of some bytes with seed 0, which Envoy uses too."""
+    """Return the 64-bit xxHash of `data` with seed 0, the hash that Envoy uses."""
     whole = len(data) - len(data) % _STRIPE
     found = (_stripes(data[:whole]) if whole else _P5) + len(data)
     rest = data[whole:]

@@ -36,7 +36,7 @@ class Protocol(enum.Enum):
 
     @property
     def is_http(self) -> bool:
-        """Say whether proxies see single requests; otherwise they see only connections."""
+        """Say whether proxies read single requests of this protocol; otherwise they read only bytes of connections."""
         return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
 
 
@@ -99,8 +99,8 @@ class TlsMode(enum.Enum):
     """
 
     PLAIN = "plain"  # accepts plaintext only; clients send plaintext
-    READY = "ready"  # accepts both; clients send plaintext
-    PERMISSIVE = "permissive"  # accepts both; clients that have an identity use mutual TLS
+    READY = "ready"  # accepts mutual TLS and plaintext; clients send plaintext
+    PERMISSIVE = "permissive"  # accepts mutual TLS and plaintext; clients that have an identity use mutual TLS
     STRICT = "strict"  # accepts mutual TLS only
 
     @property

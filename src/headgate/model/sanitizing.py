@@ -127,7 +127,7 @@ class Downstream(Value, frozen=True, kw_only=True):
 
 
 class Sanitized(Value, frozen=True, kw_only=True):
-    """The request as routes and access rules see it; with a `status`, the proxy responds itself for a `reason`.
+    """The request that routes and access rules match; with a `status`, the proxy refuses it because of `reason`.
 
     `changes` describe each removed or replaced header. A `refused_upgrade` gets 403 if a route matches the
     request.

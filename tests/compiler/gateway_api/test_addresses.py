@@ -24,7 +24,7 @@ from headgate.settings import Settings
         ),
     ],
 )
-def test_a_gateway_without_an_address(spec: dict[str, Any], reason: str, field: str, words: str) -> None:
+def test_a_gateway_without_an_address_gets_a_finding(spec: dict[str, Any], reason: str, field: str, words: str) -> None:
     listeners = [{"name": "http", "port": 8080, "protocol": "HTTP"}]
     gateway = {
         "apiVersion": f"{GATEWAY}/v1",

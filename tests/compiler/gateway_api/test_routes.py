@@ -109,7 +109,7 @@ PARTS = {
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
 def test_shares_are_exact(backends):
-    """D11, D13. Errors keep their share; the root of a split stands for its backends, one level deep."""
+    """D11, D13. Errors keep their share; the backends of a split replace its root, one level deep."""
     total = sum(weight for _, weight in backends)
     wanted = Counter()
     for name, weight in backends:
@@ -274,6 +274,6 @@ def test_routes_of_a_service_apply_before_its_split():
 
 
 def test_the_split_of_a_service_applies_again_after_its_route_is_deleted():
-    """R27. This is the same rule for a deleted route."""
+    """R27."""
     (table,) = (table for table in compiled(WORLD).mesh.tables if table.ref.service == "default/root")
     assert shares(table.routes[0]) == PARTS["root"]

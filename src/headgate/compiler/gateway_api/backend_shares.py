@@ -60,7 +60,7 @@ class Backend(NamedTuple):
 
 
 ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
-"""The destination of some requests at each Service port."""
+"""For each Service port, the destination of the requests that one match selects."""
 
 
 def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
@@ -138,7 +138,7 @@ def _weighed(shares: Mapping[Share, Fraction]) -> Split:
 
 
 def fitting(weights: Sequence[int]) -> tuple[int, ...]:
-    """Scale weights down so that their sum fits Envoy's limit; each stays at least 1. Nested splits need it."""
+    """Scale weights down to Envoy's limit for their sum, which nested splits can exceed; each stays at least 1."""
     total = sum(weights)
     room = LARGEST_TOTAL - len(weights)
     return tuple(weights) if total <= LARGEST_TOTAL else tuple(max(1, weight * room // total) for weight in weights)
@@ -173,7 +173,7 @@ def _without_endpoint_texts(destinations: Destinations, port_ref: PortRef) -> It
 
 
 def proportion(mirror: RequestMirror) -> tuple[int, int]:
-    """Return numerator and denominator of the fraction of requests to copy.
+    """Return the numerator and the denominator of the fraction of requests that a mirror copies.
 
     A written fraction wins over `percent` (R49), and its missing parts are 100 (R48). Without both, every request
     is copied (R50, R51).
@@ -187,9 +187,9 @@ def proportion(mirror: RequestMirror) -> tuple[int, int]:
 def mirrors(
     destinations: Destinations, about: Key, written: Iterable[tuple[str, RequestMirror]]
 ) -> tuple[list[Mirror], list[Finding]]:
-    """Return the mirrors of a rule without targets yet, and findings; each mirror is given with its field path.
+    """Return the mirrors of a rule, still without targets, and findings; `written` are mirrors with their field paths.
 
-    A mirror to a port that is not HTTP is left out, like one without a Service (D14).
+    A mirror to a port that is not HTTP, or to a missing Service, is left out (D14).
     """
     found: list[Mirror] = []
     findings: list[Finding] = []

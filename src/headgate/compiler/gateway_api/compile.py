@@ -88,7 +88,7 @@ def _hosts(plans: Sequence[ListenerPlan], attachments: Sequence[Attachment]) -> 
 
 
 def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> Iterator[Route]:
-    """Yield the routes of a host in order of precedence; a route counts once, by its most specific hostname."""
+    """Yield the routes of a host in order of precedence; each route occurs once, at its most specific hostname."""
     seen: set[Key] = set()
     for pattern in fitting_names(attached, host):
         fresh = [route for key, route in attached[pattern].items() if key not in seen]

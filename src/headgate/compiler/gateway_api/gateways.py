@@ -213,7 +213,7 @@ def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Set
 
 
 def _certificate(snapshot: Snapshot, key: Key, item: Listener, field: str) -> Certificate | Finding:
-    """Return the first certificate of an HTTPS listener; Envoy gets one for each hostname."""
+    """Return the first certificate of an HTTPS listener; Envoy is configured with one certificate for each hostname."""
     refs = item.tls.certificate_refs if item.tls else ()
     if not refs:
         message = f"the HTTPS listener {item.name} has no certificate; refer to a Secret of type kubernetes.io/tls"

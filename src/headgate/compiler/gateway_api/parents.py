@@ -168,7 +168,7 @@ def consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
 def free_ports(
     route: CompiledRoute, parent: Parent, ports: tuple[PortRef, ...], older: Mapping[PortRef, Sequence[CompiledRoute]]
 ) -> tuple[PortRef, ...] | Finding:
-    """Return the ports without an older TCPRoute, or a finding that names it."""
+    """Return the ports without an older TCPRoute; if there is none, a finding that names the older TCPRoute."""
     if free := tuple(port for port in ports if port not in older):
         return free
     rival = older[ports[0]][0].key

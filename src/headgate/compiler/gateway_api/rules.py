@@ -20,13 +20,13 @@ from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, Rou
 
 MOST_ROWS = 128
 """The most routes that the matches of several roots may need together; a proxy checks them one by one."""
-_PATHS = ("exact", "prefix", "regex")  # in order of precedence
+_PATHS = ("exact", "prefix", "regex")  # the types of path conditions in order of precedence
 INSTEAD = {
     "sessionPersistence": (
         "requests of one session may go to any endpoint. For sticky users, make the root of a TrafficSplit with the "
         "annotation headgate.dev/sticky the rule's only backend"
     ),
-    "retry": "proxies retry a request up to two times, only if it did certainly not reach a backend",
+    "retry": "proxies retry a request up to two times, and only if it certainly did not reach a backend",
 }
 """Fields that headgate does not read, each with a text about the behavior without the field."""
 
@@ -45,8 +45,8 @@ def expand(destinations: Destinations, refs: Iterable[PortRef]) -> tuple[list[Ma
     """Combine the destinations of several Service ports into rows, one level deep.
 
     A row has one destination for each port. Rows keep the order of the matches, so the first row that a request
-    fits is right for every port; the last row is for all requests. If the matches of several roots need too many
-    rows, the matches of some roots are ignored; those roots are returned too.
+    fits has the right destination for every port; the last row is for all requests. If the matches of several roots
+    need too many rows, the matches of some roots are ignored; those roots are returned too.
     """
     rows = [MatchRow(ANY, {})]
     left_out: list[PortRef] = []
