@@ -32,5 +32,5 @@ def test_slot_range_at_follows_the_order_of_the_ranges():
     assert slot_range_at(sticky, 0).ref == V1
     assert slot_range_at(sticky, 1).ref is None
     assert slot_range_at(sticky, 9_999).ref is None
-    with pytest.raises(ValueError, match="no side"):
+    with pytest.raises(ValueError, match="no slot range"):
         slot_range_at(sticky, 10_000)
