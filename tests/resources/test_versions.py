@@ -195,7 +195,7 @@ def test_a_conversion_error_names_the_field(obj, field):
 
 
 def test_the_error_for_an_unknown_version_lists_the_known_versions():
-    with pytest.raises(DecodeError, match=r"known are split\.smi-spec\.io/v1alpha4, .*, v1beta1"):
+    with pytest.raises(DecodeError, match=r"known versions are split\.smi-spec\.io/v1alpha4, .*, v1beta1"):
         to_hub(split({"a": 1}, "v1alpha9"))
 
 

@@ -71,7 +71,7 @@ _UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
 _UNVERSIONED: Mapping[str, Kind] = {
     kind.kind: kind for kind in (TRAFFIC_SPLIT, ROUTE_GROUP, TCP_ROUTE, UDP_ROUTE, TRAFFIC_TARGET, TLS_CONFIG, SERVICE)
 }
-"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27). A TCPRoute is SMI's."""
+"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27). TCPRoute is the kind of SMI."""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have. A kind without a status ignores `status`."""
 
@@ -80,7 +80,7 @@ class Checked(NamedTuple):
     """The result of checking an object, which is valid if `causes` is empty.
 
     `hub` is the object in hub version and `value` its decoded form. If there are causes, both are None, except in results
-    of `check_stored`. `value` is also None for a kind that headgate stores only. `unknown` has the paths of fields that
+    of `check_stored`. `value` is also None for a kind that headgate only stores. `unknown` has the paths of fields that
     are not in the schema.
     """
 
@@ -91,7 +91,7 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """A function with the signature of `check`, which may check more."""
+    """The type of `check`, and of functions that add further checks to it."""
 
     def __call__(self, obj: Object, *, request: bool = False) -> Checked: ...
 
@@ -182,7 +182,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def _cause(text: str) -> Cause:
-    """Translate a message of msgspec: `spec.backends[0].weight: must be a whole number, not text`."""
+    """Translate a message of msgspec to a cause like `spec.backends[0].weight: must be a whole number, not text`."""
     found = _PLACE.fullmatch(text)
     field = (found["field"] or "" if found else "").replace("[...]", "")
     message = found["message"] if found else text

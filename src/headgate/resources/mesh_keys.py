@@ -22,9 +22,9 @@ ANNOTATIONS = frozenset(
         PROCESS_ID,
         SIDECAR,
         STICKY,
-        "headgate.dev/applied-digest",  # `manifests.apply` writes it
-        "headgate.dev/applied-from",  # `manifests.apply` writes it
-        "headgate.dev/rotate-ca",  # `headgate ca rotate` writes it
+        "headgate.dev/applied-digest",  # written by `manifests.apply`
+        "headgate.dev/applied-from",  # written by `manifests.apply`
+        "headgate.dev/rotate-ca",  # written by `headgate ca rotate`
     }
 )
 """The annotations that headgate reads or writes."""

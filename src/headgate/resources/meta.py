@@ -14,12 +14,12 @@ import msgspec
 from headgate.errors import Cause
 
 Object: TypeAlias = Mapping[str, Any]
-"""A whole object as JSON. It is shared, so code that changes it makes a copy first."""
+"""A whole object as JSON. Objects are shared: copy an object before you change it."""
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST_SUBDOMAIN = 253
-_LARGEST_ANNOTATIONS = 256 * 1024  # bytes, keys and values together, as in Kubernetes
+_LARGEST_ANNOTATIONS = 256 * 1024  # Kubernetes' limit in bytes, for all keys and values together
 _LABEL_KINDS = frozenset({"Namespace", "Service"})
 
 

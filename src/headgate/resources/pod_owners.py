@@ -3,7 +3,7 @@
 A pod belongs to its controller, to that controller's controller, and so on: ReplicaSet, Deployment. Names help where an
 object is missing:
 - A ReplicaSet belongs to a Deployment if its name ends with the pod's `pod-template-hash`, as Deployments name them.
-- A deleted pod belongs to the existing object whose name is the beginning of its own.
+- A deleted pod belongs to the existing object whose name is a prefix of the pod's name.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAMED_AT_RANDOM = ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
 _LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"  # the characters in random suffixes of Kubernetes' names
 _OF_CONTROLLER = re.compile(rf"(?P<controller>.+)-(?:{_LETTERS}{{5}}|(?P<ordinal>[0-9]+))")
 _OF_DEPLOYMENT = re.compile(rf"(?P<deployment>.+)-{_LETTERS}{{5,10}}-{_LETTERS}{{5}}")
-_LONGEST_CHAIN = 8  # owners from a pod upward; a longer chain is a cycle
+_LONGEST_CHAIN = 8  # the longest chain of owners above a pod; a longer chain has a cycle
 
 
 class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
@@ -48,7 +48,7 @@ FindObject = Callable[[Ref], OwnedObject | None]
 
 
 class Ownership(NamedTuple):
-    """The owner of an object and its `pod-template-hash` (an `OwnedObject`)."""
+    """An `OwnedObject` with only these two values: the controller and the label `pod-template-hash`."""
 
     owner: Ref | None = None
     template_hash: str = ""
@@ -106,7 +106,7 @@ def _deployment(replicaset: Ref, template_hash: str) -> Ref | None:
 
 
 def _former_owner(pod: Ref, find: FindObject) -> Ref | None:
-    """Return the existing controller that the name of a deleted pod begins with."""
+    """Return the existing controller whose name is a prefix of a deleted pod's name."""
     found = _OF_CONTROLLER.fullmatch(pod.name)
     if found is None:
         return None

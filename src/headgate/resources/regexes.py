@@ -7,7 +7,7 @@ import re2
 _QUIET = re2.Options()
 _QUIET.log_errors = False
 LARGEST = 1024  # characters
-LARGEST_PROGRAM = 10_000  # the limit of compiled instructions; the short `x{1000}` has 1000
+LARGEST_PROGRAM = 10_000  # most instructions of a compiled expression; `x{1000}` has 1000
 
 
 @functools.lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ _PER_OBJECT = frozenset({"Namespace", "Service"})  # kinds that can't be deleted
 class Kind(KindNames, frozen=True, kw_only=True):
     """A kind. `versions[0]` is the hub: the version that the store holds and that discovery prefers.
 
-    `shape` is the type of its decoded objects, `aliases` are further groups and versions that clients may use.
+    `shape` is the type of its decoded objects. `aliases` are further groups and versions that clients may use.
     """
 
     versions: tuple[str, ...] = ("v1",)
@@ -71,7 +71,7 @@ class ServedKind(Value, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
+        """The `apiVersion` of the kind's objects in this version."""
         return api_version(self.group, self.version)
 
     @property
@@ -147,7 +147,7 @@ POD = _BY_KIND["", "Pod"]
 SERVICE_ACCOUNT = _BY_KIND["", "ServiceAccount"]
 CONFIG_MAP = _BY_KIND["", "ConfigMap"]
 ROUTE_GROUP = _BY_KIND[SPECS, "HTTPRouteGroup"]
-TCP_ROUTE = _BY_KIND[SPECS, "TCPRoute"]  # SMI's, for access rules; not the Gateway API's
+TCP_ROUTE = _BY_KIND[SPECS, "TCPRoute"]  # SMI's TCPRoute for access rules, not the Gateway API's
 UDP_ROUTE = _BY_KIND[SPECS, "UDPRoute"]
 TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
 TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]

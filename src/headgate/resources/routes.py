@@ -127,7 +127,7 @@ class NameMatch(Input, frozen=True, kw_only=True):
 
 
 class HTTPRouteMatch(Input, frozen=True, kw_only=True):
-    """A match of HTTP requests: all given fields must match."""
+    """A match of HTTP requests: all fields that are set must match."""
 
     path: PathMatch = PathMatch()
     headers: tuple[NameMatch, ...] = ()
@@ -180,7 +180,7 @@ class GRPCMethodMatch(Input, frozen=True, kw_only=True):
 
 
 class GRPCRouteMatch(Input, frozen=True, kw_only=True):
-    """A match of gRPC calls: all given fields must match."""
+    """A match of gRPC calls: all fields that are set must match."""
 
     method: GRPCMethodMatch | None = None
     headers: tuple[NameMatch, ...] = ()

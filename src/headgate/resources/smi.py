@@ -15,7 +15,7 @@ STICKY = "headgate.dev/sticky"
 
 
 class Backend(Input, frozen=True, kw_only=True):
-    """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, a whole number (R6, R7)."""
+    """A backend of a split: a Service (or `name.namespace`, D12) and its relative weight, an integer (R6, R7)."""
 
     service: str
     weight: Weight
@@ -46,7 +46,7 @@ METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "T
 
 
 class HttpMatch(Input, frozen=True, kw_only=True):
-    """One match of a group. A request matches if all given fields do (R13 to R15, D5).
+    """One match of a group. A request matches if all fields that are set match (R13 to R15, D5).
 
     `path_regex` is anchored at the start of the path only. A header's regular expression must match the whole value.
     Missing methods, or `*`, mean all methods.
@@ -99,7 +99,7 @@ RULE_KINDS = ("HTTPRouteGroup", "TCPRoute", "UDPRoute")
 
 
 class Subject(Input, frozen=True, kw_only=True):
-    """A ServiceAccount that may call. An empty namespace means the TrafficTarget's own."""
+    """A ServiceAccount whose pods may call the destination. An empty namespace means the TrafficTarget's own."""
 
     kind: str
     name: str

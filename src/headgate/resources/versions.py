@@ -30,11 +30,11 @@ MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
 PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # versions of TCPRoute with an empty `spec`
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
 FLAT_TARGET = "v1alpha1"  # the version of TrafficTarget that has no `spec`
-FLAT_TARGET_FIELDS = {
+FLAT_TARGET_FIELDS = {  # from the field at top level of v1alpha1 to its name in `spec` of later versions
     "destination": "destination",
     "sources": "sources",
     "specs": "rules",
-}  # the field at top level, and its name in `spec`
+}
 TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # versions of HTTPRouteGroup without `spec`
 LARGEST_WEIGHT = 2**63 - 1  # the highest weight: clients read weights as 64-bit integers
 BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
@@ -68,11 +68,13 @@ def _unknown(version: str, name: str) -> Cause:
     if not named:
         kinds = sorted({kind.kind for kind in KINDS})
         nearest = difflib.get_close_matches(name, kinds, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(kinds)}{_DRAFTS.get(name, '')}"
+        hint = (
+            f"did you mean {nearest[0]}?" if nearest else f"known kinds are {', '.join(kinds)}{_DRAFTS.get(name, '')}"
+        )
         return Cause("kind", f"{name!r} is not a kind that headgate knows; {hint}")
     known = ", ".join(api_version(*pair) for kind in named for pair in kind.served_versions)
     draft = _DRAFTS.get(f"{version} {name}", "")
-    return Cause("apiVersion", f"{version!r} is not a version of {name}; known are {known}{draft}")
+    return Cause("apiVersion", f"{version!r} is not a version of {name}; known versions are {known}{draft}")
 
 
 def with_metadata_name(obj: Object) -> Object:
@@ -198,14 +200,14 @@ def quantity(value: object, field: str) -> Fraction:
 
 
 def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
-    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible ones (D24)."""
+    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible integers (D24)."""
     if all(weight.denominator == 1 for weight in weights):
         whole: Sequence[int] = [int(weight) for weight in weights]
     else:
         whole = whole_weights(weights)
     if max(whole, default=0) > LARGEST_WEIGHT:
         raise DecodeError(
-            Cause("spec.backends", "have weights whose exact ratio needs too large integers; use fewer digits")
+            Cause("spec.backends", f"have a ratio that needs integer weights above {LARGEST_WEIGHT}; use fewer digits")
         )
     return whole
 

@@ -279,7 +279,11 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (route("v1alpha1", spec={"ports": [80]}), "spec", "every connection; to select ports, write the route in v1alpha4"),
     (route(kind="UDPRoute", spec=ports(-1)), "spec.matches.ports[0]", "from 1 to 65535"),
     (route("v1alpha1", annotations={MATCHES: "[]"}), f"metadata.annotations.{MATCHES}", "an object in JSON"),
-    (route("v1alpha9"), "apiVersion", "known are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4"),
+    (
+        route("v1alpha9"),
+        "apiVersion",
+        "known versions are gateway.networking.k8s.io/v1alpha2, specs.smi-spec.io/v1alpha4",
+    ),
     (tls(selector=DROP), "spec.selector", "{} selects all pods of the namespace"),
     (tls(selector={}), LABELS, "is missing: select pods"),
     (tls(selector={"matchLabels": None}), LABELS, "is missing: select pods"),
@@ -305,7 +309,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ),
     (tls(subjectNames=["a", "*.headgate-system.svc"]), "spec.subjectNames[1]", "in the namespace headgate-system"),
     (tls(top={"name": "c"}), "name", "write the name in metadata.name only"),
-    (tls(version="headgate.dev/v1"), "apiVersion", "known are headgate.dev/v1beta1, v1beta1"),
+    (tls(version="headgate.dev/v1"), "apiVersion", "known versions are headgate.dev/v1beta1, v1beta1"),
     (pod({INJECT: "yes"}), f"metadata.annotations.{INJECT}", 'must be "true" or "false", not \'yes\''),
     (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true" or "false"'),
     (pod({EXCLUDED: "metrics"}), f"metadata.annotations.{EXCLUDED}", "such as 9090,9102, not 'metrics'"),
@@ -313,7 +317,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         pod({EXCLUDED: "9090,99999"}),
         f"metadata.annotations.{EXCLUDED}",
-        "has the port 99999; ports are from 1 to 65535",
+        "contains port 99999; port numbers are from 1 to 65535",
     ),
     (pod({"headgate.dev/sidecar": "on"}), "metadata.annotations.headgate.dev/sidecar", "leave it out"),
     (
@@ -414,5 +418,7 @@ def test_an_object_with_any_value_at_any_path_is_reported_or_decoded(data: st.Da
 
 
 def test_the_error_for_an_unknown_version_lists_the_known_versions() -> None:
-    with pytest.raises(DecodeError, match=r"known are access\.smi-spec\.io/v1alpha3, access\.smi-spec\.io/v1alpha2"):
+    with pytest.raises(
+        DecodeError, match=r"known versions are access\.smi-spec\.io/v1alpha3, access\.smi-spec\.io/v1alpha2"
+    ):
         to_hub(target("v1beta1"))

@@ -13,7 +13,7 @@ SERVED = [(kind, version) for kind in KINDS for version in kind.versions]
 
 
 def parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in a definition, itself first."""
+    """Yield a definition and every object in it."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

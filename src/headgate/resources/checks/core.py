@@ -10,7 +10,7 @@ from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, label_fault, part, rows
 
 _ADDRESS_TYPES: Mapping[object, type[IPv4Address | IPv6Address]] = {"IPv4": IPv4Address, "IPv6": IPv6Address}
-_NO_ADDRESS = ("", "None")  # no address is assigned yet; a headless Service
+_NO_ADDRESS = ("", "None")  # empty until an address is assigned; `None` for a headless Service
 
 
 def service_causes(obj: Object) -> Iterator[Cause]:
@@ -53,7 +53,7 @@ def _is_base64(text: str) -> bool:
     try:
         base64.b64decode(
             text.replace("\n", "").replace("\r", ""), validate=True
-        )  # as the decoder of Kubernetes (Go), which skips line breaks
+        )  # Kubernetes' decoder (Go) skips line breaks too
     except ValueError:
         return False
     return True

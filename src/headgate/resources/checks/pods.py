@@ -74,7 +74,7 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
         return
     for number in _NUMBERS.findall(value):
         if not 1 <= int(number) <= LARGEST_PORT:
-            yield Cause(f"{where}.{name}", f"has the port {number}; ports are from 1 to {LARGEST_PORT}")
+            yield Cause(f"{where}.{name}", f"contains port {number}; port numbers are from 1 to {LARGEST_PORT}")
 
 
 def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:

@@ -16,7 +16,7 @@ from headgate.resources.checks.schema import method_fault, service_fault
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Object, part, rows
 
-MOST_MATCHES = 128  # in all rules of a route together, as in the released Gateway API
+MOST_MATCHES = 128  # the released Gateway API's limit for all rules of a route together
 FILTERS = {
     "RequestHeaderModifier": "requestHeaderModifier",
     "ResponseHeaderModifier": "responseHeaderModifier",
@@ -116,9 +116,9 @@ def _same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _text_causes(item: Mapping[str, Any], field: str, where: str, grammar: Callable[[str], str]) -> Iterator[Cause]:
-    """Yield the mistake in an item's text `field`.
+    """Yield a mistake if the text `field` of an item is invalid.
 
-    `grammar` returns what is wrong. It is not used if the item's type is RegularExpression.
+    `grammar` returns the fault of a text. A text of type RegularExpression must be a valid expression instead.
     """
     text = item.get(field)
     if isinstance(text, str) and (fault := (regexes.fault if item.get("type") == _REGEX else grammar)(text)):

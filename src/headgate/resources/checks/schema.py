@@ -1,7 +1,7 @@
 """Compare a value with its schema: find unknown, missing and mistyped fields, and values out of limits.
 
-The module of each kind compares fields with each other. The `format` or `pattern` of a text's schema selects its grammar, a
-function that returns what is wrong with a text, or an empty text.
+Other modules of this package compare fields with each other. The `format` or `pattern` in a text's schema selects a
+grammar: a function that returns the fault of the text, or an empty text if it is valid.
 """
 
 import difflib
@@ -214,7 +214,7 @@ def _controller_fault(text: str) -> str:
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return a grammar that requires a match of the whole text. Its message says that the text is not `what`."""
+    """Return a grammar that accepts texts that match the whole pattern. Its fault is that a text is not `what`."""
     return lambda text: "" if re.fullmatch(pattern, text) else f"{text!r} is not {what}"
 
 

@@ -1,1 +1,1 @@
-"""The OpenAPI schema of each kind: published schemas are read from data, those of the mesh's kinds are written here."""
+"""The OpenAPI schemas of all kinds: published schemas are JSON files, schemas of the mesh's kinds are Python code."""

@@ -2,7 +2,7 @@
 
 A schema has the fields, their types, and the keys of list items. The embedded API publishes the schemas (for
 `kubectl explain` and client-side validation), merges objects by them, and checks writes with them. Definitions of
-Kubernetes and of the Gateway API are data. SMI's are written in `mesh`: its published CRDs contradict its own specification
+Kubernetes and of the Gateway API are JSON files. SMI's are written in `mesh`: its published CRDs contradict its own specification
 (a header filter is a list, weights are fractions), and headgate accepts every shape that is in use (D4).
 """
 
@@ -45,7 +45,7 @@ def _mesh() -> dict[str, Schema]:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """Return the definition's name of a mesh kind. It begins with the reversed group, as in Kubernetes' OpenAPI documents."""
+    """Return the name of a mesh kind's definition. It begins with the reversed group, as in Kubernetes' OpenAPI documents."""
     return ".".join([*reversed((group or "mesh").split(".")), version, kind])
 
 

@@ -25,13 +25,15 @@ _STRICTER: Mapping[str, Schema] = {
             "URLRewrite",
         ]  # without CORS, which headgate does not implement
     },
-    "HTTPHeaderFilter.remove.items": {"format": "header"},  # Envoy rejects a whole configuration for such a name
+    # Envoy rejects the whole configuration if the name of a header is invalid.
+    "HTTPHeaderFilter.remove.items": {"format": "header"},
     "HTTPRequestRedirectFilter.hostname": _HOSTNAME,
     "HTTPURLRewriteFilter.hostname": _HOSTNAME,
 }
 _LOOSER: Mapping[str, Schema] = {
-    "Fraction": {"required": []},  # a missing numerator is 100 (R48)
-    "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},  # `None` is published for ListenerSets only
+    "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48)
+    # The published API allows `None` for ListenerSets only.
+    "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},
     "ListenerTLSConfig.frontendValidation": anything(
         "Validation of client certificates; headgate ignores it."
     ),  # a field of the API up to v1.3
@@ -41,7 +43,7 @@ _TEXTS: Mapping[str, str] = {  # descriptions that the published definitions lac
     "Fraction": "A fraction of the requests.",
     "SupportedFeature": "A feature that is covered by conformance tests.",
     "TLSPortConfig": "TLS settings of one port.",
-    "Fraction.numerator": "How many of the requests are mirrored; 100 when absent.",
+    "Fraction.numerator": "The number of requests that are mirrored out of `denominator` requests; 100 when absent.",
     "Fraction.denominator": "The number of requests that the numerator refers to; 100 when absent.",
 }
 

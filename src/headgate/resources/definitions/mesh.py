@@ -146,7 +146,7 @@ def route_group() -> Schema:
     """
     regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
     match = record(
-        "A match of requests. A request must satisfy all given fields.",
+        "A match of requests. A request must satisfy all fields that are set.",
         "name",
         name=text("The name of the match, which is unique in the group."),
         methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
@@ -200,7 +200,7 @@ def tls_config(*, bare: bool) -> Schema:
         selector=record(
             "The pods, in the object's own namespace.",
             "matchLabels",
-            matchLabels=words("Labels that a pod must have, all of them; {} selects every pod of the namespace."),
+            matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
         ),
         subjectNames=listing(
             "DNS names in the pods' certificates, in addition to the SPIFFE ID.",
