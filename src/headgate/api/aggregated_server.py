@@ -61,7 +61,7 @@ def create_aggregated_app(
 
 
 class _AggregatedApi:
-    """Authenticates and authorizes requests, and passes them to the metrics or the inspect API."""
+    """The handler that authenticates and authorizes requests for the metrics API and the inspect API."""
 
     def __init__(
         self,

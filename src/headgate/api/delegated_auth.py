@@ -1,7 +1,7 @@
 """Delegated authentication and authorization of requests that a cluster's API server proxies to headgate (R99 to R101).
 
-The API server authenticates the user and sends the user's name in request headers. These headers count only on a connection
-whose client certificate the request-header CA signed, because any client can write headers. A SubjectAccessReview decides
+The API server authenticates the user and sends the user's name in request headers. headgate trusts these headers only on a
+connection with a client certificate from the request-header CA, because any client can write headers. A SubjectAccessReview decides
 each request by RBAC, where `pods/edges` and `pods` are different resources. A check that fails for any reason denies access.
 """
 
@@ -137,7 +137,7 @@ class _Review(Input, frozen=True, kw_only=True):
 
 
 class DelegatedAuthorizer:
-    """Authorizes users by SubjectAccessReviews. headgate's own account needs the ClusterRole `system:auth-delegator`."""
+    """The authorizer of users, by SubjectAccessReviews. headgate's own account needs the ClusterRole `system:auth-delegator`."""
 
     def __init__(self, api: KubernetesApi, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api

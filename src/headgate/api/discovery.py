@@ -64,7 +64,7 @@ def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] =
     form = responses.negotiate(request.headers.get("accept", ""), (_AGGREGATED,))
     if form.shape:
         response = responses.json_response(_aggregated(form.version, [""] if core else only or _named()))
-        shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients recognize the form by this type
+        shape = f"g=apidiscovery.k8s.io;v={form.version};as={_AGGREGATED}"  # clients recognize aggregated discovery by this media type
         response.headers["content-type"] = f"{responses.JSON};{shape}"
         return response
     if core:
@@ -76,14 +76,14 @@ def answer_groups(request: Request, *, core: bool = False, only: Sequence[str] =
 
 
 def group(name: str) -> dict[str, Any]:
-    """Return /apis/GROUP. Raises ApiError 404."""
+    """Return the response for /apis/GROUP. Raises ApiError 404."""
     if name not in _named():
         raise no_such_path()
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name)}
 
 
 def resource_list(group: str, version: str) -> dict[str, Any]:
-    """Return /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
+    """Return the response for /api/VERSION or /apis/GROUP/VERSION. Raises ApiError 404."""
     rows = [row for served in GROUPS.get(group, {}).get(version, ()) for row in _rows(served)]
     rows += [
         _row(plural, kind, ["create"], namespaced=False, singular=kind.lower())
@@ -161,7 +161,7 @@ def _subresource(served: ServedKind, name: str) -> dict[str, Any]:
     row = _row(f"{served.plural}/{name}", served.kind.kind, _CHANGES, namespaced=served.kind.namespaced)
     if name == "scale":
         return {**row, "group": "autoscaling", "version": "v1", "kind": "Scale"}
-    if name == "eviction":  # clients read here which version of Eviction to send
+    if name == "eviction":  # clients send an Eviction of this version
         return {**row, "group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
     return {**row, "verbs": ["get"]} if name == "log" else row
 

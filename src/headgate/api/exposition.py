@@ -15,7 +15,7 @@ from headgate.api.http_server import Server, serve_on_loopback
 from headgate.telemetry.prometheus.text import MEDIA_TYPE, Family, written
 
 PATH = "/metrics"
-YIELD_LINES = 500  # lines that are formatted before other tasks may run
+YIELD_LINES = 500  # number of lines that are formatted before other asyncio tasks run
 
 Families = Callable[[], Iterable[Family]]
 
@@ -31,7 +31,7 @@ def create_exposition(families: Families, host: str) -> Starlette:
                 await asyncio.sleep(0)
         return Response("".join(lines), headers={"content-type": MEDIA_TYPE})
 
-    async def alive(_: Request) -> Response:  # Starlette runs only coroutines without a thread
+    async def alive(_: Request) -> Response:  # a coroutine, because Starlette runs other functions in threads
         return PlainTextResponse("ok")
 
     # Reject other Host headers, to prevent DNS rebinding.

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_SHUTDOWN_SECONDS = 3  # in which open requests can finish when the server stops
+_SHUTDOWN_SECONDS = 3  # time for open requests to finish when the server stops
 
 
 class Server(uvicorn.Server):

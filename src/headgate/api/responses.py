@@ -30,7 +30,7 @@ class Representation(NamedTuple):
 
 
 def negotiate(accept: str, known: Sequence[str]) -> Representation:
-    """Return the first representation in an Accept header whose shape is in `known`. Raises ApiError 406."""
+    """Return the first representation of an Accept header that has a shape in `known`. Raises ApiError 406."""
     for part in accept.split(",") if accept.strip() else (JSON,):
         media, _, rest = part.strip().partition(";")
         given = dict(parameter.strip().partition("=")[::2] for parameter in rest.split(";") if parameter.strip())

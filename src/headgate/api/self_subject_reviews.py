@@ -8,7 +8,7 @@ REVIEWS: Mapping[tuple[str, str, str], str] = {
     ("authorization.k8s.io", "v1", "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
     ("authentication.k8s.io", "v1", "selfsubjectreviews"): "SelfSubjectReview",
 }
-"""The kind of each group, version and resource."""
+"""Kinds of reviews by group, version and resource."""
 _EVERY_RULE = {
     "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
     "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -22,5 +22,5 @@ _ANSWERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def review_response(resource: str, review: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a review with its status."""
+    """Return the review with a status that describes the API's only user."""
     return {**review, "status": _ANSWERS[resource]}

@@ -53,12 +53,12 @@ class InspectPath(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """The RBAC verb."""
+        """The RBAC verb for the path: `get` or `list`."""
         return "get" if self.name else "list"
 
     @property
     def attributes(self) -> ResourceAttributes:
-        """The attributes for RBAC."""
+        """The resource and verb that RBAC authorizes."""
         return ResourceAttributes(
             group=GROUP,
             version=VERSION,

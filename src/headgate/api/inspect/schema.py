@@ -40,7 +40,7 @@ def definitions() -> Mapping[str, Schema]:
 
 
 def names() -> set[str]:
-    """Return the names of the definitions and of those that they reference."""
+    """Return the names of all definitions, and of the definitions that they reference."""
     return {*map(_name, _SHAPES), f"{META}ObjectMeta"}
 
 

@@ -61,7 +61,7 @@ _COLUMNS: Mapping[str, Columns] = {
         *(
             (
                 name.capitalize(),
-                f"The number of acknowledged {name}, of all {name} of the proxy.",
+                f"The number of acknowledged {name}, and of all {name} of the proxy.",
                 _counts(name),
             )
             for name in ("clusters", "endpoints", "listeners", "routes", "secrets")
@@ -77,7 +77,7 @@ _COLUMNS: Mapping[str, Columns] = {
         ("Healthy", "Whether the mesh has no problem.", lambda item: "yes" if item.status.healthy else "no"),
         (
             "Proxies",
-            "The number of proxies in sync, of all proxies.",
+            "The number of proxies in sync, and of all proxies.",
             lambda item: f"{item.status.proxies.in_sync}/{item.status.proxies.total}",
         ),
         ("Errors", "The number of errors.", lambda item: str(item.status.findings.errors)),

@@ -33,8 +33,9 @@ _EXACT = 1e-6
 class MetricsGroup(Value, frozen=True, kw_only=True):
     """An API group that serves metrics. Latencies are in `unit`; `per_second` is the number of units in a second.
 
-    `all_received` is the direction of the edge that sums all received traffic (R87). With `sides`, edges have the side that
-    measured them. With `splits`, the group has the resource `trafficsplits`.
+    `all_received` is the direction of the edge that sums all received traffic (R87). With `sides`, the field
+    `side` of an edge names the proxy that measured the traffic: `client` or `server`. With `splits`, the group has the
+    resource `trafficsplits`.
     """
 
     name: str

@@ -32,12 +32,12 @@ from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, 
 from headgate.telemetry.answers.object_graph import ObjectInfo
 from headgate.telemetry.counters.flows import Reading, Source
 
-_YIELD_ROWS = 500  # rows that are computed before other tasks may run
+_YIELD_ROWS = 500  # number of rows that are computed before other asyncio tasks run
 _WINDOWS = 4  # number of windows whose indexes are cached
 
 
 class _Result(Value, frozen=True, kw_only=True):
-    """The rows of a response, computed from `reading`. Without `many` it is a single object."""
+    """The rows of a response, computed from `reading`. `many` is False for a single object."""
 
     path: MetricsPath
     rows: Sequence[Row]
@@ -136,7 +136,7 @@ async def _all(rows: Iterable[Row]) -> Sequence[Row]:
 
 
 def _selection(query: Mapping[str, str]) -> Selects:
-    """Return a predicate for the selectors, which omit items and leave all metrics unchanged (R94). Raises ApiError 400."""
+    """Return a predicate for the query's selectors: they omit items, and change no metrics (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 

@@ -13,7 +13,7 @@ from headgate.resources.pod_owners import Ref
 from headgate.telemetry.answers.answers import Grouping
 
 DEFAULT_WINDOW_S = 30.0
-_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # windows are exact to about a second
+_SHORTEST_WINDOW_S, _LONGEST_WINDOW_S = 1.0, 24 * 3600.0  # windows are accurate to about one second
 
 
 class MetricsPath(NamedTuple):

@@ -36,7 +36,7 @@ def definitions() -> Mapping[str, Schema]:
 
 
 def names(group: MetricsGroup) -> set[str]:
-    """Return the names of a group's definitions and of those that they reference."""
+    """Return the names of a group's definitions, and of the definitions that they reference."""
     return {_name(group, TRAFFIC_METRICS), _name(group, TRAFFIC_METRICS_LIST), _META_DEFINITION}
 
 
@@ -116,7 +116,7 @@ def _metrics(group: MetricsGroup) -> Schema:
                     "The name: p99_response_latency, p90_response_latency, p50_response_latency, success_count, "
                     "denied_count, ..."
                 ),
-                unit=text(f"The unit: {group.unit} for latencies."),
+                unit=text(f"The unit, which is {group.unit} for latencies."),
                 value=text("The value, a quantity."),
             ),
         ),
@@ -132,7 +132,7 @@ def _metrics(group: MetricsGroup) -> Schema:
 
 def _list(item: str) -> Schema:
     return kind(
-        "Metrics of several resources, or of the edges of one.",
+        "Metrics of several resources, or of the edges of one resource.",
         "items",
         resource=_reference("The requested resource or kind."),
         selector=record("The label selector of the request."),

@@ -43,18 +43,18 @@ def _columns(*, edges: bool, backends: bool) -> Iterator[dict[str, object]]:
     for share in ("P50", "P90", "P99"):
         yield column(f"Latency_{share}", "Time until the end of the response.")
     for name, description in (
-        ("Requests", "Requests in the window, without denied ones."),
+        ("Requests", "Requests in the window, except denied requests."),
         ("Failures", "Failed requests."),
-        ("Connections", "TCP connections, of ports that are not HTTP."),
+        ("Connections", "TCP connections to ports that are not HTTP."),
         ("Conn_Failures", "TCP connections that no server accepted."),
         ("Denied", "Requests denied by TrafficTargets."),
         ("Conn_Denied", "TCP connections denied by TrafficTargets."),
     ):
         yield column(name, description, priority=1, type="integer")
     if edges:
-        yield column("Secured", "Share of the requests and connections over mutual TLS.", priority=1)
+        yield column("Secured", "Share of the requests and connections that used mutual TLS.", priority=1)
     else:
-        yield column("Meshed", "Pods with a sidecar, of all pods of the resource.", priority=1)
+        yield column("Meshed", "The number of pods with a sidecar, and of all pods.", priority=1)
 
 
 def _cells(row: Row, window: float, *, edges: bool, backends: bool) -> list[str | int]:
