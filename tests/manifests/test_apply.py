@@ -328,4 +328,4 @@ async def test_drift_counts_objects_of_directories_that_are_not_read(world, tmp_
     world.write("a.yaml", split())
     await world.settle()
     (said,) = await drift(world.store, read([tmp_path / "other"]))
-    assert said.startswith(f"1 object in the API came from files in {world.path}, which is not read now")
+    assert said.startswith(f"headgate does not read {world.path} now, so it will not delete 1 object from files")

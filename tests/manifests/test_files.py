@@ -102,7 +102,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
         [
             "is not YAML",
             "is not text (byte 0 is no UTF-8)",
-            "kind: 'Toaster' is not a kind that headgate knows; known are ConfigMap",
+            "kind: 'Toaster' is not a kind that headgate knows; known kinds are ConfigMap",
             "spec.color: is not a field",
             "is binary",
             "has 10.0 MB; files up to 5 MB are read",
@@ -140,7 +140,7 @@ def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
 def test_an_empty_file_is_a_problem_and_a_file_of_comments_is_not(tmp_path):
     write(tmp_path, a_yaml=" \n", b_yaml="# nothing yet\n---\n")
     assert said(read([tmp_path]), tmp_path) == [
-        "a.yaml:1 : is empty: write an object into it, or delete the file to remove its objects"
+        "a.yaml:1 : is empty: add an object to it; to remove the objects that it contained, delete the file"
     ]
 
 
@@ -215,7 +215,8 @@ def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tm
     places = [(Path(item.file).name, item.line, item.field) for item in manifests.warnings]
     assert places == [(f"{name}.yaml", 3 if name == "e" else 1, "apiVersion") for name in "abcde"]
     assert (
-        "is read as split.smi-spec.io/v1alpha1, the newest version that has its shape" in manifests.warnings[1].message
+        "is read as split.smi-spec.io/v1alpha1, the newest version in which it is valid"
+        in manifests.warnings[1].message
     )
     (problem,) = said(manifests, tmp_path)
     assert problem.startswith("f.json:1 apiVersion: is missing")

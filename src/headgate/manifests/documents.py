@@ -1,4 +1,4 @@
-"""Parse the text of a manifest file to objects, with the line and column of every field. Pure.
+"""Parse the text of a manifest file to objects, with the line and column of every field.
 
 YAML is read as Kubernetes reads it (go-yaml): `yes` is true, a date is text, keys are text. Documents are built from the
 parser's nodes, so that a mistake in `spec.backends[1].weight` is reported with its line.
@@ -16,8 +16,8 @@ import yaml
 from headgate.resources.decode import with_api_version
 from headgate.resources.versions import with_metadata_name
 
-_DEEPEST = 100  # levels of nesting; manifests have about ten
-_MOST_COPIES = 10_000  # values that aliases may add; more is an alias bomb
+_DEEPEST = 100  # most levels of nesting; manifests usually have about ten
+_MOST_COPIES = 10_000  # most values that aliases may add, against alias bombs
 _TAG = "tag:yaml.org,2002:"
 TAB = "a tab indents this line; YAML allows spaces only, so replace the tab by spaces"
 _BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}

@@ -84,11 +84,11 @@ def _at(obj: Any, field: str) -> Any:
 
 
 async def _unread(store: Store, manifests: Manifests) -> list[str]:
-    """Return a sentence for each directory whose objects are in the store and that is not read any more."""
+    """Return a sentence for each directory whose objects are in the store and that headgate does not read now."""
     files = [annotations(obj)[APPLIED_FROM] for obj in await applied_objects(store)]
     counts = Counter(str(Path(file).parent) for file in files if not is_covered(file, manifests))
     return [
-        f"{number} object{'s' if number > 1 else ''} in the API came from files in {directory}, which is not read now, and "
-        "will not be deleted: delete them with kubectl, or use a separate state directory with --state"
+        f"headgate does not read {directory} now, so it will not delete {number} object{'s' if number > 1 else ''} from files "
+        f"in this directory; delete {'them' if number > 1 else 'it'} with kubectl, or use a separate state directory with --state"
         for directory, number in sorted(counts.items())
     ]

@@ -29,7 +29,7 @@ _LONGEST_WAIT = 1000  # ms after which files are read even if changes continue
 
 
 class Problem(NamedTuple):
-    """A mistake in a file. `line` and `column` count from 1; `field` is empty if the whole file is concerned."""
+    """A mistake in a file. `line` and `column` count from 1; `field` is empty for a problem with the whole file."""
 
     file: str
     line: int
@@ -173,7 +173,9 @@ def _text(file: Path) -> str:
             f"is not text (byte {error.start} is no UTF-8): manifests are YAML or JSON in UTF-8"
         ) from error
     if not text.strip():  # an editor may be writing the file
-        raise _UnreadableError("is empty: write an object into it, or delete the file to remove its objects")
+        raise _UnreadableError(
+            "is empty: add an object to it; to remove the objects that it contained, delete the file"
+        )
     if "\0" in text:
         raise _UnreadableError("is binary, not text: manifests are YAML or JSON in UTF-8")
     return text
@@ -214,7 +216,7 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
     if checked.hub is not None:
         hub = _qualified(checked.hub)
         if not hub["metadata"].get("name"):
-            message = "is missing: an object in a file needs a name (generateName would make a new one each time)"
+            message = "is missing: an object in a file needs a name (generateName would create a new object each time)"
             position = document.locate("metadata")
             return [Problem(file, position.line, position.column, "metadata.name", message)]
         return Manifest(key_of(hub), hub, written, file, document)
@@ -225,7 +227,7 @@ def _manifest(file: str, document: Document) -> Manifest | list[Problem]:
 
 
 def _qualified(hub: Object) -> Object:
-    """Return the object with a namespace if its kind is namespaced, else without."""
+    """Return the object with a namespace if its kind is namespaced, else without a namespace."""
     kind = find_written(hub["apiVersion"], hub["kind"])
     if kind is None or not kind.namespaced:
         return with_metadata(hub, namespace=None)
@@ -235,8 +237,8 @@ def _qualified(hub: Object) -> Object:
 def _unversioned(manifest: Manifest) -> Problem:
     position = manifest.document.locate("kind")
     message = (
-        f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version that has its shape. "
-        "Write it: kubectl refuses the object without it"
+        f"is missing; the {manifest.key.kind} is read as {manifest.document.assumed}, the newest version in which it is valid. "
+        "Add this apiVersion to the file: kubectl refuses an object without one"
     )
     return Problem(manifest.file, position.line, position.column, "apiVersion", message)
 
