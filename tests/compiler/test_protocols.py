@@ -95,7 +95,7 @@ def test_the_prefix_of_the_port_name_decides_without_app_protocol(name, protocol
     assert spoken(name=name) is protocol
 
 
-def test_the_reason_quotes_the_word_of_the_user():
+def test_the_reason_quotes_the_app_protocol_as_written():
     for word in KNOWN:
         assert protocol_of(ServicePort(port=80, app_protocol=word.upper())).why.endswith(word.upper())
 
@@ -121,7 +121,7 @@ def service(app):
 
 
 def compiled(root, *, matches=False, **backends):
-    """A root `web` that is split evenly between backends, each given by its appProtocol."""
+    """Compile a root `web` that is split evenly between backends; `backends` maps their names to appProtocols."""
     objects = {SERVICE.key("default", "web"): service(root)}
     for number, (name, app) in enumerate(backends.items()):
         objects[SERVICE.key("default", name)] = service(app)

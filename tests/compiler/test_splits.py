@@ -32,7 +32,7 @@ def endpoints(name, number, *ports):
 
 
 def world(weights, *, dead=(), ports=None, **annotations):
-    """A root `web` and backends by weight; the `dead` have no endpoints, `ports` sets the ports of some backends."""
+    """Return a root `web` and backends by weight. Backends in `dead` have no endpoints; `ports` sets ports of some backends."""
     objects = {SERVICE.key("default", "web"): service(80)}
     for number, name in enumerate(weights):
         offered = (ports or {}).get(name, (80,))

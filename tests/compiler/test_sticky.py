@@ -69,7 +69,7 @@ def test_rounded_shares_are_reported():
 
 
 @given(st.lists(st.integers(0, 2**20), min_size=2, max_size=5).filter(any), st.sets(st.integers(0, 4)), st.booleans())
-def test_slots_are_the_shares_of_the_split(weights, dead, fail):
+def test_the_weight_of_a_target_is_its_number_of_slots(weights, dead, fail):
     names = [f"v{index}" for index in range(len(weights))]
     more = {"no_endpoints": "fail"} if fail else {}
     gone = [name for index, name in enumerate(names) if index in dead]

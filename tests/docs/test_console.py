@@ -18,7 +18,7 @@ def runs(page: Path) -> bool:
 @pytest.mark.parametrize(
     "page", [page for page in (ROOT / "README.md", *PAGES) if runs(page)], ids=lambda page: page.stem
 )
-def test_the_examples_of_a_page_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_print_the_shown_output(page: Path, tmp_path: Path) -> None:
     with Session(tmp_path) as session:
         for block in blocks(page):
             session.play(block)

@@ -12,7 +12,7 @@ import yaml
 from headgate.envoy import names
 
 _EVERYWHERE = {
-    "@type",  # the name has the same information
+    "@type",  # the type, which the extension's name contains
     "access_log",
     "access_log_options",
     "circuit_breakers",
@@ -36,7 +36,7 @@ _INLINE = 110
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a mapping or a list that is short on one line."""
+    """A YAML dumper that writes a short mapping or list on one line."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
         return super().represent_mapping(tag, mapping, flow_style or len(str(mapping)) < _INLINE)
@@ -55,7 +55,7 @@ def _is_short(sequence: list[Any]) -> bool:
 def printed(documents: Iterable[Mapping[str, Any]], services: set[str]) -> str:
     """Return a sidecar's resources as YAML.
 
-    Of the outbound side it has only the TLS settings of the clusters of `services`; an empty set means all.
+    The outbound side is reduced to the TLS settings of the clusters of `services`; an empty set means all Services.
     """
     found = sorted(_chosen(documents, services), key=lambda item: _ORDER.index(item[0]))
     return "---\n".join(
@@ -77,7 +77,7 @@ def _chosen(documents: Iterable[Mapping[str, Any]], services: set[str]) -> Itera
 
 
 def _short(value: Any) -> Any:
-    """Leave out values that are the same everywhere; write an extension as name and configuration."""
+    """Return a value without the fields in `_EVERYWHERE`; an extension is reduced to name and configuration."""
     if isinstance(value, list):
         return [_short(item) for item in value]
     if not isinstance(value, dict):

@@ -74,7 +74,7 @@ def owner(name: str) -> str:
 
 
 def topic(case: Path) -> tuple[set[str], set[str]]:
-    """Return the resource types of the case, and the Services and Gateways; an empty set means all."""
+    """Return the resource types, and the Services and Gateways, that the notes of a case name; an empty set means all."""
     found = SHOWN.search((case / "notes.md").read_text())
     assert found, f"{case.name}/notes.md must end with a line such as 'Shown: endpoints, routes of default/website.'"
     return {TYPES[word] for word in found["types"].split(", ")}, set((found["services"] or "").split(", ")) - {""}

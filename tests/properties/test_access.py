@@ -106,7 +106,7 @@ def the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, 
 
 @given(meshes(), SETTINGS, st.lists(RULES, min_size=1, max_size=2))
 def test_a_rule_reported_as_not_applicable_allows_nothing(world, settings, rules):
-    """R69. The same calls are allowed without it."""
+    """R69. The same calls are allowed without the rule."""
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {"destination": account, "sources": [account], "rules": rules}
     target = named("TrafficTarget", "default", "extra", spec=spec)

@@ -24,9 +24,9 @@ from headgate.settings import Settings
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/probe")
 NO_ENDPOINTS = Reason.NO_READY_ENDPOINTS
 KEPT = 0.7  # fraction of objects that the next snapshot keeps
-HISTORIES = 50  # each has up to four worlds
+HISTORIES = 50  # number of examples; each has up to four worlds
 SLOT = Fraction(1, TOTAL)
-LARGEST_SUM = 2**32 - 1  # Envoy adds weights up in 32 bits
+LARGEST_SUM = 2**32 - 1  # Envoy sums weights as 32-bit integers
 CLASSES = {
     CLUSTER: pb.Cluster,
     ENDPOINTS: pb.ClusterLoadAssignment,
@@ -121,7 +121,7 @@ def weights_are_conserved(one):
         total = broken + sum(item.weight for item in split.targets)
         if live:
             assert sum(got.values()) + Fraction(broken, total) == 1
-        if split.sticky:  # slots round the shares
+        if split.sticky:  # hash slots round the shares of a sticky split
             failed = (item.weight for item in outcome.shares if split.broken and item.left_out is NO_ENDPOINTS)
             whole = sum(live.values()) + sum(failed)
             assert got.keys() <= live.keys()

@@ -97,7 +97,7 @@ def pod(compiled: Compiled, snapshot: Snapshot, name: str) -> Caller:
 
 
 class Arrivals:
-    """Explains the arrival of one caller's requests at endpoints."""
+    """The explanations of how one caller's requests arrive at endpoints."""
 
     def __init__(self, compiled: Compiled, snapshot: Snapshot, caller: Caller) -> None:
         self._compiled = compiled

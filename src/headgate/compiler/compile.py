@@ -71,7 +71,7 @@ class ServiceEndpoints(NamedTuple):
 
 
 class Compiler:
-    """Compiles successive snapshots, and reuses the result of each stage whose input did not change.
+    """A compiler of successive snapshots. It reuses the result of each stage whose input did not change.
 
     A stage is a pure function of immutable values. The compiler caches the last arguments and result of a stage, for
     some stages separately for each Service. The input of a stage contains only the kinds of objects that the stage
@@ -178,7 +178,7 @@ class Compiler:
         return tuple(self._each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
-        """Return the tables; equal tables of the last compilation keep their identity."""
+        """Return the tables; a table that did not change is the same object as in the last compilation."""
         last, found = self._tables, []
         for table in tables:
             before = last.get(table.ref)

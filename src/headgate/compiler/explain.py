@@ -60,8 +60,8 @@ class Copy(Value, frozen=True, kw_only=True):
 class Tried(Value, frozen=True, kw_only=True):
     """A route and its result: `matched`, `failed` with the first unmet condition, or `not tried` after a match.
 
-    `matches` are the matches of splits that belong to the route: a rule with roots of splits becomes one route
-    for each.
+    `matches` are the matches of splits that belong to the route. A rule whose backends are roots of splits becomes
+    one route for each of their matches.
     """
 
     object: str

@@ -19,7 +19,7 @@ from headgate.model.routing import Endpoints, PortRef, Protocol
 from headgate.resources.core import ServicePort
 from headgate.resources.meta import Key
 
-_FILE = "service_names.txt"  # the first lines of this file name its source
+_FILE = "service_names.txt"  # a list of service names; its first lines name the source
 _NAMED = {
     Protocol.HTTP: "http http1 grpc-web ws",
     Protocol.HTTP2: "http2 h2c grpc",
@@ -126,7 +126,7 @@ def _app_protocol(port: ServicePort) -> Protocol | None:
 
 
 def _name_word(name: str) -> str:
-    """Return the longest known word that is the name or its part before a `-` (R62); empty if there is none."""
+    """Return the longest known word that is a port's name, or its part before a `-` (R62); empty if there is none."""
     parts = name.lower().split("-")
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 
@@ -134,7 +134,7 @@ def _name_word(name: str) -> str:
 def conflicts(
     snapshot: Snapshot, known: Mapping[PortRef, ProtocolChoice], places: Iterable[Endpoints]
 ) -> tuple[Finding, ...]:
-    """Return a finding for each Service that declares another protocol for a pod's port than an older one (R67)."""
+    """Return a finding for each Service that declares another protocol for a pod's port than an older Service (R67)."""
     declared = {ref: choice.protocol for ref, choice in known.items() if choice.declared}
     if len(set(declared.values())) < 2:
         return ()

@@ -12,7 +12,7 @@ import re2
 
 from headgate.resources.regexes import fault, matches
 
-_RANGE = 256  # characters in the bounds of a match range
+_RANGE = 256  # most bytes in each bound of RE2's match range
 _CHARACTERS = string.ascii_letters + string.digits + "/-_.~:=;, " + string.punctuation
 _EDGES = "bBAzQE"  # escapes that match no character
 _REPEAT = re.compile(r"\{(\d+)(?:,\d*)?\}")
@@ -80,7 +80,7 @@ def always_begins(pattern: str, text: str) -> bool:
 
 
 class _Reader:
-    """Parses a pattern into a sample text; it uses the first alternative, and the fewest repetitions."""
+    """A parser that turns a pattern into a sample text. It uses the first alternative, and the fewest repetitions."""
 
     def __init__(self, pattern: str) -> None:
         self._rest = pattern

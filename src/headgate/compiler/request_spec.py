@@ -81,7 +81,7 @@ def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         usable = parts.scheme in PORTS and parts.hostname and parts.port != 0
-    except ValueError as error:  # for an invalid port, or an invalid address in brackets
+    except ValueError as error:  # the port, or the IPv6 address in brackets, is invalid
         raise mistake from error
     if not usable:
         raise mistake

@@ -68,7 +68,7 @@ class Snapshot:
                 self.by_shape[shape] = before
         known: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
         vars(self).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
-        self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # its own
+        self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # an object of this class
         return self
 
     def only(self, *shapes: type[Resource]) -> "Snapshot":
@@ -107,7 +107,7 @@ class Snapshot:
         return _grouped(((space, *min(labels.items())), name) for space, labels, name in found if labels)
 
     def services_of(self, pod: str) -> Iterator[str]:
-        """Yield the Services that select a pod, also before an EndpointSlice contains it."""
+        """Yield the Services that select a pod, even if no EndpointSlice contains the pod yet."""
         namespace, labels = pod.partition("/")[0], self.pods[pod].metadata.labels.items()
         for label in labels:
             for name in self._selecting.get((namespace, *label), ()):

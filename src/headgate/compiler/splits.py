@@ -1,6 +1,6 @@
 """Compile TrafficSplits to routes: the backends and weights on each port of the root, and findings (001, 004).
 
-The first case that applies decides on a port of the root (D9, D10; docs/traffic-split.md):
+On each port of the root, the first case that applies is used (D9, D10; docs/traffic-split.md):
 1. All weights are 0: requests get 503.
 2. At least one backend with a weight is usable: those backends share the traffic by their relative weights.
 3. No backend has the port: the root Service keeps its plain behavior.
@@ -65,7 +65,7 @@ class BackendCandidate(Value, frozen=True, kw_only=True):
 
 
 class SplitCompiler:
-    """Compile splits in order of precedence. Of several splits without matches, the first one wins the root (D8)."""
+    """A compiler of splits in order of precedence. Of several splits without matches, the first one wins the root (D8)."""
 
     def __init__(
         self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, ProtocolChoice], settings: Settings
@@ -204,7 +204,7 @@ class SplitCompiler:
     def _sticky(
         self, key: Key, split: TrafficSplit, root: PortRef, *, decided: Split, on_port: Iterable[BackendCandidate]
     ) -> Split:
-        """Return the split with slots of users, if its annotation requests sticky users and the port is HTTP."""
+        """Return the split with hash slots for users, if its annotation requests sticky users and the port is HTTP."""
         sticky = sticky_of(split.metadata.annotations)
         if sticky is None:
             return decided
@@ -320,7 +320,7 @@ def _finding(key: Key, item: BackendCandidate) -> Finding:
 class StickyBackend(NamedTuple):
     """A backend of a sticky split, in the order of the spec.
 
-    It `fails` when it has no ready endpoint and keeps its share (D9).
+    `fails`: the backend has no ready endpoint, but keeps its share, which gets 503 (D9).
     """
 
     ref: PortRef
@@ -338,13 +338,13 @@ def sticky_of(annotations: Mapping[str, str]) -> Sticky | None:
 
 
 def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBackend]) -> Split:
-    """Return the split with ranges of user slots; its weights become numbers of slots, of 10 000.
+    """Return the split with ranges of hash slots; its weights become numbers of slots, 10 000 in total.
 
     A backend without traffic keeps its position in `sticky_backends`, so that its former users return to it
     later.
     """
     weights = _sticky_weights(split, sticky_backends)
-    if not any(weights):  # the root's plain behavior, or no target at all
+    if not any(weights):  # the root serves itself, or the split has no target
         return split
     counts = slot_counts(weights)
     ranges = tuple(
@@ -364,7 +364,7 @@ def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBac
 
 
 def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str:
-    """Describe how rounding to hash slots changes the weights of a split; empty if each weight is a number of slots."""
+    """Describe how rounding to hash slots changes the weights of a split; empty if no weight is rounded."""
     weights = _sticky_weights(split, sticky_backends)
     if not any(weights) or not is_rounded(weights):
         return ""

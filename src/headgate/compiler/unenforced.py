@@ -1,4 +1,4 @@
-"""Find where no sidecar enforces TLSConfigs and TrafficTargets: pods without one (R73, R77), and bypassed ports (D26).
+"""Find where no sidecar enforces TLSConfigs and TrafficTargets: pods without sidecar (R73, R77), bypassed ports (D26).
 
 An explicit sidecar serves the ports that were known when the pod was created: declared container ports, and numeric
 targetPorts of the Services at that time. Ports of later Services bypass it. Excluded ports bypass every sidecar, and so
@@ -34,10 +34,12 @@ Cause = Literal["excluded", "late", "written", "probes"]
 
 
 class Bypass(NamedTuple):
-    """A Service port that leads to a port of pods that no sidecar serves.
+    """A Service port that leads to a pod port that no sidecar serves, with the cause.
 
-    The cause is one of these: `excluded` by the pods' annotation; `late`, when the Service selects the pods but is
-    younger; `written`, when no selector leads there; `probes`, the port that redirection reserves for health checks.
+    - `excluded`: the pods' annotation excludes the port.
+    - `late`: the Service selects the pods, but got the port after they were created.
+    - `written`: the endpoint is not the result of a selector, for example in an EndpointSlice of the user.
+    - `probes`: redirection reserves the port for health checks.
     """
 
     port: int
@@ -89,8 +91,8 @@ def bypasses(
 class EffectTexts(NamedTuple):
     """Texts of the messages about an object's pods.
 
-    `unselected` is the complete message for an object that selects no pod. `without_sidecar` and `bypassed` are the
-    effects, and `remedy` helps pods without a sidecar.
+    `unselected` is the complete message for an object that selects no pod. `without_sidecar` and `bypassed` say
+    what the missing enforcement permits at pods without a sidecar and at bypassed ports. `remedy` is for these pods.
     """
 
     unselected: str
@@ -104,10 +106,7 @@ def findings(found: SelectedPods, field: str, bypasses: Bypasses, texts: EffectT
     if not (found.workloads or found.without_sidecar):
         yield Finding(found.about, Reason.NO_PODS, field, texts.unselected)
     if found.without_sidecar:
-        message = (
-            f"it is not enforced at {pod_list(found.without_sidecar)} without a sidecar; {texts.without_sidecar}. "
-            f"{texts.remedy}"
-        )
+        message = f"no sidecar enforces this object at {pod_list(found.without_sidecar)}: {texts.without_sidecar}. {texts.remedy}"
         yield Finding(found.about, Reason.NOT_ENFORCED, field, message)
     at: dict[Bypass, list[str]] = defaultdict(list)
     for pod in found.workloads:

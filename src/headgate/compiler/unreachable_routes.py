@@ -48,7 +48,7 @@ class RouteList(NamedTuple):
 
 
 def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
-    """Return the findings about unreachable routes of a mesh, one for each match: for the first table where it occurs."""
+    """Return a finding for each unreachable match, about the first table in which the match occurs."""
     found: dict[tuple[Key, str, Reason, Match], Finding] = {}
     reached: set[Key] = set()
     first_finding: dict[Key, Finding] = {}

@@ -277,8 +277,8 @@ def apply_policies(
 def _target_texts(account: str) -> EffectTexts:
     return EffectTexts(
         f"no pod runs as ServiceAccount {account}; set serviceAccountName in the pod template, or correct the name",
-        without_sidecar="there, every client may do everything",
-        bypassed="there, every client may do everything",
+        without_sidecar="every client may send any request",
+        bypassed="every client may send any request to this port",
     )
 
 
@@ -286,7 +286,7 @@ def _config_texts(namespace: str) -> EffectTexts:
     return EffectTexts(
         f"no pod in namespace {namespace} has all of these labels; correct the labels, or wait for the pods",
         without_sidecar="these pods send and accept plaintext",
-        bypassed="there, every client may send plaintext",
+        bypassed="every client may send plaintext to this port",
         remedy=_REPLACE,
     )
 

@@ -126,7 +126,7 @@ def _leading_services(snapshot: Snapshot, listed: Iterable[PodPort], root_protoc
 
 
 def expected(snapshot: Snapshot, pod: str) -> Iterator[InboundPort]:
-    """Yield the ports of a pod by the selectors of Services; EndpointSlices may not have them yet."""
+    """Yield the ports of the Services that select a pod, even if no EndpointSlice contains the pod yet."""
     for name in snapshot.services_of(pod):
         for port in routed_ports(snapshot.services[name][1]):
             number = port.target_port if isinstance(port.target_port, int) else port.port

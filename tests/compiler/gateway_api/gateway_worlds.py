@@ -97,7 +97,7 @@ def gateways(draw, name):
 
 @st.composite
 def gateway_worlds(draw):
-    """Objects by key, in no particular order: Services, splits, grants, Gateways and routes."""
+    """Draw objects by key, in random order: Services, splits, grants, Gateways and routes."""
     found = list(draw(worlds()).values())
     found += [draw(gateways(name)) for name in ("edge", "late") if draw(MOSTLY)]
     found += [draw(routes(f"r{index}")) for index in range(draw(st.integers(1, 4)))]

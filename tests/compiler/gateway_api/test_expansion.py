@@ -174,7 +174,7 @@ def test_a_rule_acts_like_the_roots_in_its_backends(named, split, written, asked
 
 
 def ab_test(root, header, matches):
-    """A root whose requests go to `a` by the values of a header."""
+    """Return a split, and a group with a number of matches: requests of the root that match go to `a`."""
     group = HTTPRouteGroup(
         spec=HTTPRouteGroupSpec(
             matches=tuple(HttpMatch(name=f"m{number}", headers={header: f"{number}.*"}) for number in range(matches))

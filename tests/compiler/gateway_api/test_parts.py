@@ -1,4 +1,4 @@
-"""Single rules of the Gateway API compiler: hosts, precedence, fractions and methods."""
+"""Functions of the Gateway API compiler: hosts, precedence, fractions and methods."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -47,7 +47,7 @@ def test_an_intersection_has_the_names_of_both_patterns(first, second, name):
         ("shop.example", ("cart.example",), ()),
     ],
 )
-def test_hosts_of_a_route_at_a_listener(listener, written, hosts):
+def test_a_route_has_the_hosts_that_its_listener_allows(listener, written, hosts):
     """R59. A wildcard matches one or more labels."""
     assert attached_hosts(listener, written) == hosts
 
@@ -149,7 +149,7 @@ def mirror(**written):
         ({"percent": 100, "fraction": WrittenFraction(numerator=1, denominator=10)}, Fraction(1, 10)),  # R49
     ],
 )
-def test_the_fraction_of_a_mirror(written, share):
+def test_a_mirror_copies_the_written_fraction(written, share):
     assert Fraction(*proportion(mirror(**written))) == share
 
 

@@ -60,7 +60,7 @@ class Backend(NamedTuple):
 
 
 ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
-"""For each Service port, the destination of the requests that one match selects."""
+"""The destination, at each Service port, of the requests that one match selects."""
 
 
 def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
@@ -112,7 +112,7 @@ def failing_split(about: Key, reason: Reason) -> Split:
 def _parts(
     destinations: Destinations, choice: PortDestination | Finding, filters: Filters, *, status: int
 ) -> Iterator[tuple[Share, Fraction]]:
-    """Yield the shares of one backend as fractions of 1: itself, the backends of a split, or an error."""
+    """Yield the shares of one backend as fractions of 1: its Service, the backends of its split, or an error."""
     whole = Fraction(1)
     if isinstance(choice, Finding):
         yield Broken(weight=1, reason=choice.reason.value, status=status), whole

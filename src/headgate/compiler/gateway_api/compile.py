@@ -97,7 +97,7 @@ def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> I
 
 
 class GatewayApi:
-    """Attaches all routes to their parents. `tables` are the route tables of Services without attached routes."""
+    """The attachment of all routes to their parents. `tables` are the route tables of Services without attached routes."""
 
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], settings: Settings) -> None:
         self._snapshot = snapshot

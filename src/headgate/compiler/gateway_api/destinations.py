@@ -34,7 +34,7 @@ class PortDestination(Value, frozen=True, kw_only=True):
 
 
 class Destinations:
-    """Resolves backend references. `tables` are the route tables of Services without attached routes."""
+    """The Service ports that backend references can name. `tables` are the route tables of Services without attached routes."""
 
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable]) -> None:
         self._snapshot = snapshot

@@ -24,7 +24,7 @@ from headgate.resources.gateway import (
 from headgate.resources.meta import Key, Value
 from headgate.settings import Settings
 
-OWN_CLASS = "headgate"  # the class is headgate's also without a GatewayClass object, as in files
+OWN_CLASS = "headgate"  # headgate's class, which needs no GatewayClass object
 _FIELD = "status.addresses"
 ANY_HOST = "*"
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
@@ -98,7 +98,7 @@ def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mappi
 
 
 def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
-    """Yield the reasons why a Gateway is not accepted, apart from its listeners."""
+    """Yield findings that say why a Gateway is not accepted, apart from its listeners."""
     if ref := gateway.spec.infrastructure.parameters_ref:
         yield _parameters(key, ref, "spec.infrastructure")
     for index, address in enumerate(gateway.spec.addresses):
@@ -114,7 +114,7 @@ def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
 
 
 def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
-    """Yield the requested addresses that a Gateway does not have; `owner` owns the assigned address."""
+    """Yield a finding for each requested address that a Gateway does not have; `owner` owns the assigned address."""
     unusable = tuple(_not_usable(key, gateway))
     if owner is None:
         message = "the Gateway has no address yet, so clients can't reach it; a running headgate assigns one"
@@ -127,7 +127,7 @@ def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterato
 
 
 def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
-    """Yield the addresses in the spec that the Gateway does not have."""
+    """Yield a finding for each address in the spec that the Gateway does not have."""
     given = gateway.address
     for index, address in enumerate(gateway.spec.addresses):
         if address.type == IP_ADDRESS and address.value and address.value != given:
@@ -188,7 +188,7 @@ def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequ
 
 
 def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
-    """Yield the reasons why a listener is not served.
+    """Yield findings that say why a listener is not served.
 
     Listeners with different protocols on one port are all not served, because the intended protocol is unknown.
     Duplicate listeners make the object invalid and do not arrive here.

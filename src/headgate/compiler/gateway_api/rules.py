@@ -88,7 +88,7 @@ class Ranked(NamedTuple):
 def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[object, ...]:
     """Return the precedence of a match by the rules of the Gateway API.
 
-    Exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest object,
+    The order is: exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest object,
     namespace and name, first rule, first match. A rule without a path comes after regular expressions, because it
     would hide all of them.
     """
