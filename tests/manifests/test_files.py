@@ -63,7 +63,7 @@ def test_all_manifests_below_a_directory_are_read_in_order(tmp_path):
     assert manifests.objects[0].key == Key("split.smi-spec.io", "TrafficSplit", "default", "b")
 
 
-def test_objects_are_in_the_hub_version_and_keep_what_was_written(tmp_path):
+def test_a_manifest_has_the_object_in_hub_version_and_as_written(tmp_path):
     write(tmp_path, a_yaml="# first\n" + split(weight="500m").replace("v1alpha4", "v1alpha1"))
     (manifest,) = read([tmp_path / "a.yaml"]).objects
     assert manifest.object["apiVersion"] == "split.smi-spec.io/v1alpha4"
@@ -101,7 +101,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
         problems,
         [
             "is not YAML",
-            "is not text (byte 0 is no UTF-8)",
+            "is not text (byte 0 is not UTF-8)",
             "kind: 'Toaster' is not a kind that headgate knows; known kinds are ConfigMap",
             "spec.color: is not a field",
             "is binary",

@@ -170,7 +170,7 @@ def _text(file: Path) -> str:
         raise _UnreadableError(f"can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise _UnreadableError(
-            f"is not text (byte {error.start} is no UTF-8): manifests are YAML or JSON in UTF-8"
+            f"is not text (byte {error.start} is not UTF-8): manifests are YAML or JSON in UTF-8"
         ) from error
     if not text.strip():  # an editor may be writing the file
         raise _UnreadableError(

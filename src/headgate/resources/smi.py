@@ -46,7 +46,7 @@ METHODS = ("*", "GET", "HEAD", "PUT", "POST", "DELETE", "CONNECT", "OPTIONS", "T
 
 
 class HttpMatch(Input, frozen=True, kw_only=True):
-    """One match of a group. A request matches if all fields that are set match (R13 to R15, D5).
+    """One match of a group. A request matches if it satisfies all fields that are set (R13 to R15, D5).
 
     `path_regex` is anchored at the start of the path only. A header's regular expression must match the whole value.
     Missing methods, or `*`, mean all methods.

@@ -76,7 +76,7 @@ def _reference(description: str) -> Schema:
 
 
 def _metrics(group: MetricsGroup) -> Schema:
-    side = {"side": choice("The side that measured the traffic.", "client server")} if group.sides else {}
+    side = {"side": choice("The side whose proxy measured the traffic.", "client server")} if group.sides else {}
     backend = {
         "backend": record(
             "The backend of a TrafficSplit that the metrics are about.",

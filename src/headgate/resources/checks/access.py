@@ -20,7 +20,10 @@ def target_causes(obj: Object) -> Iterator[Cause]:
     _, version = split_api_version(obj["apiVersion"])
     if version == FLAT_TARGET:
         if "spec" in obj:
-            yield Cause("spec", f"is not a field of {version}: move its content to the top level, or write v1alpha3")
+            yield Cause(
+                "spec",
+                f"is not a field of {version}: move its content to the top level, or write the TrafficTarget in v1alpha3",
+            )
         yield from _rule_causes(obj.get("specs"), "specs")
         yield from _namespace_causes(obj, part(obj, "destination"), "destination.namespace")
         return

@@ -71,7 +71,7 @@ _MATCHES = listing(
         "kind name",
         apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
         kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
-        name=text("The name, in the split's own namespace."),
+        name=text("The name of the HTTPRouteGroup in the split's own namespace."),
     ),
     key="kind name",
 )
@@ -96,7 +96,7 @@ _RULES = listing(
         "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
         "kind name",
         kind=choice("The kind.", " ".join(RULE_KINDS)),
-        name=text("The name, in the TrafficTarget's own namespace.", "subdomain"),
+        name=text("The name of the route in the TrafficTarget's own namespace.", "subdomain"),
         matches=listing(
             "The matches of an HTTPRouteGroup that are allowed; all when absent.", text("A match's name."), minItems=1
         ),
