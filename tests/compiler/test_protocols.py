@@ -62,7 +62,7 @@ def spoken(name="", app=""):
     ],
 )
 def test_app_protocol_decides_and_ignores_case(app, protocol):
-    """R61, R63, D16. The port's name has no influence then."""
+    """R61, R63, D16. With appProtocol, the port's name has no influence."""
     assert spoken(app=app) is spoken(name="tcp-x", app=app) is spoken(name="http-x", app=app) is protocol
 
 
@@ -101,7 +101,7 @@ def test_the_reason_quotes_the_app_protocol_as_written():
 
 
 def test_app_protocol_accepts_the_iana_registry():
-    """D16. It has about 6000 TCP names; headgate's own words keep their meaning."""
+    """D16. The registry has about 6000 TCP names; headgate's own words keep their meaning."""
     assert sum(protocol is Protocol.TCP for protocol in KNOWN.values()) > 5900
     assert sum(protocol is Protocol.TLS for protocol in KNOWN.values()) > 100
     assert {KNOWN[word] is NAMED[word] for word in NAMED} == {True}
@@ -169,7 +169,7 @@ def test_a_backend_with_a_different_protocol_gets_no_traffic(root, other):
     assert reasons(result) == [Reason.PROTOCOL_MISMATCH]
 
 
-def test_a_root_without_compatible_backends_serves_itself():
+def test_a_root_without_compatible_backends_serves_its_own_traffic():
     """D9. The same holds if no backend has the port."""
     assert table(compiled("tcp", v1="http")).routes[0].split.targets == (Target(ref=ROOT, weight=1),)
 

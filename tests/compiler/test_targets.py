@@ -90,7 +90,7 @@ def test_a_tcp_route_of_the_gateway_api_is_not_a_rule():
 
 @pytest.mark.parametrize("port", [8080, 80])
 def test_a_tcp_rule_accepts_the_port_of_the_pod_or_the_service(port):
-    """003 uses the port of the Service; SMI does not specify it."""
+    """Specification 003 uses the Service's port; SMI does not specify which of the two counts."""
     route = obj("TCPRoute", "sql", spec={"matches": {"ports": [port]}})
     rules = [{"kind": "TCPRoute", "name": "sql"}]
     services = service("web", WEB, port=80, behind=8080, app="tcp")
@@ -119,7 +119,7 @@ def test_a_rule_is_not_reported_before_the_process_of_an_explicit_pod_runs():
     assert not findings(result, Reason.RULE_NOT_APPLICABLE)
 
 
-def test_a_rule_is_not_reported_before_the_endpoints_of_its_service():
+def test_a_rule_is_not_reported_before_its_service_has_endpoints():
     """003 has two Services, whose EndpointSlices appear at different times."""
     labeled = pod(*WEB, labels={"app": "web"})
     first, late = service("first", WEB), obj("Service", "late", spec={"selector": {"app": "web"}, "ports": []})

@@ -54,7 +54,7 @@ def compile_mesh(snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str,
 
 
 class PlainServices(NamedTuple):
-    """The results for Services without other objects: frontends, protocols, route tables and findings."""
+    """The results that depend on Services only: frontends, protocols, route tables and findings."""
 
     frontends: tuple[Frontend, ...]
     choices: Mapping[PortRef, ProtocolChoice]

@@ -47,7 +47,7 @@ def _by_word(words: Mapping[Protocol, str]) -> dict[str, Protocol]:
 def _registered() -> Iterator[tuple[str, Protocol]]:
     """Yield the service names of IANA's registry in lower case; Kubernetes allows them as `appProtocol` (D16).
 
-    Names of protocols over TLS get TLS, all remaining names TCP.
+    Names of protocols over TLS mean TLS; all remaining names mean TCP.
     """
     text = files("headgate.compiler").joinpath(_FILE).read_text(encoding="ascii")
     for name, *marks in (line.split() for line in text.splitlines() if not line.startswith("#")):

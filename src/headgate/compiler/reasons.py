@@ -7,7 +7,7 @@ from typing import NamedTuple
 class Severity(enum.StrEnum):
     """The severity of a finding about an object.
 
-    An error disables the object or a part of it, a warning changes what it does, a note changes nothing.
+    An error disables the object or a part of it; a warning changes its effect; a note changes nothing.
     """
 
     ERROR = "error"

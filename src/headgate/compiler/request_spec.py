@@ -56,7 +56,7 @@ class RequestSpec(Value, frozen=True, kw_only=True):
 
 
 def check(spec: RequestSpec) -> None:
-    """Check everything that needs no objects. Raises BadRequest."""
+    """Check the parts of a request that need no comparison with objects. Raises BadRequest."""
     _parts(spec.url)
     read_client(spec.caller, spec.namespace)
     _gateway_name(spec)

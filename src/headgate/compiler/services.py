@@ -58,7 +58,7 @@ def fault(service: Service, domain: str) -> str:
 def routed_ports(service: Service) -> tuple[ServicePort, ...]:
     """Return the TCP ports of a Service, which are those that headgate routes.
 
-    Of two ports with one number, the first one is used.
+    Of two ports with the same number, the first one is used.
     """
     written = service.spec.ports or (UNLISTED if is_external(service) else ())
     found: dict[int, ServicePort] = {}

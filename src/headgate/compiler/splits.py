@@ -344,7 +344,7 @@ def with_slots(split: Split, sticky: Sticky, sticky_backends: Sequence[StickyBac
     later.
     """
     weights = _sticky_weights(split, sticky_backends)
-    if not any(weights):  # the root serves itself, or the split has no target
+    if not any(weights):  # the root serves its own traffic, or the split has no target
         return split
     counts = slot_counts(weights)
     ranges = tuple(

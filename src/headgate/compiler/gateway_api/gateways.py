@@ -109,7 +109,7 @@ def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
 
 
 def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
-    message = f"headgate supports no parameters such as {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
+    message = f"headgate does not read parameters from {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
     return Finding(key, Reason.INVALID_PARAMETERS, f"{field}.parametersRef", message)
 
 
@@ -122,7 +122,7 @@ def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterato
     elif owner == key:
         yield from unusable
     else:
-        message = f"{owner} already has the address {gateway.address}; give the Gateway another one"
+        message = f"{owner} already has the address {gateway.address}; give the Gateway another address"
         yield Finding(key, Reason.CONFLICTED, _FIELD, message, related=(owner,))
 
 
@@ -202,7 +202,7 @@ def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Set
         )
         yield Finding(key, Reason.LISTENER_PROTOCOL_CONFLICT, f"{field}.protocol", message)
     if item.protocol not in KINDS or (item.tls and item.tls.mode == "Passthrough"):
-        message = f"headgate does not support listener {item.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
+        message = f"headgate does not support the protocol of listener {item.name}; use HTTP, HTTPS (with TLS mode Terminate) or TCP"
         yield Finding(key, Reason.UNSUPPORTED_PROTOCOL, f"{field}.protocol", message)
     if item.port < settings.lowest_port:
         message = (

@@ -33,7 +33,7 @@ class Parent(Value, frozen=True):
 
 
 class Attachment(NamedTuple):
-    """The attachment of a route to the listener of this name, with the hosts that match both."""
+    """The attachment of a route to one listener of a Gateway, with the hosts that match both."""
 
     route: CompiledRoute
     listener: str
