@@ -1,1 +1,1 @@
-"""Render the mesh as Envoy resources: one view per proxy, encoded to bytes with digests. Pure."""
+"""Render the mesh as Envoy resources: each proxy's view of the mesh, encoded to bytes with digests."""

@@ -1,8 +1,8 @@
-"""The Envoy bootstrap: the node ID, how to reach headgate, and which statistics to keep.
+"""The Envoy bootstrap: the node ID, the connection to headgate, and the list of statistics to keep.
 
-The token and the trusted roots change while a proxy runs, so each is in a file of its own. The bootstrap names a
-*source* for each. A source is a small file with the path of the secret and the directory to watch, because Envoy
-watches only secrets that are configured this way. The code that writes these files sets their permissions.
+The token and the trusted root certificates change while a proxy runs, so each is in a file of its own. The bootstrap
+names a *source* for each: a small file with the path of the secret and the directory to watch. Envoy watches only
+secrets that are configured by a source. The code that writes these files sets their permissions.
 """
 
 import ipaddress
@@ -16,12 +16,12 @@ from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
-KEPT_STATS = (  # leaving out the rest halves the memory of a proxy with many clusters
+KEPT_STATS = (  # without other statistics, a proxy with many clusters needs half the memory
     pb.StringMatcher(prefix="server."),
     pb.StringMatcher(prefix="cluster_manager."),
     pb.StringMatcher(prefix="listener_manager."),
     pb.StringMatcher(prefix="control_plane."),
-    pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # shows why the connection to headgate fails
+    pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # TLS errors of the connection to headgate
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
@@ -32,15 +32,15 @@ KEPT_STATS = (  # leaving out the rest halves the memory of a proxy with many cl
         )
     ),
 )
-CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` name the secrets in the source files
+CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in the source files
 ROOTS = "roots"
-MAX_DOWNSTREAM_CONNECTIONS = 100_000  # refuse a flood of connections before the kernel kills the proxy
-FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # back-off between connection attempts to headgate
-REGEX_MARGIN = 2  # Envoy's RE2 programs may be larger than those that the checks of objects measured
+MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses more, as it would run out of memory
+FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
+REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may exceed those that the admission measures
 
 
 class XdsAddress(Value, frozen=True, kw_only=True):
-    """The address of headgate over TCP and TLS. `name` is the DNS name that its certificate must have.
+    """The TCP address of headgate, for connections with TLS. Its certificate must contain the DNS name `name`.
 
     `roots` is the path of the file with the output of `roots_source`.
     """
@@ -52,9 +52,9 @@ class XdsAddress(Value, frozen=True, kw_only=True):
 
 
 def token_source(token: str) -> bytes:
-    """Return the source of the token in the file `token`, as JSON.
+    """Return the source, as JSON, of the token in the file `token`.
 
-    Envoy reads a new token when it is renamed into place.
+    Envoy reads a new token when another file is renamed to `token`.
     """
     path = PurePosixPath(token)
     content = pb.DataSource(filename=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
@@ -62,7 +62,7 @@ def token_source(token: str) -> bytes:
 
 
 def roots_source(roots: str) -> bytes:
-    """Return the source of the trusted roots (PEM) in the file `roots`, as JSON."""
+    """Return the source, as JSON, of the trusted root certificates in the PEM file `roots`."""
     path = PurePosixPath(roots)
     trusted = pb.CertificateValidationContext(
         trusted_ca=pb.DataSource(filename=str(path)),
@@ -76,8 +76,8 @@ def bootstrap(
 ) -> bytes:
     """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
-    The sockets are paths of unix sockets that only their user can open. `token` is the path of the file with the
-    output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is given.
+    `admin_socket` and `xds_socket` are paths of unix sockets that only their owner can open. `token` is the path of the
+    file with the output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is given.
     """
     if bool(xds_socket) == bool(xds):
         raise ValueError("give exactly one of xds_socket and xds")
@@ -101,9 +101,8 @@ def bootstrap(
         stats_config=pb.StatsConfig(
             stats_matcher=pb.StatsMatcher(inclusion_list=pb.ListStringMatcher(patterns=KEPT_STATS))
         ),
-        deferred_stat_options=pb.Bootstrap.DeferredStatOptions(
-            enable_deferred_creation_stats=True
-        ),  # saves 4 KiB per cluster
+        # creates the statistics of a cluster on first use, which saves 4 KiB per cluster
+        deferred_stat_options=pb.Bootstrap.DeferredStatOptions(enable_deferred_creation_stats=True),
         layered_runtime=_runtime(),
         overload_manager=pb.OverloadManager(
             resource_monitors=[
@@ -155,7 +154,7 @@ def _runtime() -> pb.LayeredRuntime:
 
 
 def _xds_service() -> pb.GrpcService:
-    """Return the gRPC service for ADS. The backoff between connection attempts is limited to seconds; by default it is 30 s."""
+    """Return the gRPC service for ADS. Its longest back-off is `LAST_RECONNECT_S`; Envoy's default is 30 s."""
     found = pb.GrpcService(envoy_grpc=pb.GrpcService.EnvoyGrpc(cluster_name=XDS_CLUSTER))
     found.envoy_grpc.retry_policy.retry_back_off.CopyFrom(
         pb.BackoffStrategy(
@@ -181,7 +180,7 @@ def _at_address(xds: XdsAddress) -> pb.Cluster:
         default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=[name]),
         validation_context_sds_secret_config=_watched(ROOTS, xds.roots),
     )
-    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # minimum and maximum: Envoy's clients default to at most TLS 1.2
+    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # minimum and maximum, as clients default to TLS 1.2
     context = pb.UpstreamTlsContext(
         sni=xds.name,
         common_tls_context=pb.CommonTlsContext(
@@ -217,7 +216,7 @@ def _xds_cluster(kind: pb.Cluster.DiscoveryType, address: pb.Address) -> pb.Clus
 
 
 def _http2(token: str) -> pb.HttpProtocolOptions:
-    """Return HTTP/2 with keepalives, which detect a dead peer, and with the token in each stream's headers."""
+    """Return HTTP/2 options: keepalives detect a dead peer, and a filter adds the token to each stream's headers."""
     keepalive = pb.KeepaliveSettings(interval=pb.Duration(seconds=30), timeout=pb.Duration(seconds=5))
     explicit = pb.HttpProtocolOptions.ExplicitHttpConfig(
         http2_protocol_options=pb.Http2ProtocolOptions(connection_keepalive=keepalive)
@@ -239,7 +238,7 @@ def _filter(name: str, config: Message) -> pb.HttpFilter:
 
 
 def _watched(name: str, source: str) -> pb.SdsSecretConfig:
-    """Return the configuration of a secret in a source file, which Envoy watches."""
+    """Return the configuration of the secret `name` from the file `source`, which Envoy watches for changes."""
     path = PurePosixPath(source)
     watched = pb.PathConfigSource(path=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
     config = pb.ConfigSource(path_config_source=watched, resource_api_version=pb.ApiVersion.V3)

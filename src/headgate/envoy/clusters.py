@@ -13,14 +13,15 @@ CONNECT_SECONDS = 5
 MIRROR_MAX_CONNECTIONS = 100
 MIRROR_MAX_PENDING = 100
 MIRROR_MAX_REQUESTS = 200
-"""The limits of one mirror cluster. Envoy drops copies beyond them, so a mirror that hangs costs no more."""
-MIRROR_TIMEOUT_SECONDS = 10  # a copy has no client that could cancel it
+"""The largest numbers of connections, waiting copies and copies of one mirror cluster. Envoy drops further copies, so
+the cost of a hanging mirror is limited."""
+MIRROR_TIMEOUT_SECONDS = 10  # ends copies, which no client cancels
 MIRROR_CONNECT_SECONDS = 1
 QUERY_SECONDS = 2
 QUERY_TRIES = 2
-"""A DNS cluster becomes active with its first answer. A name without an answer delays other clusters by at most
-this time."""
-UNLIMITED = 2**32 - 1  # no limits by default; users set them
+"""The timeout of a DNS query, and the number of attempts. Envoy waits for the first answer before a DNS cluster becomes
+active. These limits bound the delay that a name without an answer causes to other clusters."""
+UNLIMITED = 2**32 - 1  # the largest value, which disables a limit
 
 
 def cluster(
@@ -65,9 +66,8 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    found.track_cluster_stats.CopyFrom(
-        pb.TrackClusterStats(per_endpoint_stats=True)
-    )  # the counters of copies (traffic_stats.py)
+    # enables Envoy's counters of copies (traffic_stats.py)
+    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))
     options = http_options(protocol) or explicit_http1()
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
@@ -79,7 +79,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
 def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     """Return the cluster of an external DNS name (R5), which the proxy resolves.
 
-    Each new connection goes to an address that DNS returned last.
+    Each new connection uses an address from the latest DNS answer.
     """
     render = mirror_cluster if plan.is_mirror else cluster
     found = render(plan.name, plan.protocol)
@@ -166,13 +166,14 @@ def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
 
 
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
-    """Return the endpoints of one backend. Their hostname is the pod, for statistics only (traffic_stats.py).
+    """Return the endpoints of one backend. An endpoint's hostname is its pod, for statistics only (traffic_stats.py).
 
     The metadata of an endpoint names its backend, unless that is `service`, which the cluster's name contains.
 
-    In a cluster with peers, the metadata of the locality names the peer of all its endpoints. If they have several
-    peers, each endpoint names its own. Envoy reads the metadata of a locality only when it creates an endpoint. That
-    is enough: it changes only with the cluster's peers, and then Envoy creates a new cluster.
+    In a cluster with peers, the metadata of the locality names the peer of all its endpoints. If the endpoints have
+    different peers, the metadata of each endpoint names its peer. Envoy reads the metadata of a locality only when it
+    creates an endpoint. That suffices: the metadata changes only when the cluster's peers change, and then Envoy
+    creates a new cluster.
     """
     namespace, name = locality.backend.split("/")
     backend = None if locality.backend == service else _backend(locality.backend)
@@ -201,7 +202,10 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
 
 
 def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
-    """Return the pod of an endpoint; for mirrors also the TLS version, which Envoy's counters of copies lack."""
+    """Return the hostname of an endpoint: its pod and port, as in `shop/web-1:80 `; empty if the endpoint is not a pod.
+
+    In mirror clusters the TLS version follows, because Envoy's counters of copies have no attribute for the version.
+    """
     secured = TLS_VERSION if plan.is_mirror and locality.peer(endpoint) else ""
     return pod_and_port(endpoint) + secured if endpoint.workload else ""
 

@@ -13,18 +13,19 @@ LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 SCOPES = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
 RUNTIME = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
-SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # names a type
+SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # a type URL
 
 ORDER = (RUNTIME, CLUSTER, ENDPOINTS, SECRET, CHAIN, ROUTES, SCOPES, LISTENER)
-"""All types in the order of delivery. Scopes with inline routes come before the listeners that use them."""
+"""All resource types, in the order in which a proxy receives them. Scopes with inline routes precede the listeners that
+use them."""
 TypeUrl: TypeAlias = str
 
 
 class Part(NamedTuple):
     """One resource before it is encoded.
 
-    `render` depends on nothing but `arguments`, so a Part is a key of the memo. `needs` are the clusters that a proxy
-    must hold before it gets this resource.
+    `render(*arguments)` returns the message and depends on nothing else, so the memo uses the Part as a key. `needs`
+    are the clusters that a proxy must hold before it gets this resource.
     """
 
     type_url: TypeUrl
@@ -79,7 +80,7 @@ class Resources(Mapping[str, Encoded]):
         return len(self) == len(other) and all(other.get(name) == found for name, found in self.items())
 
     def has_same_parts_as(self, other: "Resources") -> bool:
-        """Return whether `common` and `own` are identical objects in both."""
+        """Return whether `common` and `own` are the same objects as in `other`."""
         return self.common is other.common and self.own is other.own
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -87,10 +88,10 @@ class Resources(Mapping[str, Encoded]):
         found = self.own.get(name)
         return self.common.get(name, default) if found is None else found
 
-    __hash__ = None  # type: ignore[assignment]  # like other mappings
+    __hash__ = None  # type: ignore[assignment]  # not hashable, like other mappings
 
 
 ProxyConfig: TypeAlias = Mapping[TypeUrl, Mapping[str, Encoded]]
 Configuration: TypeAlias = Mapping[TypeUrl, Resources]
-"""A ProxyConfig as `encode` returns it."""
+"""The kind of ProxyConfig that `encode` returns: its values are `Resources`."""
 NO_RESOURCES = Resources({}, {})

@@ -3,7 +3,7 @@
 from headgate.envoy import pb
 
 XDS_CLUSTER = "xds"
-"""The bootstrap's cluster for headgate."""
+"""The name of headgate's cluster in the bootstrap."""
 
 
 def ads() -> pb.ConfigSource:

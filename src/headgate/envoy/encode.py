@@ -30,14 +30,15 @@ from headgate.envoy.config import (
 from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View, mesh_settings
 from headgate.model.routing import Frontend, Mesh
 
-DIGEST_BYTES = 8  # enough: only versions of the same resource are compared
+DIGEST_BYTES = 8  # short, as only versions of the same resource are compared
 EMPTY_CONFIGURATION: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
 MemoKey = tuple[Hashable, ...]
 T = TypeVar("T")
 
 
 CombineResources = Callable[[Resources, Resources, Resources], Resources]
-"""Combines two parts of a type; the third argument is the result of the last build."""
+"""A function that combines two sets of resources of one type. The third argument is the last build's result, which is
+returned if it is equal."""
 
 
 class EncodedPart:
@@ -51,7 +52,7 @@ class EncodedPart:
 
 
 class EncodedGroup(NamedTuple):
-    """The parts that were rendered from one value."""
+    """The parts that were rendered from one value, `source`."""
 
     source: tuple[Any, ...]
     parts: tuple[EncodedPart, ...]
@@ -77,7 +78,7 @@ class LastBuilds(Generic[T]):
         self.last, self.now = self.now, {}
 
     def get(self, key: MemoKey) -> T | None:
-        """Return the most recent result."""
+        """Return the result of the current build, else of the previous build, else None."""
         found = self.now.get(key)
         return self.last.get(key) if found is None else found
 
@@ -86,7 +87,7 @@ class Memo:
     """The results of the last build, which the next build reuses where inputs are equal."""
 
     def __init__(self) -> None:
-        self.encoded = 0  # how many resources were encoded so far
+        self.encoded = 0  # the number of resources encoded so far
         self._encoded_parts: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # drops unused parts
         self._groups: LastBuilds[EncodedGroup] = LastBuilds()
         self._own: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
@@ -104,7 +105,7 @@ class Memo:
     def encode_group(
         self, key: MemoKey, render: Callable[..., Iterable[Part]], *source: Any
     ) -> tuple[EncodedPart, ...]:
-        """Return the encoded parts that `render` returns for `source`."""
+        """Render and encode the parts of `source`; reuse the last result of `key` if `source` is equal."""
         found = self._groups.get(key)
         if found is None or found.source != source:
             found = EncodedGroup(source, tuple(map(self._encode, render(*source))))
@@ -120,7 +121,7 @@ class Memo:
         return found
 
     def own_resources(self, view: View) -> Configuration:
-        """Return the resources of one proxy alone."""
+        """Return the resources that only this proxy has."""
         key, settings = ("own", view.node.id), self._use_mesh(view.mesh)
         source = (view.node, view.workload, view.credential, settings)
         found = self._own.get(key)
@@ -167,14 +168,14 @@ class Memo:
         return last.both
 
     def _use_mesh(self, mesh: Mesh) -> MeshSettings:
-        """Return the settings of the mesh; if it is a new one, drop the resources of the previous mesh."""
+        """Return the settings of a mesh; if the mesh has changed, drop the common resources first."""
         if self._settings is None or self._mesh is not mesh:
             self._mesh, self._settings, self._common = mesh, mesh_settings(mesh), {}
         return self._settings
 
 
 class CommonResources:
-    """The resources that proxies of one kind share, combined once for all that see the same Services."""
+    """The resources that proxies of one kind share, combined once for all proxies that see the same Services."""
 
     def __init__(self, mesh_view: MeshView, memo: Memo) -> None:
         self._memo = memo
@@ -194,7 +195,7 @@ class CommonResources:
             yield
 
     def visible_to(self, identity: str, namespace: str) -> Configuration:
-        """Return the configuration for an identity and the namespace of its short names."""
+        """Return the resources for proxies with an identity; Services of `namespace` also have their short names."""
         visible = tuple(self._restricted.get(identity, ()))
         short_names_of = namespace if namespace in self._with_local_names else ""
         key = (self._kind, visible, short_names_of)
@@ -217,7 +218,7 @@ class CommonResources:
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
-        """The Services with limited visibility, by the identities that see them."""
+        """The Services with limited visibility, listed for each identity that sees them."""
         found: dict[str, list[str]] = defaultdict(list)
         for service, identities in self._allowed_sources.items():
             for identity in identities or ():
@@ -226,7 +227,7 @@ class CommonResources:
 
     @cached_property
     def _with_local_names(self) -> Mapping[str, Sequence[Frontend]]:
-        """The Services by namespace, if proxies of this kind use short names."""
+        """The Services of each namespace; empty unless proxies of this kind use short names."""
         found: dict[str, list[Frontend]] = defaultdict(list)
         for front in self._mesh.frontends if self._kind.http_proxy and self._kind.role == SIDECAR else ():
             found[front.service.partition("/")[0]].append(front)
@@ -272,7 +273,7 @@ def _add_own(common: Resources, own: Resources, _last: Resources) -> Resources:
 
 
 def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
-    """Return `found`, with the objects of `last` for types that are equal."""
+    """Return `found`, but with the objects of `last` for each type whose resources are equal."""
     return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
 
 
@@ -285,7 +286,7 @@ def _by_type(groups: Iterable[Iterable[EncodedPart]]) -> Configuration:
 
 
 def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:
-    """Return a configuration that makes a proxy record a share of its requests, in millionths (`tap`); 0 is off."""
+    """Return a configuration that makes a proxy record `share` millionths of its requests (`tap`); 0 records none."""
     return {**config, RUNTIME: _runtime(share)}
 
 

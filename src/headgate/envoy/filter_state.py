@@ -12,22 +12,23 @@ from headgate.model.requests import Path
 FILTER = "headgate.state"
 USER_KEY = "headgate.user"
 PATH_KEY = "headgate.path"
-"""Needed because Envoy allows one path expression per route, and the header `:path` includes the query."""
+"""The filter state of a request's path without the query. Routes match further path expressions against it, because
+Envoy allows one per route and the header `:path` includes the query."""
 
 
 def state_filter() -> pb.HttpFilter:
-    """Return the filter, which is disabled except on routes that enable it."""
+    """Return the filter that writes filter state; it runs only on routes that enable it."""
     return pb.HttpFilter(name=FILTER, typed_config=pb.pack(state_writer()), disabled=True)
 
 
 def state_writer() -> pb.HttpSetFilterState:
-    """Return the configuration that writes the filter state of each request and clears the route cache."""
+    """Return the filter's configuration: write the filter state, then clear the route cache, to reselect the route."""
     state = [_state(USER_KEY, "%UNIQUE_ID%"), _state(PATH_KEY, "%PATH(NQ)%")]
     return pb.HttpSetFilterState(on_request_headers=state, clear_route_cache=True)
 
 
 def enable(route: pb.Route) -> None:
-    """Enable the filter on a route."""
+    """Enable the filter that writes filter state on a route."""
     route.typed_per_filter_config[FILTER].CopyFrom(pb.pack(pb.RouteFilterConfig(config=pb.Any())))
 
 

@@ -1,4 +1,4 @@
-"""Render Gateways: one listener for each of their ports, on the Gateway's address, and its route configurations."""
+"""Render Gateways: for each port, a listener on the Gateway's address and the route configurations of that listener."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -122,7 +122,7 @@ def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
-    """Return the clusters for connections; `MISSING`, which closes them, if there is no working backend."""
+    """Return the weighted clusters of a TCP port. Without a working backend: `MISSING`, which closes connections."""
     planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
     return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 

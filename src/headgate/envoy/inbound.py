@@ -1,10 +1,10 @@
 """Render a sidecar's inbound side: the connections that reach its pod (R61 to R76; D15, D21).
 
-Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects
-again for each request. For TCP they are in the filter chain; when it changes, its connections are drained within
-seconds (`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents
-(`inbound_chains`). The fields of the listener itself change only with the TLS inspector. It is absent in TLS mode
-plain, where Envoy must not wait for the client's first bytes: a server that speaks first is reached at once.
+Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects again
+for each request. For TCP they are in the filter chain; when it changes, its connections are drained within seconds
+(`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents (`inbound_chains`).
+The fields of the listener itself change only with the TLS inspector. The inspector is absent in TLS mode plain, where
+Envoy must not wait for the client's first bytes: a server that speaks first is reached at once.
 """
 
 from collections.abc import Iterator
@@ -21,33 +21,36 @@ from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
 TLS_DETECTION_SECONDS = 5
-"""How long Envoy waits for the first bytes where TLS is possible. Then the connection counts as plaintext. A
-shorter time would misjudge slow clients."""
+"""The number of seconds that Envoy waits for a connection's first bytes, to detect TLS. After this time, Envoy treats
+the connection as plaintext. A shorter time would treat TLS connections of slow clients as plaintext."""
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
 _XFCC_WORDS = ("x", "forwarded", "client", "cert")
-"""The words of the header that names the client to the application. Envoy replaces the client's own header."""
+"""The words of the header x-forwarded-client-cert, which names the client to the application. If the client sends this
+header, Envoy replaces it."""
 _XFCC_VARIANTS = tuple(
     "".join(chain.from_iterable(zip(_XFCC_WORDS, (*marks, ""), strict=True)))
     for marks in product("-_", repeat=len(_XFCC_WORDS) - 1)
     if "_" in marks
 )
-"""Spellings with underscores, which many applications (with CGI or WSGI) treat as the same header."""
+"""Spellings of x-forwarded-client-cert with underscores. They are removed from requests, because many applications
+(with CGI or WSGI) would treat them as the real header."""
 
 _PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
-"""Response headers that only this proxy may write; those of the application are removed."""
+"""Response headers that only the sidecar may add. If the application sends them, the sidecar removes them."""
 
 
 class _Network(NamedTuple):
     """The listener addresses that differ between IPv4 and IPv6.
 
-    `wildcard` is the address to listen on. Packets from `source` are never redirected (envoy.md, part 2).
+    `wildcard` is the address on which the sidecar listens. From `source` it calls the application; the packets from
+    this address are never redirected (envoy.md, part 2).
     """
 
     wildcard: str
     source: str
 
 
-_V4 = _Network("0.0.0.0", "127.0.0.6")  # noqa: S104  # the pod's own network namespace
+_V4 = _Network("0.0.0.0", "127.0.0.6")  # noqa: S104  # only in the pod's network namespace
 _V6 = _Network("::", "::6")
 
 
@@ -101,7 +104,7 @@ def _routes(port: InboundPort, access: Access) -> Iterator[Part]:
 
 
 def _needed_clusters(ports: tuple[InboundPort, ...]) -> tuple[str, ...]:
-    """Return the clusters that the listener itself names, those of TCP ports."""
+    """Return the clusters that the listener itself names: those of TCP ports. Routes name the HTTP clusters."""
     return tuple(
         names.inbound(InboundRef(port.port, protocol))
         for port in ports
@@ -141,7 +144,7 @@ def _listener(
         listener_filters_timeout=pb.Duration(seconds=TLS_DETECTION_SECONDS),
         continue_on_listener_filters_timeout=True,
         traffic_direction=pb.TrafficDirection.INBOUND,
-        enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners (listeners.py)
+        enable_reuse_port=pb.BoolValue(value=False),  # off, as on all listeners (listeners.py)
         access_log=[traffic_stats.denied_handshakes()] if tls_mode.accepts_tls else [],
     )
 

@@ -5,8 +5,9 @@ HTTP it also offers the ALPN protocol `headgate`. All other TLS on these ports m
 passed through, if plaintext is accepted too. Envoy selects a chain by SNI first, then by transport protocol, then by
 ALPN. It never falls back to a less specific chain.
 
-Network filters run only after the client has sent bytes. A server that speaks first would have answered by then. So
-the handshake itself fails for identities that are not allowed, and the application is connected only after it.
+Network filters run only after the client has sent bytes. A server that speaks first would have answered by then. So the
+handshake itself fails for identities that are not allowed, and Envoy connects to the application only after the
+handshake.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +22,8 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # buffered until the application is connected
-PREFIX = "inbound"  # prefix of Envoy's statistics
+EARLY_BYTES = 1 << 16  # buffered at most, until Envoy has connected to the application
+PREFIX = "inbound"  # the prefix of Envoy's inbound statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"
 _UNREACHED = "headgate: the application does not accept connections on this port\n"
@@ -56,7 +57,7 @@ def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: boo
 def other_ports_chains(settings: InboundSettings) -> Iterator[pb.FilterChain]:
     """Yield the chain of the ports that no Service leads to.
 
-    Clients prove no identity there, so only open workloads that accept plaintext have it.
+    Clients prove no identity there, so only open workloads that accept plaintext have this chain.
     """
     if settings.tls_mode.accepts_plaintext and not settings.access.closed:
         yield pb.FilterChain(
@@ -77,7 +78,7 @@ class _Chains:
     def __init__(
         self, settings: InboundSettings, port: InboundPort, spoken: PortProtocol, match: pb.FilterChainMatch
     ) -> None:
-        """Create the chains with `match` as the common part of their matches."""
+        """Prepare the chains; the matches of all chains contain `match`."""
         self._settings = settings
         self._port = port
         self._requests = spoken.protocol.is_http
@@ -125,7 +126,7 @@ class _Chains:
         return chain
 
     def _plaintext_loggers(self) -> list[pb.AccessLog]:
-        """Return the loggers of clients without mTLS; the other clients' proxies count their own connections."""
+        """Return the loggers of connections without mTLS; connections with mTLS are counted by the client's proxy."""
         return traffic_stats.plaintext_connections(str(self._port.port))
 
     def _loggers(self, counting: Iterable[pb.AccessLog] = ()) -> list[pb.AccessLog]:
@@ -139,7 +140,8 @@ class _Chains:
     def _connections(
         self, allowed: tuple[str, ...] = (), logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False
     ) -> Iterator[pb.Filter]:
-        """Yield the filters of TCP connections; a closed workload without `allowed` identities refuses all of them.
+        """Yield the filters of TCP connections; without `allowed` identities, a closed workload refuses all
+        connections.
 
         Refused connections are counted as denied, not by `logs`.
         """
@@ -156,7 +158,7 @@ class _Chains:
             yield _tcp_proxy(self._cluster, logs, authenticated=authenticated)
 
     def _mutual(self, alpn: Sequence[str], allowed: tuple[str, ...]) -> pb.TransportSocket:
-        """Return mTLS for the `allowed` identities; if there are none, for all identities of the trust domain."""
+        """Return the socket for mTLS with `allowed` identities; if empty, with all identities of the trust domain."""
         trust_domain = pb.StringMatcher(prefix=f"spiffe://{self._settings.trust_domain}/")
         matchers = [pb.StringMatcher(exact=identity) for identity in allowed] or [trust_domain]
         uri = pb.SubjectAltNameMatcher.SanType.URI
@@ -182,7 +184,7 @@ class _Chains:
 
 
 def _tcp_proxy(cluster: str, logs: Iterable[pb.AccessLog] = (), *, authenticated: bool = False) -> pb.Filter:
-    """Return the TCP proxy filter; with `authenticated`, it connects to the application after the handshake."""
+    """Return the TCP proxy filter; with `authenticated`, it connects to the application after the TLS handshake."""
     proxy = pb.TcpProxy(stat_prefix=PREFIX, cluster=cluster, idle_timeout=pb.Duration(seconds=0))
     traffic_stats.log_connections(proxy, logs)
     if authenticated:
@@ -223,7 +225,7 @@ def _replies(refused: str) -> pb.LocalReplyConfig:
     return pb.LocalReplyConfig(
         mappers=[
             pb.ResponseMapper(
-                # not by status alone: Envoy also answers an unknown upgrade with 403
+                # A filter by status 403 would also match Envoy's answer to an unknown upgrade.
                 filter=traffic_stats.cel_filter('response.code_details.startsWith("rbac_access_denied")'),
                 body_format_override=_text(refused),
                 headers_to_add=[_header(DENIED_HEADER)],

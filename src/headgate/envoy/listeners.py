@@ -35,8 +35,9 @@ def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
 def shared_chain_listener() -> pb.Listener:
     """Return a listener that gets no connections and keeps the shared chain in every transparent sidecar.
 
-    Without it, Envoy would drop the chain with the last Service, and all scopes with the chain. It would not
-    subscribe to the scopes again with the next Service, because its stream still counts them as delivered.
+    Without this listener, Envoy would drop the chain when the last Service is deleted, and all scopes with the chain.
+    When the next Service appears, Envoy would not subscribe to the scopes again, because its stream still counts them
+    as delivered.
     """
     return _shared_chain_user(names.SHARED_CHAIN, pb.Address(pipe=pb.Pipe(path=f"@{names.SHARED_CHAIN}")))
 
@@ -49,7 +50,8 @@ def _shared_chain_user(name: str, where: pb.Address) -> pb.Listener:
             address=where,
             fcds_config=pb.Listener.FcdsConfig(config_source=ads()),
             filter_chain_matcher=pb.XdsMatcher(on_no_match=pb.XdsMatcher.OnMatch(action=chain)),
-            enable_reuse_port=pb.BoolValue(value=False),  # as on other listeners: Envoy cannot change it in an update
+            # the same on all listeners, as Envoy cannot change this field in an update
+            enable_reuse_port=pb.BoolValue(value=False),
         )
     )
 
@@ -57,8 +59,9 @@ def _shared_chain_user(name: str, where: pb.Address) -> pb.Listener:
 def shared_chain() -> pb.FilterChain:
     """Return the filter chain for requests to all Services; the original destination selects the routes.
 
-    Envoy holds it once, however many listeners name it. A header carries the address to the scopes
-    (`routes.address_scope`). It overwrites a header of the client before routing, and the routes remove it.
+    Envoy creates the chain once, however many listeners name it. The request header `ORIGINAL_ADDRESS` contains the
+    destination, by which Envoy selects a scope (`routes.address_scope`). The chain overwrites this header if the client
+    sent it, and the routes remove the header.
     """
     connection = _http(scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS))
     overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
@@ -86,10 +89,11 @@ def gateway_listener(name: str, host: str, port: int, routes_name: str) -> pb.Li
 
 
 def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy: it serves every spelling of each Service's name, for requests and for CONNECT.
+    """Return the listener of the HTTP proxy, which accepts every spelling of a Service's name, in requests and in
+    CONNECT.
 
-    Short names belong to `namespace`. With `identity`, Services that it may not call are missing. An unknown host
-    then gets 403, so that clients cannot find out which Services exist.
+    A short name means a Service of `namespace`. With `identity`, the proxy has no Services that this identity may not
+    call. An unknown host then gets 403, so that clients cannot find out which Services exist.
     """
     connection = _routed_by_host(_unknown(namespace, identity))
     _take_tunnels(connection)
@@ -114,9 +118,9 @@ def _take_tunnels(connection: pb.HttpConnectionManager) -> None:
 
 
 def try_listener(path: str, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
-    """Return the HTTP proxy for `headgate try`: its responses name the backend (`UPSTREAM_HEADER_PREFIX`).
+    """Return the listener of `headgate try`, an HTTP proxy whose responses name the backend (`UPSTREAM_HEADER_PREFIX`).
 
-    `namespace` and `identity` are as for `proxy_listener`.
+    `namespace` and `identity` have the same meaning as in `proxy_listener`.
     """
     mutations = [
         pb.HeaderMutationRule(
@@ -175,8 +179,8 @@ def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
     """Return the router filter; `sent` are loggers of upstream requests.
 
     Envoy's own counters by response code are off. They cost ten lookups per request, and the bootstrap keeps none of
-    them (`bootstrap.KEPT_STATS`). Without them `rq_error` of an endpoint lacks responses of 5xx; `traffic_stats`
-    counts those.
+    them (`bootstrap.KEPT_STATS`). So Envoy's counter `rq_error` of an endpoint does not include 5xx responses;
+    `traffic_stats` counts them.
     """
     config = pb.Router(suppress_envoy_headers=True, dynamic_stats=pb.BoolValue(value=False), upstream_log=sent)
     return pb.HttpFilter(name="envoy.filters.http.router", typed_config=pb.pack(config))

@@ -15,10 +15,11 @@ end
 
 
 def lowercase_host_filters() -> tuple[pb.HttpFilter, ...]:
-    """Return the filters that lower the host and select the scope again; they run for hosts with capitals only.
+    """Return the filters that convert the host to lower case and select the scope again, for hosts with capital
+    letters.
 
-    Until then the request has no route, and Envoy reads which filters a route enables only once. So these filters
-    also write the filter state that the route may need.
+    Before the conversion, the request has no route. Envoy reads only once which filters a route enables, so these
+    filters also write the filter state that the route may need.
     """
     lower = pb.Lua(default_source_code=pb.DataSource(inline_string=_LOWER))
     return _with_capitals(f"{FILTER}_of_capitals", state_writer()), _with_capitals("headgate.lower_case_host", lower)

@@ -29,7 +29,7 @@ inbound/<port>                                         listener of an explicit s
 inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
 inbound/other                                          cluster of the ports of the pod that no Service leads to
 probes, probes/<port>                                  listener and clusters of the kubelet's probes
-identity, roots                                        certificate of the proxy itself, and the roots that it trusts
+identity, roots                                        certificate of the proxy itself, and its trusted root certificates
 """
 
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ class GatewayRef(NamedTuple):
 
 
 class InboundRef(NamedTuple):
-    """One port of a sidecar's own pod; without a protocol, its listener."""
+    """One port of a sidecar's own pod; without a protocol, the listener of that port."""
 
     port: int
     protocol: Protocol | None = None
@@ -89,7 +89,7 @@ def backend(ref: PortRef, target: str) -> str:
 
 
 def matched_requests(ref: PortRef, origin: Key | None) -> str:
-    """Return the name of the cluster for the requests to `ref` that the groups of `origin` match."""
+    """Return the name of the cluster for the requests to `ref` that match the groups of the split `origin`."""
     split = f"{origin.namespace}/{origin.name}" if origin else ""
     return f"{_MATCH}/{ref.service}/{ref.port}/{split}"
 
@@ -101,7 +101,7 @@ def matching_split(name: str) -> str:
 
 
 def no_endpoints(ref: RouteParent) -> str:
-    """Return the name of the cluster without endpoints, which fails a share of a split on `ref`."""
+    """Return the name of the cluster without endpoints, which answers a share of a split on `ref` with 503."""
     return f"{gateway(ref)}/none" if isinstance(ref, GatewayRef) else f"none/{ref.service}/{ref.port}"
 
 
@@ -138,7 +138,7 @@ def parent(ref: RouteParent) -> str:
 def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key, int]] = ()) -> str:
     """Return the name of the cluster of one rule of a route object.
 
-    `through` are the splits, and their ports, whose groups the requests match too.
+    `through` lists the splits whose groups the requests also match, each with its port.
     """
     first = gateway(ref) if isinstance(ref, GatewayRef) else f"route/{ref.service}/{ref.port}"
     more = "".join(f"/via/{split.namespace}/{split.name}/{port}" for split, port in through)
@@ -151,7 +151,7 @@ def mirror(ref: PortRef, split: Key | None = None) -> str:
 
 
 def backend_mirror(name: str, target: str) -> str:
-    """Return the name of the mirror cluster of one backend (`namespace/name`), if each has its own."""
+    """Return the name of the mirror cluster of one backend (`namespace/name`), if each backend has its own."""
     return f"{name}/to/{target}"
 
 
@@ -181,7 +181,7 @@ def probe_cluster(port: int, *, https: bool = False) -> str:
 
 
 def is_mirror(name: str) -> bool:
-    """Return whether a cluster is a mirror's."""
+    """Return whether a name is that of a mirror cluster."""
     return name.startswith("mirror/")
 
 

@@ -1,4 +1,4 @@
-"""Render a proxy's outbound side as parts, per Service, so that proxies can share them and see some Services only.
+"""Render the outbound side of proxies: separate parts for each Service, which proxies of one kind share.
 
 A gateway listens on the Services' addresses and is an HTTP proxy too. An explicit sidecar is an HTTP proxy only. A
 transparent sidecar gets redirected connections: one listener accepts them all and hands each to the listener of its
@@ -27,7 +27,7 @@ from headgate.envoy.view import (
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
 from headgate.model.routing import Endpoint, Frontend, PortRef, RouteTable, Split, Target, Workload, server_name
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # in the pod's own network namespace
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # only in the pod's network namespace
 EVERYWHERE6 = "::"
 
 
@@ -108,8 +108,8 @@ def _of_pod(
 ) -> Iterator[Part]:
     """Yield the resources for redirected connections to a pod's own address.
 
-    The connection goes to that pod, unless an object routes the traffic of its Service. To the pod it goes as TCP,
-    whatever its protocol.
+    The connection goes to that pod, unless an object routes the traffic of its Service. Envoy forwards it to the pod as
+    TCP, whatever the protocol of the port.
     """
     table, where = port.table, (endpoint.address, endpoint.port)
     name = names.pod(table.ref, *where)
@@ -185,7 +185,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 
 
 def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:
-    """Yield the listeners that are a proxy's own, and their clusters."""
+    """Yield the listeners that only this proxy has, and the clusters of these listeners."""
     namespace, identity = client_namespace(node), ""
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
@@ -208,7 +208,7 @@ def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:
 
 
 def _captured(settings: MeshSettings, *, has_ipv6: bool) -> Iterator[Part]:
-    """Yield the listeners for redirected connections; with `passthrough`, unknown addresses are reached unchanged."""
+    """Yield the listeners for redirected connections; with `passthrough`, those to unknown addresses are forwarded."""
     yield Part(CHAIN, names.SHARED_CHAIN, listeners.shared_chain, ())
     yield Part(LISTENER, names.SHARED_CHAIN, listeners.shared_chain_listener, ())
     yield Part(CLUSTER, names.PASSTHROUGH, clusters.passthrough_cluster, (names.PASSTHROUGH,))

@@ -79,7 +79,7 @@ def _route(probe: Probe) -> pb.Route:
     is removed.
     """
     path = f"/{probe.name}"
-    # Only without a query, as Envoy would pass on a query that the manifest does not have.
+    # The path must have no query: Envoy would forward a query that the manifest does not have.
     exactly = {":method": "GET", ":path": path}
     headers = [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in exactly.items()]
     return pb.Route(

@@ -12,7 +12,7 @@ from headgate.model.requests import Header, Match, Path, Text
 from headgate.model.routing import AMBIGUOUS_PATH, Access, ConnectionRule, Grant, InboundPort
 
 OPEN_POLICY = "open"
-_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # Envoy matches it against the whole path
+_AMBIGUOUS = f"(?s).*(?:{AMBIGUOUS_PATH}).*"  # Envoy's expressions must match the whole path
 
 
 class _Rule(NamedTuple):
@@ -36,14 +36,14 @@ def request_rules(access: Access, port: InboundPort) -> pb.RBAC:
 
 
 def connection_rules(access: Access, port: InboundPort) -> pb.RBAC:
-    """Return the RBAC rules for connections to a port that is not HTTP, of a closed workload."""
+    """Return the RBAC rules for connections to a non-HTTP port of a closed workload."""
     return _policies(
         _Rule(_name(grant, rule.name), _any(), grant.sources) for grant, rule in _connections(access, port)
     )
 
 
 def allowed_identities(access: Access, port: InboundPort) -> tuple[str, ...]:
-    """Return the identities that may connect to a port that is not HTTP, of a closed workload."""
+    """Return the identities that may connect to a non-HTTP port of a closed workload."""
     return tuple(sorted({source for grant, _ in _connections(access, port) for source in grant.sources}))
 
 
@@ -56,15 +56,15 @@ def _connections(access: Access, port: InboundPort) -> Iterator[tuple[Grant, Con
 
 
 def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
-    """Yield the grants for all ports or for this one; a grant's port is the pod's own number (2.3)."""
+    """Yield the grants that apply to a port: those for all ports, and those with its number in the pod (2.3)."""
     return (grant for grant in access.grants if grant.port in {0, port.port})
 
 
 def _port_numbers(port: InboundPort) -> set[int]:
     """Return the port numbers by which a TCPRoute may name the port.
 
-    They are the pod's own number and those of the TCP Services that lead there. A Service with HTTP does not count,
-    because a TCPRoute is not about requests (R69).
+    These are the number in the pod and the ports of the TCP Services that lead to it. The port of an HTTP Service does
+    not count, because a TCPRoute is not about requests (R69).
     """
     opaque = (spoken for spoken in port.protocols if not spoken.protocol.is_http)
     return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}

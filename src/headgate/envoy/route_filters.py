@@ -15,7 +15,7 @@ _NO_EDIT = HeaderEdit()
 
 
 class HeaderFields(TypedDict):
-    """The header changes, which Envoy's routes and weighted clusters have in common."""
+    """The fields for header changes that Envoy's routes and weighted clusters have in common."""
 
     request_headers_to_add: list[pb.HeaderValueOption]
     request_headers_to_remove: list[str]
@@ -24,14 +24,14 @@ class HeaderFields(TypedDict):
 
 
 class PathFields(TypedDict, total=False):
-    """The change of a path: at most one of the two."""
+    """The fields of Envoy's routes that change a path; at most one of them is set."""
 
     prefix_rewrite: str
     regex_rewrite: pb.RegexMatchAndSubstitute
 
 
 class ListenerInfo(Value, frozen=True, kw_only=True):
-    """The scheme, port and host of the listener, from which a redirect takes what it does not set.
+    """The scheme, port and host of a listener, which complete a redirect without these fields.
 
     `host` is empty if a route is for many hosts.
     """
@@ -61,7 +61,7 @@ def rewritten_host(filters: Filters) -> str:
 
 
 def merge(first: Filters, then: Filters) -> Filters:
-    """Return the header and host changes of a route and then of a share as one.
+    """Merge the header and host changes of a route (`first`) and of one share (`then`).
 
     The share's changes come last, as the Gateway API requires; Envoy would apply them first.
     """
@@ -103,7 +103,7 @@ def _options(
 
 
 def _literal(text: str) -> str:
-    """Return a header value that Envoy does not expand: `%` begins a command."""
+    """Escape a header value: in Envoy, `%` begins a command, and `%%` means a percent sign."""
     return text.replace("%", "%%")
 
 
@@ -117,7 +117,7 @@ def path_fields(edit: PathEdit | None, matched: Path | None) -> PathFields:
     replacement = _rooted(edit.value).rstrip("/")
     if prefix and replacement:
         return PathFields(prefix_rewrite=replacement)
-    # Replace the slashes after the prefix by one, or the new path would begin with none or with two.
+    # Replace all slashes after the prefix by one slash. Otherwise the new path would begin with none or with two.
     return PathFields(regex_rewrite=_replace(f"^{re.escape(prefix)}/*", f"{replacement}/"))
 
 
@@ -131,7 +131,7 @@ def _replace(pattern: str, text: str) -> pb.RegexMatchAndSubstitute:
 
 
 def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
-    """Return the redirect with its scheme, and with port and host if needed (HTTPRequestRedirectFilter).
+    """Complete a redirect with its scheme and, if needed, with port and host (HTTPRequestRedirectFilter).
 
     The port is that of the redirect, else the default port of the redirect's scheme, else the listener's port. The
     default port of a scheme is left out.
@@ -141,7 +141,7 @@ def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
     port = redirect.port or (usual if redirect.scheme else 0) or listener.port
     hostname = redirect.hostname
     if port == usual:
-        hostname = hostname or listener.host  # else Envoy would keep the port of the request's host
+        hostname = hostname or listener.host  # without a host, Envoy would keep the request's port
         # The host of a request to a default port has no port, or Envoy removes it; any other port must be replaced.
         port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)

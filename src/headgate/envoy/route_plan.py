@@ -52,7 +52,7 @@ class Locality(Value, frozen=True, kw_only=True):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether an endpoint is called with TLS; in `ClusterPlan.localities_by_tls` then all of them are."""
+        """Whether at least one endpoint is called with TLS."""
         return any(self.peers)
 
     @property
@@ -68,7 +68,7 @@ class Locality(Value, frozen=True, kw_only=True):
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
-    """One cluster and its localities. `is_mirror`: it gets only copies of requests."""
+    """One cluster and its localities. A mirror cluster (`is_mirror`) receives only copies of requests."""
 
     name: str
     localities: tuple[Locality, ...] = ()
@@ -79,9 +79,9 @@ class ClusterPlan(Value, frozen=True, kw_only=True):
     def localities_by_tls(self) -> tuple[Locality, ...]:
         """The localities, divided into endpoints with TLS and endpoints in plaintext; each backend keeps its share.
 
-        To Envoy, an endpoint that moves to another locality is a new one with new connections. Otherwise Envoy would
-        keep using its open connections in plaintext after it changed to TLS. The localities stay undivided if their
-        weights would become too large.
+        So an endpoint that changes to TLS moves to another locality. For Envoy it is then a new endpoint with new
+        connections. Otherwise Envoy would continue to use the open plaintext connections. The localities stay undivided
+        if their weights would exceed Envoy's limit.
         """
         parts = [locality.split_by_tls() for locality in self.localities]
         scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
@@ -160,7 +160,7 @@ class RoutePlan(Value, frozen=True, kw_only=True):
 
     @property
     def connections(self) -> tuple[ClusterWeight, ...]:
-        """The weighted clusters for connections, where Envoy sees no requests: those of the last route."""
+        """The weighted clusters for TCP connections, in which Envoy reads no requests: those of the last route."""
         return self.routes[-1].clusters if self.routes else ()
 
     @property
@@ -195,8 +195,8 @@ class Planner:
     def plan_routes(self, routes: Iterable[Route], listener: ListenerInfo) -> Iterator[PlannedRoute]:
         """Plan the routes of a Service port or a host, for requests that arrive at `listener`.
 
-        A route can have one path expression; further ones need filter state. A request that may match several is
-        first routed by another route of the same rule, which writes the filter state.
+        An Envoy route matches one path expression; further expressions match filter state. A request that may match
+        several expressions first selects another route of the same rule, which writes the filter state.
         """
         rule_with_paths: tuple[Key | None, str] | None = None
         for route in routes:
@@ -234,7 +234,7 @@ class Planner:
         return RoutePlan(name=name, routes=(PlannedRoute(match=ANY, clusters=(share,)),)), cluster
 
     def _weighted(self, route: Route) -> tuple[tuple[ClusterWeight, ...], int]:
-        """Return the weighted clusters of a route, or the status that answers every request."""
+        """Return the weighted clusters of a route and 0, or no clusters and the status that answers every request."""
         split = route.split
         statuses = {share.status for share in split.broken}
         if not split.targets and statuses and UNAVAILABLE not in statuses:
@@ -281,8 +281,8 @@ class Planner:
     def _mirrors(self, route: Route) -> Iterator[MirrorPlan]:
         """Yield the clusters of each mirror; Envoy distributes the copies among their localities by weight.
 
-        If the backends of a split cannot be in one cluster, each gets its own fraction. Envoy draws one random number
-        for all mirrors of a request, so one request may be copied twice and another not at all.
+        If the backends of a split cannot be in one cluster, each has its own mirror cluster and fraction. Envoy draws
+        one random number for all mirrors of a request, so one request may be copied twice and another not at all.
         """
         for mirror in (item for item in route.mirrors if item.numerator):
             name = names.mirror(mirror.ref, mirror.split)
@@ -360,12 +360,12 @@ def _filtered(split: Split) -> bool:
 
 
 def _name(parent: RouteParent, route: Route) -> str:
-    """Return the name of a whole split's cluster; routes with the same name share its connections and round robin."""
+    """Return the name of a whole split's cluster. Routes with the same cluster share connections and round robin."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
         return names.rule(
             parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
         )
-    if isinstance(parent, PortRef) and route.name:  # its own cluster, even if its group matches all requests
+    if isinstance(parent, PortRef) and route.name:  # a group has its own cluster, even if it matches all requests
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)
 

@@ -14,7 +14,8 @@ from headgate.envoy.traffic_stats import route_name_without_cluster
 from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
-RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"  # the application got no request
+RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"
+"""Conditions of a retry: the application has not received the request."""
 RETRIES = 2
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404
@@ -44,8 +45,8 @@ def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.Scoped
     found = routes(plan)
     found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
-    found.virtual_hosts[0].name = "all"  # short, as the scope has the full name and proxies hold thousands
-    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # the default of RDS, but not of inline routes
+    found.virtual_hosts[0].name = "all"  # short, as a proxy has thousands; the scope has the full name
+    found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
 
@@ -153,7 +154,7 @@ class Fraction(NamedTuple):
 
 
 def fraction(mirror: MirrorPlan) -> Fraction:
-    """Return the fraction of requests to copy, as Envoy has it (R45, R46).
+    """Return the fraction of requests to copy, with one of Envoy's denominators (R45, R46).
 
     It is exact in hundredths, ten-thousandths or millionths if possible, else rounded to millionths.
     """
@@ -179,16 +180,16 @@ def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
 
 
 def _path(planned: PlannedRoute) -> PathEdit | None:
-    """Return the change of the path.
+    """Return the path change of a route or of its only share.
 
-    Envoy can change it only for a whole route, so a share may have one only if it gets all requests.
+    Envoy can change the path only for a whole route, not for one of several shares.
     """
     rewrites = (planned.clusters[0].filters.rewrite if len(planned.clusters) == 1 else None, planned.filters.rewrite)
     return next((rewrite.path for rewrite in rewrites if rewrite and rewrite.path), None)
 
 
 def _whole(planned: PlannedRoute) -> Filters:
-    """Return the filters of the route; none if they are merged into those of each share."""
+    """Return the filters to render on the route; none if the filters of each share already include them."""
     return NO_FILTERS if _filtered(planned) else planned.filters
 
 
@@ -220,7 +221,7 @@ def _retries(backend_ms: int) -> pb.RetryPolicy:
 
 
 def _duration(milliseconds: int) -> pb.Duration:
-    """Return a timeout as a Duration. 0, the default for requests, disables it: applications limit their own requests."""
+    """Return a timeout as a Duration. The default, 0, means no timeout: applications limit their own requests."""
     seconds, rest = divmod(milliseconds, 1000)
     return pb.Duration(seconds=seconds, nanos=rest * 1_000_000)
 

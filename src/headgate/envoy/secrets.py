@@ -1,4 +1,4 @@
-"""Render certificates as secrets (SDS), so that renewing one changes no listener and no cluster."""
+"""Render certificates as secrets (SDS), so that a renewal changes no listener and no cluster."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from headgate.model.identities import Credential, PrivateText
 
 
 def parts(credential: Credential) -> Iterator[Part]:
-    """Yield a proxy's own certificate and the roots that it trusts."""
+    """Yield a proxy's own certificate and the root certificates that it trusts."""
     yield Part(SECRET, names.IDENTITY, certificate, (names.IDENTITY, credential.chain, credential.key))
     yield Part(SECRET, names.ROOTS, roots, (names.ROOTS, credential.roots))
 
 
 def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
-    """Return a certificate with its private key (PEM). Code that prints resources must redact it."""
+    """Return a certificate and its private key (PEM) as a secret. Code that prints resources must redact the key."""
     return pb.Secret(
         name=name,
         tls_certificate=pb.TlsCertificate(
@@ -24,6 +24,6 @@ def certificate(name: str, chain: str, key: PrivateText) -> pb.Secret:
 
 
 def roots(name: str, certificates: str) -> pb.Secret:
-    """Return the trusted roots (PEM); listeners and clusters define which identities they accept."""
+    """Return the trusted root certificates (PEM) as a secret; listeners and clusters restrict the identities."""
     trusted = pb.CertificateValidationContext(trusted_ca=pb.DataSource(inline_string=certificates))
     return pb.Secret(name=name, validation_context=trusted)

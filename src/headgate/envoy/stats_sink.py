@@ -8,32 +8,32 @@ process sends no last report when it ends.
 from headgate.envoy import pb, traffic_stats
 from headgate.model.latency_buckets import BOUNDS_US
 
-LOCAL_SECONDS = 2  # on one machine, where users expect current numbers
-CLUSTER_SECONDS = 5  # in a cluster, where thousands of proxies report
+LOCAL_SECONDS = 2  # time between reports on one machine, where users expect current numbers
+CLUSTER_SECONDS = 5  # time between reports in a cluster, where thousands of proxies report
 EVICTION_SECONDS = 600
-"""The time between two evictions of unused series. Headgate may be away for this long without losing counts."""
+"""The time between two evictions of unused series. No counts are lost if headgate is unreachable for a shorter time."""
 REPORT_TIMEOUT_SECONDS = 10
-POINTS = 500  # per message: a histogram's point has up to 4 KB, and gRPC's limit is 4 MB
+POINTS = 500  # data points per message: one of a histogram has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
-"""The attribute of a report with the node ID of the proxy."""
+"""The attribute that contains the proxy's node ID in a report."""
 STATS_OVERFLOW = "server.stats_overflow."
 UPTIME = "server.uptime"
-"""A counter in every report, so that proxies report without traffic too. A series that is missing from a report
-has been evicted."""
+"""A counter that every report contains, so that a proxy without traffic reports too. A series that is missing from a
+report has been evicted."""
 _SENT = (f"{traffic_stats.PREFIX}.", STATS_OVERFLOW, UPTIME)
 BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
-"""The histogram bounds for Envoy, in microseconds. Envoy keeps latencies in bins of two digits (2.0 to 2.1 s),
-and counts a bin as below a bound at its beginning: a bound of 2 s would include 2.09 s. With slightly smaller
-bounds, a bucket has exactly the latencies below the nominal bound."""
-_MIRRORS = "cluster.mirror/"  # the prefix of `names.mirror` in statistics
+"""The histogram bounds for Envoy, in microseconds. Envoy counts latencies in bins of two digits, as in 2.0 to 2.1 s. It
+counts the bin that begins at a bound as below the bound, so a bound of 2 s would include 2.09 s. With slightly smaller
+bounds, a bucket contains exactly the latencies below the nominal bound."""
+_MIRRORS = "cluster.mirror/"  # the prefix of mirror clusters in statistics (`names.mirror`)
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
 def reports_per_eviction(seconds: int) -> int:
     """Return how many reports there are between two evictions, with one report every `seconds`.
 
-    A receiver must use exactly this number. With a larger one it would miss that a series was evicted, and lose its
-    new counts. With a smaller one it would take a continued series for a new one, and count it twice.
+    A receiver must use exactly this number. With a larger number, it would not detect that a series was evicted, and
+    lose its new counts. With a smaller number, it would treat a continued series as a new one, and count it twice.
     """
     return EVICTION_SECONDS // seconds
 

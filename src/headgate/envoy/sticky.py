@@ -1,9 +1,8 @@
-"""Recognize users, so that each stays on one side of a split: the hash policies (2.8; `model.slots`).
+"""The hash policies that recognize users, so that each user stays on one backend of a split (2.8; `model.hash_slots`).
 
 Envoy issues its own session cookies only after it has selected a cluster. So there are two routes: for users with a
-cookie and for users without one. On the second route, a filter first generates an identity, and Envoy selects the
-route again by it. The response sets the identity as a cookie, so even the first response comes from the user's own
-side.
+cookie and for users without one. On the second route, a filter first generates an identity, and Envoy selects the route
+again by it. The response sets the identity as a cookie, so even the first response comes from the user's own backend.
 """
 
 import re
@@ -17,7 +16,7 @@ from headgate.envoy.route_plan import PlannedRoute
 from headgate.model.requests import Header, Text
 from headgate.model.routing import Sticky
 
-COOKIE_DAYS = 30  # longer than a rollout, so that users stay on their side even if they close the browser
+COOKIE_DAYS = 30  # longer than a rollout, so that users stay on their backend even if they close the browser
 _DAY = 24 * 60 * 60
 
 
@@ -31,7 +30,10 @@ def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
 
 
 def hash_policies(planned: PlannedRoute) -> Iterator[pb.RouteAction.HashPolicy]:
-    """Yield what Envoy hashes of a request; nothing without sticky users. Requests without the key are random."""
+    """Yield the hash policies of a route; none without sticky users.
+
+    A request without the hashed value goes to a random backend.
+    """
     policy, sticky = pb.RouteAction.HashPolicy, planned.sticky
     if sticky is None:
         return

@@ -1,9 +1,9 @@
 """Record live requests of a proxy for `kubectl traffic tap`: a logger in each connection manager, off by default.
 
-The logger sends a record of each finished request to headgate, over the xDS connection. A runtime value is the share
-of requests that are recorded. It is a resource of its own (RTDS), so a tap changes no listener and ends no
-connection. A record is a text with one value per line (`parse_record`). `node_name` in its OTLP resource is the
-proxy. Its fields:
+The logger sends a record of each finished request to headgate, over the xDS connection. A runtime value is the share of
+requests that are recorded. It is a resource of its own (RTDS), so a tap changes no listener and ends no connection. A
+record is a text with one value per line (`parse_record`). `node_name` in the OTLP resource is the node ID of the proxy.
+The fields of a record:
 
 Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
@@ -21,10 +21,10 @@ from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.envoy.upstream_tls import DENIED_HEADER
 
 LAYER = "tap"
-"""The name of the runtime layer, and of the resource with its content."""
+"""The name of the tap's runtime layer, and of the resource with the layer's content."""
 KEY = "headgate.tap"
 ALL_REQUESTS = 1_000_000
-"""The share of all requests, in millionths."""
+"""The share, in millionths, that records all requests."""
 HEADERS = (
     "accept",
     "content-type",
@@ -35,8 +35,8 @@ HEADERS = (
     "x-forwarded-for",
     "x-request-id",
 )
-"""The request headers in a record. Envoy's loggers need a list. Credentials such as `authorization` are left
-out."""
+"""The request headers in a record; Envoy's loggers can only write listed headers. The list has no credentials, such as
+`authorization`."""
 FLUSH_MS = 200
 BUFFER_BYTES = 1 << 16
 SEND_SECONDS = 5
@@ -115,7 +115,7 @@ def runtime_layer() -> pb.RuntimeLayer:
 
 def runtime_resource(share: int) -> pb.Runtime:
     """Return the content of the layer: the share of requests to record, in millionths."""
-    # Envoy's filter reads an integer, in the denominator of its default; it ignores a FractionalPercent.
+    # Envoy's filter reads an integer, in millionths as in the filter's default; it ignores a FractionalPercent.
     fields = {KEY: pb.Value(number_value=share)} if share else {}
     return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
 

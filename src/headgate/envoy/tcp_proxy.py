@@ -15,7 +15,7 @@ from headgate.model.routing import Endpoint
 CONNECT = "CONNECT"
 TUNNEL_DESTINATION = "x-headgate-tunnel"
 NO_CLUSTER = (ClusterWeight(cluster=names.MISSING, weight=1),)
-ATTEMPTS = 3  # connection attempts: another endpoint is tried if one refuses
+ATTEMPTS = 3  # attempts to connect; if an endpoint refuses, Envoy tries another one
 _REFUSAL = (
     "headgate: %s carries connections, not HTTP requests. Connect to the Service's own address, or through this proxy "
     "by CONNECT (curl --proxytunnel).\n"
@@ -56,7 +56,7 @@ def _listener(name: str, where: pb.Address, chain: pb.FilterChain) -> pb.Listene
         name=name,
         address=where,
         filter_chains=[chain],
-        enable_reuse_port=pb.BoolValue(value=False),  # as on HTTP ports (listeners.py)
+        enable_reuse_port=pb.BoolValue(value=False),  # off, as on all listeners (listeners.py)
     )
 
 
@@ -91,7 +91,7 @@ def connect_routes(plan: RoutePlan) -> pb.RouteConfiguration:
 def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
     """Return the route of CONNECT, which opens a connection to one of the clusters, by weight.
 
-    `name` is the parent for which connections without a cluster are counted.
+    Connections without a cluster are counted for `name`, the parent of the route.
     """
     tunnel = pb.RouteAction.UpgradeConfig(
         upgrade_type=CONNECT, connect_config=pb.RouteAction.UpgradeConfig.ConnectConfig()
@@ -117,11 +117,11 @@ def connect_route(name: str, shares: tuple[ClusterWeight, ...]) -> pb.Route:
 
 
 def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration:
-    """Return the routes of an HTTP port, with CONNECT first, which connects to the Service's own listener.
+    """Return the routes of an HTTP port. The first route accepts CONNECT and connects to the Service's own listener.
 
-    So Envoy sees the requests in the tunnel. If there is no such listener (`authority` is empty), a tunnel is a
-    connection to a backend, by the weights of the last route. Sidecars have none, because the connection must carry
-    their identity.
+    So Envoy routes the requests inside the tunnel. Without such a listener (`authority` is empty), a tunnel connects to
+    a backend, by the weights of the last route. Sidecars have no such listener, because the connection must prove their
+    identity.
     """
     found = http_routes.routes(plan)
     route = connect_route(

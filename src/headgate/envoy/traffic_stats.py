@@ -61,11 +61,11 @@ COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 """Attributes of the counters of copies, with the names that Envoy gives them."""
 PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # per proxy; `server.stats_overflow` counts what is beyond
+MAX_COUNTERS = 20_000  # per proxy; `server.stats_overflow` counts the values above this limit
 MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
-"""The names of attributes, and their values: text with Envoy's command operators."""
+"""Pairs of an attribute's name and its value, a text with Envoy's command operators."""
 
 _TLS = "%UPSTREAM_TLS_VERSION%"
 _HOSTNAME = "%UPSTREAM_HOST_NAME%"  # the address, if the endpoint has no hostname
@@ -74,25 +74,25 @@ _BACKEND = ("backend", f"%UPSTREAM_METADATA({METADATA_KEY}:backend)%")
 _CLUSTER = ("cluster", "%UPSTREAM_CLUSTER%")
 _ROUTE_AND_CLUSTER = ("cluster", "%ROUTE_NAME%%UPSTREAM_CLUSTER%")
 SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
-"""The endpoint of a request."""
+"""The attributes that describe the endpoint of a request."""
 UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
-"""The cluster and endpoint of a request."""
-_DENIED = f"%RESP({DENIED_HEADER}):1%"  # one character, as servers without a sidecar may send any text
+"""The attributes that describe the cluster and the endpoint of a request."""
+_DENIED = f"%RESP({DENIED_HEADER}):1%"  # the first character, as servers without a sidecar may send any text
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
-_TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # Envoy's view: received from the client, sent to it
+_TO_SERVER, _TO_CLIENT = "%BYTES_RECEIVED%", "%BYTES_SENT%"  # bytes received from the client, bytes sent to the client
 _IDENTITY = ("identity", "%DOWNSTREAM_PEER_URI_SAN%")
 _NOT_ALLOWED = "SAN matcher"
 """Part of Envoy's failure reason if the identity of a client with a valid certificate is not allowed."""
 _UNREACHED_FLAGS = ("UH", "URX", "UO", "NC")
-"""Response flags of a connection that reached no server. UF is not among them: it stays after a successful
-retry."""
-_FIRST_RESPONSE = 200  # below: no response, or an upgrade, whose duration is not a latency
+"""Response flags of a connection that reached no server. The flag UF is not listed, because Envoy keeps it after a
+successful retry."""
+_FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which has no latency
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-_DENIED_MARK = "t"  # the first character of the header's value
+_DENIED_MARK = "t"  # the first character of "true", the value of the header
 
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
@@ -122,8 +122,8 @@ class Code(NamedTuple):
     def complete_status(self) -> int:
         """The status of a complete response; 0 without a response and for an incomplete one.
 
-        A status of 500 or above stays: it is a failure already, and proxies send such responses in full. That of an
-        upgrade stays too, because an upgraded connection may end in any way.
+        A status of 500 or above stays: it is a failure already, and proxies send such responses in full. The status of
+        an upgrade stays too, because an upgraded connection may end in any way.
         """
         is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
         return 0 if is_answer and self.flags & INCOMPLETE_FLAGS else self.status
@@ -154,7 +154,7 @@ NO_POD = PodPort("", 0, secured=False)
 
 
 def parse_pod(text: str) -> PodPort:
-    """Parse the attribute `pod`: `namespace/name:port`, a blank and the version of TLS; each may be missing.
+    """Parse the attribute `pod`: `namespace/name:port`, a blank and the version of TLS; each part may be missing.
 
     Endpoints that are not pods (an address or a DNS name) give `NO_POD`.
     """
@@ -167,7 +167,7 @@ def parse_cluster(text: str) -> PortRef | None:
     """Parse the attribute `cluster`: return the Service port that was called; None if there was none."""
     try:
         return names.parse(text)
-    except ValueError:  # not a name of headgate's resources
+    except ValueError:  # the text is not the name of a headgate resource
         return None
 
 
@@ -183,7 +183,7 @@ def parse_backend(attributes: Mapping[str, str]) -> str:
 def route_name_without_cluster(parent: str) -> str:
     """Return the name of a route that may find no cluster, so that its requests are counted for `parent`.
 
-    Loggers write it before the name of the cluster.
+    Loggers write the route's name before the cluster's name.
     """
     return f"{parent}/"
 
@@ -192,14 +192,14 @@ def route_name_without_cluster(parent: str) -> str:
 
 
 def requests() -> list[pb.AccessLog]:
-    """Return the loggers of a connection manager."""
+    """Return the loggers that count the requests of a connection manager."""
     return _requests(UPSTREAM_ATTRIBUTES)
 
 
 def requests_and_tunnels() -> list[pb.AccessLog]:
     """Return the loggers of a connection manager that accepts CONNECT; tunnels count as connections.
 
-    It must flush its log when a tunnel is established, not only when it ends.
+    The connection manager must flush its access log when a tunnel is established, not only when the tunnel ends.
     """
     tunnel, kinds = _method_is_connect(), pb.AccessLogType
     established = _of_kind(kinds.DownstreamTunnelSuccessfullyEstablished)
@@ -226,17 +226,17 @@ def failed_copies() -> pb.AccessLog:
 
 
 def connections(name: str) -> list[pb.AccessLog]:
-    """Return the loggers of a TCP listener (`log_connections`)."""
+    """Return the loggers that count the connections of a TCP listener, for `log_connections`."""
     return _connections((_CLUSTER, *SERVER_ATTRIBUTES), failed=(("cluster", name), *SERVER_ATTRIBUTES))
 
 
 def passthrough_connections(name: str) -> list[pb.AccessLog]:
-    """Return the loggers of the listener for unknown addresses; the address is no attribute."""
+    """Return the loggers of the listener for unknown addresses; the address is not an attribute."""
     return _connections((("cluster", name),))
 
 
 def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
-    """Return the loggers of a listener for one endpoint, whose cluster does not name it.
+    """Return the loggers of a listener for one endpoint, which the name of the cluster does not contain.
 
     `pod` has the format of `clusters.pod_and_port`.
     """
@@ -291,7 +291,7 @@ def _plaintext_source(port: str) -> Attributes:
 
 
 def scope_anchor() -> pb.AccessLog:
-    """Return a logger that never logs; its only purpose is to keep the scope alive."""
+    """Return a logger that never logs; its only purpose is to keep the scope of all series alive."""
     return _logger([], _of_kind(pb.AccessLogType.UdpSessionEnd))
 
 
@@ -344,7 +344,7 @@ def _stat(name: str, tags: Attributes) -> pb.StatsAccessLog.Stat:
 
 
 def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.AccessLog:
-    """Return a logger for what passes all filters."""
+    """Return a logger that counts `stats` for each log entry that passes all filters."""
     found = list(stats)
     config = pb.StatsAccessLog(
         stats_scope=pb.StatsScope(
@@ -366,7 +366,7 @@ def _logger(stats: Iterable[Message], *filters: pb.AccessLogFilter) -> pb.Access
 
 
 def cel_filter(expression: str) -> pb.AccessLogFilter:
-    """Return an access log filter by a CEL expression over Envoy's attributes."""
+    """Return an access log filter with a CEL expression over Envoy's attributes."""
     name = "cel"
     config = pb.pack(pb.ExpressionFilter(expression=expression))
     return pb.AccessLogFilter(extension_filter=pb.ExtensionFilter(name=name, typed_config=config))

@@ -1,8 +1,8 @@
 """Upstream mTLS between proxies (R74, R76): which identity an endpoint must prove.
 
 An endpoint or its locality names its peer in metadata, and its cluster has a transport socket for each peer. If the
-cluster does not know a peer, it uses the TLS of its first peer. So a partial update may fail a request, but never
-sends it in plaintext. Plaintext is used only for endpoints whose metadata asks for it.
+cluster does not know a peer, it uses the TLS of its first peer. So a partial update may fail a request, but never sends
+it in plaintext. Plaintext is used only for endpoints whose metadata selects plaintext.
 """
 
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _matches(peers: tuple[Peer, ...]) -> Iterator[pb.Cluster.TransportSocketMatc
 
 
 def transport_socket(peer: Peer) -> pb.TransportSocket:
-    """Return mTLS with a peer: TLS 1.3, the proxy's own certificate, and exactly the peer's SPIFFE ID."""
+    """Return the socket for mTLS with a peer: TLS 1.3, the proxy's own certificate, and only the peer's SPIFFE ID."""
     newest = pb.TlsParameters.TlsProtocol.TLSv1_3
     exactly = pb.SubjectAltNameMatcher(
         san_type=pb.SubjectAltNameMatcher.SanType.URI, matcher=pb.StringMatcher(exact=peer.identity)

@@ -1,4 +1,4 @@
-"""What proxies see of the mesh: `MeshView` for all proxies of one kind, `View` for one proxy."""
+"""Views of the mesh: `MeshView` for all proxies of one kind, `View` for one proxy."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -25,10 +25,10 @@ from headgate.model.routing import (
 from headgate.resources.meta import Value
 
 AllowedSources = frozenset[str] | None
-"""The identities that may call a Service; None if all may."""
+"""The identities that may call a Service; None if all identities may."""
 SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
-OUTBOUND_PORT = 15001  # of a sidecar: redirected outbound connections, or the HTTP proxy
-INBOUND_PORT = 15006  # of a transparent sidecar: redirected inbound connections
+OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
+INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
 TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
 
 
@@ -88,8 +88,8 @@ class MeshSettings(NamedTuple):
 class Backend(NamedTuple):
     """A Service port that routes lead to.
 
-    `protocol` is that of its own port. Its pods are called with `pod_protocol`, which differs if they serve a split's
-    root with another protocol.
+    `protocol` is the protocol of the Service port. Its pods are called with `pod_protocol`, which differs if the pods
+    also serve the root Service of a split with another protocol.
     """
 
     ref: PortRef
@@ -112,8 +112,9 @@ class Backends:
 class PortView(NamedTuple):
     """A Service port and everything that its resources depend on.
 
-    `address` is where the proxy listens for it, empty if it does not. `proxy_pods` are the pods that clients of the
-    HTTP proxy may call by their own addresses, `direct_pods` those for clients with redirected connections.
+    `address` is the address on which the proxy listens for the port; empty if it does not listen. `proxy_pods` are the
+    pods that clients of the HTTP proxy may call by their own addresses, `direct_pods` those for clients with redirected
+    connections.
     """
 
     table: RouteTable
@@ -168,8 +169,8 @@ class MeshView:
     def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
         """The identities that see each Service (D21); None if all proxies of this kind see all Services.
 
-        A transparent sidecar that forwards unknown addresses sees all of them. Otherwise it would call a Service that
-        it does not see in plaintext, past the proxies, instead of being denied.
+        A transparent sidecar that forwards unknown addresses sees all Services. Otherwise it would forward calls of a
+        hidden Service in plaintext, past the proxies, instead of denying them.
         """
         passes_on = self.kind.is_redirected and self.mesh.passthrough
         return allowed_sources(self.mesh) if self.mesh.scoped and self.kind.role == SIDECAR and not passes_on else None
@@ -218,7 +219,7 @@ class MeshView:
     def _addresses(self) -> Mapping[PortRef, str]:
         """The address on which the proxy listens for each Service port; missing if it listens nowhere.
 
-        An explicit sidecar listens on none of them: they are the gateway's.
+        An explicit sidecar listens on none of these addresses: the gateway does.
         """
         redirected = self.kind.is_redirected
         if self.kind.role == SIDECAR and not redirected:
@@ -234,7 +235,7 @@ class MeshView:
     def _direct_pods(self) -> Mapping[PortRef, tuple[Endpoint, ...]]:
         """The endpoints that clients call by their addresses: those of Services without an address, each once.
 
-        If two Services have the same endpoint, the first one gets it.
+        If two Services have the same endpoint, only the first Service lists it.
         """
         taken = {(address, ref.port) for ref, address in self._addresses.items()}
         found: dict[PortRef, tuple[Endpoint, ...]] = {}
@@ -247,9 +248,9 @@ class MeshView:
 
 
 class View(NamedTuple):
-    """One proxy. `workload` is the sidecar's pod; None for a gateway and if the pod is gone.
+    """One proxy and its view of the mesh. `workload` is a sidecar's pod; None for a gateway and for a deleted pod.
 
-    `credential` is its certificate; without one it calls every endpoint in plaintext.
+    `credential` is the proxy's certificate; a proxy without a certificate calls every endpoint in plaintext.
     """
 
     node: Node
@@ -303,7 +304,7 @@ def pod_of(node_id: str) -> str:
 
 
 def namespaced_name(node_id: str) -> tuple[str, str]:
-    """Return the namespace and name that users know: those of a sidecar's pod; a gateway is in `headgate-system`."""
+    """Return a proxy's namespace and name for users: those of a sidecar's pod; a gateway is in `headgate-system`."""
     namespace, _, name = pod_of(node_id).partition("/")
     return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id)
 
@@ -339,7 +340,7 @@ def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
 
 
 def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield the allowed identities of each port of closed workloads, by the workload's name and by its address."""
+    """Yield the allowed identities of each port of closed workloads, twice: by workload name and by address."""
     for item in workloads:
         if item.access.closed:
             known = frozenset(source for grant in item.access.grants for source in grant.sources)
