@@ -1,4 +1,4 @@
-"""Serves `/metrics` for Prometheus on loopback, without authentication because it has no secrets."""
+"""Serve `/metrics` for Prometheus on loopback. It needs no authentication, because metrics contain no secrets."""
 
 import asyncio
 import socket

@@ -30,7 +30,7 @@ class _Difference(NamedTuple):
 
 
 async def drift(store: Store, manifests: Manifests) -> list[str]:
-    """Return a sentence for each field that was edited in the store, and for each directory that is no longer read."""
+    """Return a sentence for each field that was edited in the store, and for each directory that headgate does not read now."""
     found: list[str] = []
     for manifest in manifests.objects:
         try:

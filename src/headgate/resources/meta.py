@@ -28,7 +28,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Input(Value, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object, with names in camelCase in JSON and in snake_case in Python. Unknown fields are ignored."""
+    """The base class for parts of objects. Fields are in camelCase in JSON and in snake_case in Python; unknown fields are ignored."""
 
 
 class Key(msgspec.Struct, frozen=True, order=True):

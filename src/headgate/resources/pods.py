@@ -1,4 +1,4 @@
-"""The type of Pods for the compiler. It lacks fields that change while a pod runs, so that they cause no build."""
+"""The type of Pods for the compiler. It omits fields that change while a pod runs, so that their changes cause no compilation."""
 
 from msgspec import field
 

@@ -30,7 +30,7 @@ MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
 PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # versions of TCPRoute with an empty `spec`
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
 FLAT_TARGET = "v1alpha1"  # the version of TrafficTarget that has no `spec`
-FLAT_TARGET_FIELDS = {  # from the field at top level of v1alpha1 to its name in `spec` of later versions
+FLAT_TARGET_FIELDS = {  # top-level fields of v1alpha1, and their names in `spec` of later versions
     "destination": "destination",
     "sources": "sources",
     "specs": "rules",

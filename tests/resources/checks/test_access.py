@@ -319,7 +319,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
         f"metadata.annotations.{EXCLUDED}",
         "contains port 99999; port numbers are from 1 to 65535",
     ),
-    (pod({"headgate.dev/sidecar": "on"}), "metadata.annotations.headgate.dev/sidecar", "leave it out"),
+    (pod({"headgate.dev/sidecar": "on"}), "metadata.annotations.headgate.dev/sidecar", "leave out the annotation"),
     (
         pod({"headgate.dev/application-ports": "80"}),
         "metadata.annotations.headgate.dev/application-ports",

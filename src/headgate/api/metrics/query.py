@@ -58,7 +58,7 @@ def parse_path(group: MetricsGroup, parts: Sequence[str]) -> MetricsPath:
 
 
 def window(query: Mapping[str, str]) -> float:
-    """Return the window of `?t=1m30s` in seconds, from 1 to a day; 30 when it is absent or no duration (R85)."""
+    """Return the window of `?t=1m30s` in seconds, from 1 second to 1 day; 30 when `t` is absent or not a duration (R85)."""
     try:
         length = seconds(query.get("t", ""))
     except ValueError:

@@ -56,9 +56,7 @@ def _flag(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
 def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
     value = annotations.get(SIDECAR)
     if isinstance(value, str) and value not in {"transparent", "explicit"}:
-        message = (
-            f"must be transparent or explicit, not {value!r}; leave it out: headgate writes it when the pod is created"
-        )
+        message = f"must be transparent or explicit, not {value!r}; leave out the annotation: headgate writes it when the pod is created"
         yield Cause(f"{where}.{SIDECAR}", message)
 
 

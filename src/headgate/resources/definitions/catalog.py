@@ -75,7 +75,7 @@ def schemas() -> Mapping[GroupVersionKind, Schema]:
 
 
 def _linked(part: Schema, done: dict[str, Schema]) -> Schema:
-    """Return a schema with each `$ref` replaced by its definition. Fields beside a `$ref` override the definition's."""
+    """Return a schema with each `$ref` replaced by its definition. Fields beside a `$ref` override those of the definition."""
     linked = {key: value for key, value in part.items() if key != "$ref"}
     if "properties" in part:
         linked["properties"] = {field: _linked(inner, done) for field, inner in part["properties"].items()}

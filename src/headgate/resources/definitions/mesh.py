@@ -198,7 +198,7 @@ def tls_config(*, bare: bool) -> Schema:
         "The selected pods and the names in their certificates.",
         "selector",
         selector=record(
-            "The pods, in the object's own namespace.",
+            "The selector of pods in the object's own namespace.",
             "matchLabels",
             matchLabels=words("The labels that selected pods have; {} selects every pod of the namespace."),
         ),
@@ -210,7 +210,7 @@ def tls_config(*, bare: bool) -> Schema:
     )
     fields = {"name": text("The object's name; later versions have it in metadata.name.", "subdomain")} if bare else {}
     return kind(
-        "Requires mutual TLS for connections to the pods that it selects.",
+        "Requires mutual TLS for connections to the selected pods.",
         spec=spec,
         status=_enforced("configuration"),
         **fields,
