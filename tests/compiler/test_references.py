@@ -38,7 +38,7 @@ def test_every_form_of_a_service_name_is_accepted(written, meant):
     assert service_name(written, "shop", "cluster.local") == meant
 
 
-def test_the_domain_of_a_name_is_the_domain_of_the_mesh():
+def test_a_full_service_name_ends_with_the_domain_of_the_mesh():
     assert service_name("website.blue.svc.example.com", "shop", "example.com") == "blue/website"
 
 

@@ -82,7 +82,7 @@ PARTS = st.sets(st.sampled_from(("path", "methods", "headers", "query")), max_si
 
 
 @given(MATCHES, MATCHES, PARTS, st.lists(REQUESTS, min_size=20, max_size=20))
-def test_a_containing_match_takes_all_requests_of_the_other(outer, other, parts, requests):
+def test_the_outer_match_fits_all_requests_of_the_inner_match(outer, other, parts, requests):
     narrow = structs.replace(outer, **{part: getattr(other, part) for part in parts})
     if contains(outer, narrow):
         assert all(fits(outer, request) for request in requests if fits(narrow, request))

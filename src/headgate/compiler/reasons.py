@@ -99,7 +99,7 @@ class Reason(enum.Enum):
 
 _MEANINGS = {
     (Severity.ERROR, ConditionType.ACCEPTED): {
-        Reason.INVALID: "The object breaks a rule of its kind and is ignored.",
+        Reason.INVALID: "The object is invalid and is ignored.",
         Reason.SELF_REFERENCE: "The split's root is one of its own backends; the split is ignored.",
         Reason.CONFLICTED: "An older object already has the root Service, the address or the listener.",
         Reason.NO_MATCHING_PARENT: "No Gateway, listener or Service port matches the route's parentRef.",

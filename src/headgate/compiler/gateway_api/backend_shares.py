@@ -18,9 +18,9 @@ from headgate.resources.meta import Key
 from headgate.resources.routes import RequestMirror
 from headgate.resources.versions import whole_weights
 
-LARGEST_TOTAL = 2**32 - 1  # sum of the weights of one split in Envoy
-WHOLE = 100  # default of numerator and denominator of a fraction (R48)
-FINEST = 1_000_000  # largest denominator of a fraction in Envoy
+LARGEST_TOTAL = 2**32 - 1  # the largest sum of the weights of one split in Envoy
+WHOLE = 100  # the default numerator and the default denominator of a fraction (R48)
+FINEST = 1_000_000  # the largest denominator of a fraction in Envoy
 
 Share: TypeAlias = Target | Broken
 
