@@ -29,7 +29,7 @@ inbound/<port>                                         listener of an explicit s
 inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
 inbound/other                                          cluster of the ports of the pod that no Service leads to
 probes, probes/<port>                                  listener and clusters of the kubelet's probes
-identity, roots                                        certificate of the proxy itself, and its trusted root certificates
+identity, roots                                        the proxy's own certificate, and its trusted root certificates
 """
 
 from collections.abc import Iterable
