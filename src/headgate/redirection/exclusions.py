@@ -10,7 +10,7 @@ from headgate.resources.meta import Value
 
 T = TypeVar("T")
 LARGEST_PORT = 65_535
-LARGEST_USER = 2**32 - 2  # the kernel reserves 2**32 - 1 as invalid
+LARGEST_USER = 2**32 - 2  # the largest user ID; the kernel reserves 2**32 - 1 as invalid
 INBOUND_PORTS = "excluded-inbound-ports"
 OUTBOUND_PORTS = "excluded-outbound-ports"
 ADDRESSES = "excluded-addresses"
@@ -32,7 +32,7 @@ class Exclusions(Value, frozen=True, kw_only=True):
 def parse_exclusions(
     *, inbound_ports: str = "", outbound_ports: str = "", addresses: str = "", users: str = ""
 ) -> Exclusions:
-    """Parse comma-separated lists; an empty text is an empty list. Raises DecodeError with every mistake."""
+    """Parse comma-separated lists; an empty text is an empty list. Raises DecodeError, which lists all mistakes."""
     causes: list[Cause] = []
 
     def take(field: str, text: str, parse: Callable[[str], T]) -> tuple[T, ...]:
@@ -64,7 +64,7 @@ def _port(text: str) -> int:
 def _inbound_port(text: str) -> int:
     port = _port(text)
     if port in {INBOUND_PORT, OUTBOUND_PORT}:
-        # A client that reached them directly could use the sidecar's outbound side, or choose its inbound destination.
+        # Clients that reached these ports directly could use the outbound side, or choose the inbound destination.
         raise ValueError(f"{port} is the sidecar's own port, which stays closed to other pods; remove it from the list")
     return port
 

@@ -26,9 +26,9 @@ from headgate.redirection.rules import (
     update_transaction,
 )
 
-VARIANTS = ("", "-nft", "-legacy")  # the system's default first
+VARIANTS = ("", "-nft", "-legacy")  # suffixes of the programs' names, the system's default first
 TIMEOUT_S = 20
-SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # not in every user's PATH
+SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # directories that are not in every user's PATH
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
 _ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR
@@ -77,9 +77,9 @@ def clean() -> tuple[Outcome, ...]:
 def _change_loopback(request: int, *, ignored: int) -> None:
     """Add or remove the `lo` address from which the proxy's inbound side calls the application over IPv6.
 
-    IPv4's loopback has 16 million addresses (127.0.0.6 is used). IPv6's has one, which does not identify the proxy.
-    Other machines cannot reach an address that is added to `lo`. `ignored` is the error number that means that there
-    is nothing to change.
+    IPv4 has 16 million loopback addresses, of which the proxy uses 127.0.0.6. IPv6 has only one, which would not
+    identify the proxy. Other machines cannot reach an address that is added to `lo`. `ignored` is the error number of
+    the kernel if there is nothing to change.
     """
     address, _, length = INBOUND_SOURCE[6].partition("/")
     try:
@@ -140,7 +140,7 @@ def _bases() -> tuple[str, ...]:
 def has_ipv6(interfaces: str) -> bool:
     """Return whether a namespace has an IPv6 address other than loopback; link-local ones count.
 
-    Takes the content of /proc/net/if_inet6.
+    `interfaces` is the content of /proc/net/if_inet6.
     """
     return any(line.split()[-1] != "lo" for line in interfaces.splitlines() if line.strip())
 
@@ -210,11 +210,11 @@ def _reject_host_network() -> None:
 
 
 def is_host(pid: str, net: int, first: int) -> bool:
-    """Return whether a process is in the network namespace of the machine's first process.
+    """Return whether this process is in the network namespace of the machine's first process.
 
-    Takes the link /proc/self/ns/pid and the inodes of /proc/self/net/dev and /proc/1/net/dev, 0 if hidden. Each
-    network namespace has its own inode, and unlike /proc/1/ns/net all users may read it. In a container the first
-    process is the pod's own, so the answer is False.
+    `pid` is the link /proc/self/ns/pid. `net` and `first` are the inodes of /proc/self/net/dev and /proc/1/net/dev, 0
+    if hidden. Each network namespace has its own inode, and unlike /proc/1/ns/net all users may read it. In a container
+    the first process is the pod's own, so the answer is False.
     """
     return pid == FIRST_PID_NAMESPACE and bool(first) and net == first
 

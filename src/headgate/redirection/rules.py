@@ -20,8 +20,8 @@ JUMPS = (f"-A PREROUTING -p tcp -j {IN}", f"-A OUTPUT -p tcp -j {OUT}")
 DNS_PORT = 53
 LOOPBACK = {4: "127.0.0.0/8", 6: "::1/128"}
 INBOUND_SOURCE = {4: "127.0.0.6/32", 6: "::6/128"}
-"""The source address of the inbound side's calls to the application. It distinguishes them from calls of the
-outbound side."""
+"""The source address of calls from the proxy's inbound side to the application, for IPv4 and IPv6. By this address, the
+kernel distinguishes these calls from those of the outbound side."""
 
 
 class Rules(NamedTuple):
@@ -34,7 +34,7 @@ class Rules(NamedTuple):
 def rules(exclusions: Exclusions) -> Rules:
     """Return the wanted rules.
 
-    Restoring them again replaces the chains but duplicates the jumps; `update_transaction` avoids that.
+    Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
     return Rules(_text(exclusions, 4), _text(exclusions, 6))
 
@@ -47,7 +47,8 @@ def rule_lines(text: str) -> tuple[str, ...]:
 def update_transaction(text: str, saved: str) -> str:
     """Return the transaction that changes a table to `text`; `saved` is the current table.
 
-    Declaring a chain empties it, so the chains are replaced as a whole. Jumps are added only if they are missing.
+    The transaction declares the chains, which empties them, and adds all rules. It adds only those jumps that are
+    missing.
     """
     there = {line.strip() for line in saved.splitlines()}
     kept = [line for line in text.splitlines() if line not in JUMPS or line not in there]
@@ -55,7 +56,7 @@ def update_transaction(text: str, saved: str) -> str:
 
 
 def removal_transaction(saved: str) -> str:
-    """Return the transaction that removes what `rules` adds; empty if there is nothing to remove."""
+    """Return the transaction that removes headgate's chains and jumps from a saved table; empty if there are none."""
     there = [line.strip() for line in saved.splitlines()]
     jumps = ["-D" + line.removeprefix("-A") for line in there if line in JUMPS]
     chains = [chain for chain in CHAINS if any(line.startswith(f":{chain} ") for line in there)]
