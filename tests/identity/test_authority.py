@@ -151,7 +151,7 @@ def test_a_key_with_a_passphrase_is_rejected() -> None:
 
 def test_a_workloads_certificate_can_not_sign() -> None:
     leaf = sign(make_signer(root(), "the test"), wanted(), START, LIFETIME)
-    with pytest.raises(IssueError, match="is not a certificate authority's"):
+    with pytest.raises(IssueError, match="is not a CA certificate"):
         make_signer(Authority(certificate=leaf.chain, key=leaf.key), "/etc/ca")
 
 

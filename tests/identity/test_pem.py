@@ -80,7 +80,7 @@ async def test_a_chain_contains_the_intermediate_for_peers_that_trust_only_the_r
         ("root.key", "root.key", "has no readable certificate"),
         ("root.crt", "root.crt", "has no readable private key"),
         ("root.crt", "middle.key", "does not belong to the certificate"),
-        ("leaf.crt", "leaf.key", "is not a certificate authority's"),
+        ("leaf.crt", "leaf.key", "is not a CA certificate"),
         ("middle.crt", "middle.key", "which is no root; append the root to the file, or give a file of roots"),
         ("disordered.crt", "middle.key", "is not issued by"),
         ("binary.crt", "root.key", "is not PEM text; convert it"),

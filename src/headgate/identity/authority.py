@@ -1,4 +1,4 @@
-"""Signing: new roots, and certificates of workloads (RFC 5280; SPIFFE's X509-SVID). Pure: callers pass the time as `now`.
+"""Create roots, and sign certificates of workloads (RFC 5280; SPIFFE's X509-SVID). Callers pass the time as `now`.
 
 A workload's certificate has an empty subject, its SPIFFE ID and DNS names in a critical subjectAltName, and both extended
 key usages, because a proxy is client and server. A root can only sign such certificates (path length 0), and only for SPIFFE
@@ -36,11 +36,12 @@ from headgate.resources.meta import Value
 
 ROOT_LIFETIME = timedelta(days=365)
 CLOCK_SKEW = timedelta(minutes=5)
-"""A certificate is valid from this long before it is signed, because the clocks of machines differ."""
+"""The validity of a certificate begins this time before the signature, because the clocks of machines differ."""
 ROOT_CLOCK_SKEW = timedelta(hours=1)
 _DNS_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 _HOST_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*")
-"""Trust domains that nameConstraints may name: Envoy rejects certificates if the constraint has an underscore."""
+"""The pattern of trust domains that nameConstraints may contain. Envoy rejects a certificate if its constraint has an
+underscore."""
 _LONGEST_DNS_NAME = 253
 _USAGES = (
     "digital_signature",
@@ -56,7 +57,7 @@ _USAGES = (
 
 
 class Authority(Value, frozen=True, kw_only=True):
-    """A certificate and its key as PEM. The intermediates, and perhaps the root, follow the certificate."""
+    """A signing certificate and its key as PEM. In `certificate`, intermediates and perhaps the root follow."""
 
     certificate: str
     key: PrivateText
@@ -70,7 +71,7 @@ class Leaf(NamedTuple):
 
 
 class Signer(NamedTuple):
-    """A decoded authority. `chain` begins with its own certificate; `source` is where it was read, for messages."""
+    """A decoded authority. `chain` begins with its own certificate; `source` names its file or object in messages."""
 
     chain: tuple[x509.Certificate, ...]
     key: SigningKey
@@ -78,7 +79,7 @@ class Signer(NamedTuple):
 
 
 class SigningIssuer(abc.ABC):
-    """The base of issuers that sign with a key which headgate has (see `issuers.Issuer`)."""
+    """The base class of issuers that sign with a key that headgate stores or reads (see `issuers.Issuer`)."""
 
     def __init__(self, trust_domain: str, clock: Clock) -> None:
         self.roots: Latest[str] = Latest("")
@@ -161,12 +162,12 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
         .add_extension(_key_identifier(issuer, signer.key), critical=False)
     )
     certificate = builder.sign(signer.key, hashes.SHA256())
-    between = (above for above in signer.chain if above.subject != above.issuer)  # without the root, which peers have
+    between = (above for above in signer.chain if above.subject != above.issuer)  # without the root
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 
 def signing_request(wanted: CertificateSpec) -> Leaf:
-    """Return a certificate signing request, as `chain`, with a new P-256 key. Raises IssueError."""
+    """Return a new P-256 key and, as `chain`, its certificate signing request. Raises IssueError."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     csr = builder.add_extension(subject_alt_name(wanted), critical=True).sign(key, hashes.SHA256())

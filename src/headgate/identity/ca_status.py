@@ -1,8 +1,8 @@
 """The public state of the certificate authority: the ConfigMap `headgate-ca` in `headgate-system`, without secrets.
 
-`roots.pem` has the trusted roots, `status.json` a `CaStatus`. headgate never reads these keys, so a changed ConfigMap can't
-make proxies trust other roots. It reads the annotation `headgate.dev/rotate-ca`: a new text, from `headgate ca rotate` or
-`kubectl annotate`, requests a rotation.
+`roots.pem` has the trusted roots, `status.json` a `CaStatus`. headgate never reads these two, so a changed ConfigMap
+can't make proxies trust other roots. It reads the annotation `headgate.dev/rotate-ca`: a new text, from `headgate ca
+rotate` or `kubectl annotate`, requests a rotation.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ROTATE = "headgate.dev/rotate-ca"
 ROOTS, STATUS = "roots.pem", "status.json"
 MANAGER = "headgate"
 PAUSE_S = 1.0
-"""The time between two writes; changes meanwhile are written together."""
+"""The number of seconds between two writes. Changes in between are written together."""
 MOST_NAMES = 20
 
 
@@ -46,8 +46,8 @@ class RootStatus(Input, frozen=True, kw_only=True):
 class CaStatus(Input, frozen=True, kw_only=True):
     """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it.
 
-    `waiting` and `faults` (by node ID) have the first twenty entries; `waits` and `faulty` count all. `answered` is the last
-    handled request for a rotation.
+    `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` are the total
+    numbers. `answered` is the text of the last handled request for a rotation.
     """
 
     phase: str = ""
@@ -88,10 +88,10 @@ class CaStatusPublisher:
     async def _write_changes(self) -> None:
         cells: list[Latest[Any]] = [self._issuer.roots, self._issuer.fault, self._credentials.current]
         cells += [self._credentials.faults, self._deletions, *([self._rotation.progress] if self._rotation else [])]
-        # Keep what an earlier headgate wrote until the roots are known, so that `ca roots` is never empty.
+        # Don't overwrite an older ConfigMap before the roots are loaded, so that `ca roots` is never empty.
         await until(lambda: bool(self._issuer.roots.get() or self._issuer.fault.get()), *cells)
         while True:
-            changes = [cell.next_change() for cell in cells]  # before the write, which misses later changes
+            changes = [cell.next_change() for cell in cells]  # includes changes during the write
             if await self._write():
                 await wait_for_any(*(event.wait() for event in changes))
             await self._schedule.sleep(PAUSE_S)
@@ -126,7 +126,7 @@ class CaStatusPublisher:
         )
 
     async def _follow(self) -> None:
-        """Follow the annotation of the ConfigMap."""
+        """Watch the ConfigMap: pass its annotation to the rotation, and report its deletion."""
         async for step in follow(self._store, CONFIG_MAP.group, CONFIG_MAP.kind, CONFIG_MAP.namespace):
             if isinstance(step, Relist):  # a missing ConfigMap is about to be written
                 for obj in step.items:

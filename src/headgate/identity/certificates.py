@@ -37,7 +37,7 @@ def read_key(pem: PrivateText, source: str) -> SigningKey:
         key = serialization.load_pem_private_key(pem.reveal().encode(), password=None)
     except TypeError:
         raise IssueError(
-            f"the key in {source} is encrypted; remove the passphrase, and let only its owner read the file"
+            f"the key in {source} is encrypted; remove the passphrase, and let only the file's owner read it"
         ) from None
     except (ValueError, UnsupportedAlgorithm):  # the library's message may quote the key
         raise IssueError(f"{source} has no readable private key; it must be PEM: restore it from a backup") from None
@@ -71,7 +71,7 @@ def check_is_authority(certificate: x509.Certificate, source: str) -> None:
         is_authority = False
     if not is_authority:
         raise IssueError(
-            f"{name} is not a certificate authority's (basicConstraints CA:TRUE is missing); use a CA certificate"
+            f"{name} is not a CA certificate (basicConstraints CA:TRUE is missing); use the certificate of an authority"
         )
     try:
         signs = certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
@@ -112,7 +112,7 @@ def check_validity(chain: Iterable[x509.Certificate], now: float, source: str) -
 
 
 def is_issued_by(below: x509.Certificate, above: x509.Certificate) -> bool:
-    """Return whether `above` has signed `below`, and is named as its issuer."""
+    """Return whether `above` has signed `below`, and `below` names `above` as its issuer."""
     try:
         below.verify_directly_issued_by(above)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):

@@ -22,15 +22,17 @@ from headgate.resources.meta import Value, timestamp
 
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
 MAX_CONCURRENT = 16
-"""The number of certificates that are requested at the same time: an external issuer takes seconds for each."""
-RENEWAL_SHARE = 0.5  # of the lifetime, after which a certificate is renewed
-RENEWAL_JITTER = 0.1  # of the lifetime, by which renewals are spread
+"""The largest number of concurrent requests for certificates. An external issuer needs seconds for each request."""
+RENEWAL_SHARE = 0.5  # the share of its lifetime after which a certificate is renewed
+RENEWAL_JITTER = 0.1  # the share of the lifetime over which renewals are spread
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 MIN_RENEWAL_S = 1.0
 PUBLISH_DELAY_S = 0.1
-"""Certificates within this time are published together: each publication builds the configuration of all proxies again."""
+"""Certificates that are issued within this number of seconds are published together, because each publication builds
+the configuration of all proxies again."""
 LONGEST_SLEEP_S = 600.0
-"""Timers stand still while a laptop sleeps, certificates don't; a renewal is at most this late after it wakes up."""
+"""The longest sleep before the due time is checked, in seconds. Timers stop while a laptop sleeps, so a renewal is at
+most this late after the laptop wakes up."""
 
 
 class Schedule(Value, frozen=True, kw_only=True):
@@ -68,7 +70,10 @@ class _Entry:
 
 
 class Credentials:
-    """The certificates of all proxies. `current` and `faults` are by node ID; a fault says why a proxy has no new one."""
+    """The certificates of all proxies. `current` and `faults` have node IDs as keys.
+
+    A fault says why a proxy has no new certificate.
+    """
 
     def __init__(self, issuer: Issuer, schedule: Schedule) -> None:
         self.current: Latest[Mapping[str, Credential]] = Latest(MappingProxyType({}))
@@ -78,13 +83,14 @@ class Credentials:
         self._entries: dict[str, _Entry] = {}
         self._limit = asyncio.Semaphore(MAX_CONCURRENT)
         self._requests = 0
-        self._tasks: asyncio.TaskGroup | None = None  # while `run` runs
+        self._tasks: asyncio.TaskGroup | None = None  # None unless `run` is running
         self._publish_timer: asyncio.TimerHandle | None = None
 
     def set_wanted(self, wanted: Mapping[str, CertificateSpec]) -> None:
-        """Replace the set of proxies, with what their certificates must contain. New certificates are issued at once.
+        """Set the proxies that need certificates, and the contents of these. New certificates are issued at once.
 
-        A proxy whose DNS names change keeps its certificate until there is a new one; not so if its identity changes.
+        If a proxy's DNS names change, it keeps its certificate until the new one is issued. If its identity changes, it
+        loses the certificate at once.
         """
         if {node: entry.wanted for node, entry in self._entries.items()} == wanted:
             return
@@ -218,7 +224,7 @@ def _consequence(issued: _Issued | None, now: float) -> str:
 
 
 def _with_roots(before: Credential | None, credential: Credential, roots: str) -> Credential:
-    """Return a credential with these roots; the same object as before if nothing has changed, which compares fast."""
+    """Return a credential with `roots`; `before` itself if it is equal, because identical objects compare fast."""
     if before is not None and before.chain == credential.chain and before.roots == roots:
         return before
     return structs.replace(credential, roots=roots)

@@ -74,7 +74,7 @@ class EmbeddedIssuer(SigningIssuer):
         try:
             await self._keys.save(stored)
         except IssueError:
-            other = await self._keys.load()  # another process may have created it at the same time
+            other = await self._keys.load()  # another process may have created the authority at the same time
             if other is None:
                 raise
             return other

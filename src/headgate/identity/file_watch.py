@@ -11,9 +11,9 @@ _LONGEST_WAIT = 1000  # ms
 
 
 async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:
-    """Yield at once, then after each change in the directories of these files. It ends when a directory can't be watched.
+    """Yield at once, then after each change in the directories of these files. End when a directory can't be watched.
 
-    It watches directories because a mounted Secret changes by replacing a link, and editors replace the file.
+    The directories are watched because a mounted Secret changes by replacing a link, and editors replace the file.
     """
     directories = {path.absolute().parent for path in paths}
     events = awatch(*directories, step=_QUIET, debounce=_LONGEST_WAIT, recursive=False, watch_filter=None)

@@ -11,7 +11,7 @@ from headgate.resources.meta import Value
 
 LIFETIME = timedelta(hours=24)
 Clock = Callable[[], float]
-"""Returns the time in seconds since the epoch."""
+"""A function that returns the time in seconds since the epoch."""
 
 
 class IssueError(HeadgateError):

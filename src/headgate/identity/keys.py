@@ -56,7 +56,7 @@ class KeyStore(Protocol):
     async def save(self, stored: StoredAuthority) -> None:
         """Replace the stored authority. Raises IssueError, and then the old state stays.
 
-        It also fails when another process has written since `load`: load again.
+        It also fails when another process has saved a state since `load`; then call `load` again.
         """
 
 

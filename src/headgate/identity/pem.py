@@ -27,7 +27,10 @@ from headgate.model.identities import PrivateText
 
 
 class Files(NamedTuple):
-    """Paths of PEM files. `certificate` has the signing one, then its chain; without `roots`, all roots in it are trusted."""
+    """Paths of PEM files. `certificate` contains the signing certificate, then its chain.
+
+    Without `roots`, all roots in the file `certificate` are trusted.
+    """
 
     certificate: Path
     key: Path

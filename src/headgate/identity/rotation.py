@@ -23,9 +23,10 @@ from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import Credential
 from headgate.resources.meta import Value
 
-ROTATION_SHARE = 0.8  # of the root's lifetime, after which a rotation begins
+ROTATION_SHARE = 0.8  # the share of the root's lifetime after which a rotation begins
 HANDSHAKE_GRACE_S = float(CONNECT_SECONDS)
-"""A new connection uses the certificate that its proxy had when it was opened; a busy peer may verify it this much later."""
+"""The number of seconds that the last step waits for handshakes. A connection uses the certificate that its proxy had
+when the connection was opened, and a busy peer may verify it this much later."""
 
 
 class Phase(enum.StrEnum):
@@ -46,7 +47,7 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Proxies(Protocol):
-    """Which proxies have which certificates. `change_count` changes whenever the result of `lagging` may have changed."""
+    """The proxies that acknowledge certificates. `change_count` changes when the result of `lagging` may change."""
 
     change_count: Latest[int]
 
@@ -109,7 +110,7 @@ class Rotation:
         await self._issuer.add_next(request)
 
     async def _until_none(self, phase: Phase, waiting: Callable[[], Sequence[str]]) -> None:
-        """Wait until no proxy is left to wait for; publish the remaining ones meanwhile."""
+        """Wait until `waiting` returns no node IDs; until then, publish those that it returns."""
 
         def is_done() -> bool:
             names = tuple(waiting())
