@@ -1,4 +1,4 @@
-"""The bootstrap of a proxy."""
+"""Tests of a proxy's bootstrap."""
 
 import json
 
@@ -17,7 +17,7 @@ def started():
     return json_format.ParseDict(json.loads(text), pb.Bootstrap(), descriptor_pool=descriptors.pool())
 
 
-def test_the_bootstrap_has_the_node_id_and_gets_all_resources_over_ads():
+def test_the_bootstrap_has_the_node_id_and_requests_all_resources_over_ads():
     message = started()
     assert message.node.id == "gateway"
     dynamic = message.dynamic_resources
@@ -36,7 +36,7 @@ def test_the_xds_cluster_connects_to_the_unix_socket():
 
 
 def test_a_proxy_reconnects_within_seconds():
-    """Envoy's default back-off is up to half a minute."""
+    """Envoy's default back-off is up to 30 s."""
     (service,) = started().dynamic_resources.ads_config.grpc_services
     assert service.envoy_grpc.retry_policy.retry_back_off.max_interval.seconds <= 5
 
@@ -51,7 +51,7 @@ def test_envoy_accepts_every_regular_expression_that_an_object_may_have():
     assert layer.static_layer.fields["re2.max_program_size.error_level"].number_value > LARGEST_PROGRAM
 
 
-def test_equal_arguments_give_the_same_text_so_that_envoy_is_adopted():
+def test_equal_arguments_give_equal_bytes_so_that_envoy_is_adopted():
     text = bootstrap(node_id="gateway", xds_socket="/run/xds.sock", admin_socket="/run/admin.sock").decode()
     assert text == json.dumps(json.loads(text), indent=2, sort_keys=True)
 
@@ -97,7 +97,7 @@ def test_without_a_token_there_is_no_credential_injector():
     assert not http_options(started()).http_filters
 
 
-def test_over_tcp_headgate_must_have_a_certificate_for_its_name():
+def test_over_tcp_headgate_must_present_a_certificate_for_its_name():
     (cluster,) = sidecar(xds=XDS).static_resources.clusters
     assert cluster.type == pb.Cluster.DiscoveryType.STRICT_DNS
     address = cluster.load_assignment.endpoints[0].lb_endpoints[0].endpoint.address.socket_address
@@ -124,7 +124,7 @@ def test_an_ip_address_is_not_resolved_by_dns(host):
 
 
 @pytest.mark.parametrize("where", [{}, {"xds_socket": "/run/xds.sock", "xds": XDS}])
-def test_both_or_no_address_of_headgate_is_an_error(where):
+def test_the_bootstrap_requires_exactly_one_address_of_headgate(where):
     with pytest.raises(ValueError, match="one of xds_socket and xds"):
         sidecar(**where)
 
@@ -138,7 +138,7 @@ def test_both_or_no_address_of_headgate_is_an_error(where):
         ("listener.0.0.0.0_15006.ssl.fail_verify_error", True),
         ("listener.0.0.0.0_15006.ssl.ciphers.TLS_AES_128_GCM_SHA256", False),
         ("cluster.xds.ssl.fail_verify_san", True),
-        ("cluster.outbound/default/web/80.ssl.handshake", False),  # one more for each cluster of the mesh
+        ("cluster.outbound/default/web/80.ssl.handshake", False),  # each cluster of the mesh would have this counter
         ("cluster.outbound/default/web/80.upstream_rq_total", True),
         ("cluster.outbound/default/web/80.upstream_cx_total", False),
     ],
@@ -158,7 +158,7 @@ def matches(pattern, name):
 
 
 @pytest.mark.parametrize("where", [{"xds_socket": "/run/xds.sock"}, {"xds": XDS}])
-def test_a_sidecars_bootstrap_is_the_same_text_each_time(where):
+def test_a_sidecars_bootstrap_is_deterministic(where):
     texts = {bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", token="/t", **where) for _ in range(20)}
     (text,) = texts
     assert text.decode() == json.dumps(json.loads(text), indent=2, sort_keys=True)

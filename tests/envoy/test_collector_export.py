@@ -1,4 +1,4 @@
-"""The second stats sink: the same report under another name, in a bootstrap that stays the same text."""
+"""Tests of the second stats sink: the collector receives headgate's reports, and the bootstrap is deterministic."""
 
 import json
 
@@ -40,6 +40,6 @@ def test_the_collector_gets_the_same_reports_as_headgate(host, kind):
     assert {**found, "stats_sinks": before["stats_sinks"]} == before
 
 
-def test_equal_arguments_give_the_same_text():
+def test_equal_arguments_give_equal_bytes():
     """A running Envoy is adopted only if its bootstrap is unchanged."""
     assert len({with_collector(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1

@@ -1,4 +1,4 @@
-"""The cost of a change in resources and bytes: the same for ten Services and for hundreds (docs/performance.md)."""
+"""The cost of a change, in resources and bytes, is equal for ten Services and for hundreds (docs/performance.md)."""
 
 import pytest
 from benchmarks.build import Pipeline, split
@@ -52,8 +52,8 @@ def test_a_further_sidecar_costs_only_its_own_resources(services):
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
-def test_a_change_keeps_the_identical_objects_of_other_types(capture):
-    """So sessions compare them by identity, however many sidecars there are."""
+def test_a_change_of_endpoints_reuses_the_objects_of_other_types(capture):
+    """So sessions compare these objects by identity, whatever the number of sidecars."""
     memo = Memo()
 
     def build(weight):

@@ -1,4 +1,4 @@
-"""What a build encodes again, and the versions of resources."""
+"""Tests of the resources that a build encodes or reuses, and of their versions."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def ref(number):
 
 
 def mesh(blue=9, green=1, *, services=MANY, **frontend):
-    """Return Services s0 to sN; s0 is split between s1 and s2."""
+    """Return a mesh with the Services s0, s1 and so on; s0 is split between s1 and s2."""
     targets = (Target(ref=ref(1), weight=blue), Target(ref=ref(2), weight=green))
     plain = [
         RouteTable(ref=ref(n), routes=(Route(split=Split(targets=(Target(ref=ref(n), weight=1),))),))

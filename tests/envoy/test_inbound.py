@@ -1,4 +1,4 @@
-"""A sidecar's inbound side as Envoy resources: what a change touches, and which connections are accepted."""
+"""Tests of a sidecar's inbound side: the resources that a change affects, and the connections that are accepted."""
 
 import pytest
 from hypothesis import given
@@ -137,8 +137,8 @@ def test_a_changed_access_rule_ends_no_http_connections(capture):
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
-def test_the_step_to_strict_keeps_mtls_connections(capture):
-    """Their filter chains and the listeners' own fields are unchanged."""
+def test_the_change_to_strict_mode_keeps_mtls_connections(capture):
+    """The filter chains of mTLS connections and the listeners' own fields are unchanged."""
     before, after = pod(capture=capture), pod(capture=capture, tls_mode=TlsMode.STRICT)
     old, new = chains(before), chains(after)
     assert {name for name in old if old[name] == new.get(name)} >= {"8080/http/mesh", "5432/tcp/mesh", "9090/tcp/mesh"}
@@ -152,7 +152,7 @@ def test_the_step_to_strict_keeps_mtls_connections(capture):
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_plain_mode_has_no_tls_inspector(capture):
-    """It waits for the client's first bytes, which delays a server that speaks first."""
+    """The inspector would wait for the client's first bytes, which delays a server that speaks first."""
     for tls_mode in TlsMode:
         for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
             if kind == LISTENER:
@@ -185,7 +185,7 @@ def test_connections_to_the_sidecars_own_ports_are_closed():
     assert [name for name in found if name.startswith("15006/")] == ["15006/closed"]
 
 
-def test_ports_without_a_service_are_open_only_without_access_rules_and_in_plaintext():
+def test_only_open_workloads_that_accept_plaintext_serve_ports_without_a_service():
     assert "other" in chains(pod())
     assert "other" not in chains(pod(access=CLOSED))
     assert "other" not in chains(pod(tls_mode=TlsMode.STRICT))
@@ -213,7 +213,7 @@ def test_a_probe_route_rejects_a_query_of_the_client():
     assert found.filter_chains[0].filters[0].typed_config.Unpack(manager)
     (route,) = manager.route_config.virtual_hosts[0].routes
     wanted = {header.name: header.string_match.exact for header in route.match.headers}
-    assert wanted == {":method": "GET", ":path": "/app/liveness"}  # Envoy's :path has the query
+    assert wanted == {":method": "GET", ":path": "/app/liveness"}  # Envoy's :path includes the query
     assert route.route.prefix_rewrite == "/healthy?deep=1"
 
 

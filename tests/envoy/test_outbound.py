@@ -44,7 +44,8 @@ def workload(number=0, *, capture="explicit", namespace="default", **more):
 
 
 def small(*, protocol=Protocol.HTTP, routes=(), address="", **ready):
-    """Return a mesh with the Services of `ready`; the first of them has the routes."""
+    """Return a mesh with the Services of `ready`, which maps names to endpoints; `routes` belong to the first
+    Service."""
     refs = [PortRef(f"default/{name}", 80) for name in ready]
     own = {item: (Route(split=Split(targets=(Target(ref=item, weight=1),))),) for item in refs}
     tables = own | ({refs[0]: tuple(routes)} if routes else {})
@@ -91,7 +92,7 @@ def test_a_cluster_has_a_transport_socket_for_each_peer_and_for_plaintext():
     assert match_names == [f"80.one.default.svc.cluster.local {GREEN}", "plaintext"]
     first = pb.UpstreamTlsContext.FromString(found.transport_socket.typed_config.value).common_tls_context
     (required,) = first.combined_validation_context.default_validation_context.match_typed_subject_alt_names
-    assert required.matcher.exact == BLUE  # the default is TLS, so that unmatched endpoints never get plaintext
+    assert required.matcher.exact == BLUE  # unmatched endpoints use this TLS, never plaintext
     assignment = read(config, ENDPOINTS, pb.ClusterLoadAssignment, "outbound/default/one/80")
     match = "envoy.transport_socket_match"
     chosen = {
@@ -138,7 +139,7 @@ def test_http_connections_end_before_certificates_expire(protocol):
 
 
 def test_tcp_connections_have_no_maximum_age():
-    """A database connection is not closed after an hour."""
+    """The proxy must not close a database connection after an hour."""
     config = rendered(small(one=[endpoint(1, BLUE)], protocol=Protocol.TCP))
     assert not cluster(config, "outbound/default/one/80").typed_extension_protocol_options
 
@@ -175,7 +176,7 @@ def test_a_mirror_is_called_by_mtls():
 
 
 def test_backends_of_a_tcp_root_are_called_with_the_meshs_alpn_by_all_callers():
-    """Their sidecars expect TCP, and would pass TLS without it on to the application (D15)."""
+    """The backends' sidecars expect TCP, and would forward TLS without this ALPN to the application (D15)."""
     split = Split(targets=(Target(ref=TWO, weight=1, protocol=Protocol.TCP),))
     world = small(one=[endpoint(1)], two=[endpoint(2, GREEN)], routes=[Route(split=split)])
     first, second = world.tables
@@ -297,7 +298,7 @@ def test_redirected_connections_to_a_port_that_cannot_be_bound_have_a_listener()
 
 
 @pytest.mark.parametrize(("address", "listeners"), [("10.0.0.1", {"outbound"}), ("fd00::1", {"outbound", "outbound6"})])
-def test_ipv6_connections_are_captured_if_a_service_has_an_ipv6_address(address, listeners):
+def test_ipv6_connections_are_redirected_if_a_service_has_an_ipv6_address(address, listeners):
     config = rendered(small(one=[endpoint(1)], address=address), workload(capture="transparent"))
     assert {name for name in config[LISTENER] if name in {"outbound", "outbound6"}} == listeners
 
@@ -316,7 +317,7 @@ def test_names_of_pods_and_their_clusters_can_be_parsed():
         assert names.parse(name) == ONE
 
 
-# --- what a workload may call
+# --- the Services that a workload may call
 
 
 def closed(number, *sources):
@@ -338,7 +339,7 @@ CALLER = workload().identity
         ([closed(1, GREEN, CALLER)], [1], True),
         ([closed(1), closed(2, CALLER)], [1, 2], True),
         ([closed(1)], [1, 2], True),
-        ([closed(1)], [], True),  # no endpoints: callers must get 503
+        ([closed(1)], [], True),  # without endpoints, callers must get 503
     ],
 )
 def test_a_sidecar_sees_a_service_if_it_may_call_one_of_its_pods(servers, ready, known):
@@ -359,7 +360,7 @@ def test_a_split_may_be_called_by_the_sources_of_any_backend():
 
 
 def test_a_transparent_sidecar_with_passthrough_sees_every_service():
-    """Otherwise it would pass the address of a hidden Service through, in plaintext and past the proxies."""
+    """Otherwise it would forward connections to a hidden Service in plaintext, past the proxies."""
     world = structs.replace(small(one=[endpoint(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
     found = workload(capture="transparent")
     has_listener = [
@@ -378,7 +379,7 @@ def test_the_response_for_an_unknown_host_mentions_access_if_visibility_is_limit
     assert [CALLER.encode() in text and b"TrafficTarget" in text for text in texts] == [False, True]
 
 
-# --- what it costs
+# --- the cost of sidecars and changes
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
@@ -391,9 +392,9 @@ def test_a_further_sidecar_encodes_only_its_own_resources(capture, services):
     first = encode(project(world, sidecar(found[0]), own[0]), memo)
     cost = memo.encoded
     second = encode(project(world, sidecar(found[1]), own[1]), memo)
-    assert memo.encoded - cost <= 2  # the certificate, and for an HTTP proxy its listener
+    assert memo.encoded - cost <= 2  # the certificate, and the listener of an HTTP proxy
     assert all(second[ENDPOINTS][name] is item for name, item in first[ENDPOINTS].items())
-    assert second[ENDPOINTS] is first[ENDPOINTS]  # not even combined again
+    assert second[ENDPOINTS] is first[ENDPOINTS]  # the combined endpoints are reused
 
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])

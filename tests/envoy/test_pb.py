@@ -45,7 +45,7 @@ def test_maps_repeated_fields_and_well_known_types_are_built_by_keyword() -> Non
 
 def test_an_unknown_field_raises_value_error() -> None:
     with pytest.raises(ValueError, match="no_such_field"):
-        pb.Cluster(no_such_field=1)  # type: ignore[call-arg]  # the stubs forbid the field that the test needs
+        pb.Cluster(no_such_field=1)  # type: ignore[call-arg]  # the stubs have no such field
 
 
 def test_the_error_for_an_unknown_message_names_the_module_to_edit() -> None:

@@ -45,7 +45,7 @@ def closed(*grants):
 
 
 def permission(match):
-    """Return the permission of a rule about requests; None if it allows nothing."""
+    """Return the permission of a request rule with this match; None if the rule allows nothing."""
     policies = rbac.request_rules(closed(grant(match=match)), PORT).policies
     return policies["shop/cars/routes/match"].permissions[0] if policies else None
 
@@ -81,7 +81,7 @@ def test_only_the_uri_san_of_a_certificate_is_an_identity():
 
 @pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
 def test_a_traffic_targets_port_means_the_pods_port(port, fits):
-    """2.3: the number of a Service port that leads there does not count."""
+    """2.3: the number of a Service port that leads to the pod's port does not count."""
     assert bool(rbac.request_rules(closed(grant(match=ANY, port=port)), PORT).policies) == fits
     assert bool(rbac.connection_rules(closed(grant(ports=(), port=port)), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
@@ -128,7 +128,7 @@ def test_all_conditions_of_a_rule_must_match():
     [("/", {"prefix": "/"}), ("/a", {"exact": "/a", "prefix": "/a/"}), ("/a/", {"exact": "/a", "prefix": "/a/"})],
 )
 def test_a_prefix_matches_whole_path_segments(prefix, texts):
-    """Like routes: `/a` does not match `/ab`."""
+    """As in routes, `/a` does not match `/ab`."""
     _, path = permission(Match(path=Path(kind="prefix", value=prefix))).and_rules.rules
     leaves = path.or_rules.rules or [path]
     found = [leaf.url_path.path for leaf in leaves]
@@ -143,7 +143,7 @@ PIECES = st.lists(
 
 
 @given(pieces=PIECES)
-def test_the_full_match_for_ambiguous_paths_equals_the_search(pieces):
+def test_the_expression_for_whole_paths_finds_the_same_ambiguous_paths(pieces):
     path = "/" + "".join(pieces)
     rule = permission(Match(path=Path(kind="prefix", value="/"))).and_rules.rules[0]
     whole = rule.not_rule.url_path.path.safe_regex.regex

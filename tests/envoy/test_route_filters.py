@@ -34,7 +34,7 @@ def test_a_redirect_takes_missing_fields_from_the_listener(listener, wanted, com
     assert complete_redirect(wanted, listener) == completed
 
 
-def test_a_shares_header_change_replaces_that_of_its_route():
+def test_a_shares_header_change_replaces_the_change_of_its_route():
     route = HeaderEdit(set=(("X-A", "1"), ("b", "1")), add=(("c", "1"), ("d", "1")), remove=("e",))
     share = HeaderEdit(set=(("x-a", "2"),), add=(("d", "2"),), remove=("b", "C"))
     whole = merge(Filters(request=route), Filters(request=share))

@@ -1,4 +1,4 @@
-"""A split becomes one cluster with weighted localities, or a cluster for each backend if it must."""
+"""A split becomes one cluster with weighted localities, or a cluster for each backend if necessary."""
 
 import pytest
 

@@ -94,7 +94,7 @@ def test_a_redirect_needs_no_cluster():
 
 @pytest.mark.parametrize(("numerator", "clusters"), [(1, {"mirror/default/copies/80"}), (0, set())])
 def test_a_route_needs_the_cluster_of_its_mirror(numerator, clusters):
-    """R47: a fraction of 0 has no cluster."""
+    """R47: a mirror with the fraction 0 has no cluster."""
     mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=numerator, denominator=100)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)))
     assert made[ROUTES][names.outbound(WEB)].needs == {names.outbound(WEB)} | clusters
@@ -102,7 +102,7 @@ def test_a_route_needs_the_cluster_of_its_mirror(numerator, clusters):
 
 
 @pytest.mark.parametrize(("protocol", "http2"), [(Protocol.HTTP, False), (Protocol.HTTP2, True)])
-def test_a_mirror_cluster_has_its_ports_protocol_and_limits_of_its_own(protocol, http2):
+def test_a_mirror_cluster_has_the_protocol_of_its_port_and_separate_limits(protocol, http2):
     mirror = Mirror(ref=COPIES, targets=(Target(ref=COPIES, weight=1),), numerator=1, denominator=1)
     made = config(Route(split=TO_WEB, mirrors=(mirror,)), protocol=protocol)
     cluster = decoded(made[CLUSTER]["mirror/default/copies/80"], pb.Cluster)

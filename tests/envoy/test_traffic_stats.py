@@ -65,7 +65,7 @@ def test_a_code_has_the_status_and_the_response_flags(text, code):
     [("403-t", "", True), ("200-t", "7", True), ("403-", "", False), ("200-t", "", False), ("200-t", "0", False)],
 )
 def test_a_denial_has_the_proxys_mark_and_the_status_of_a_denial(code, grpc, denied):
-    """An application without a sidecar may send the mark with other statuses; they are not denials."""
+    """An application without a sidecar may send the mark with other statuses, which are not denials."""
     assert parse_code(code).is_denied(grpc) is denied
 
 
@@ -100,7 +100,7 @@ def test_the_backend_is_the_clusters_service_unless_the_attribute_names_another(
     assert parse_backend(attributes) == backend
 
 
-def test_a_passthrough_connections_address_is_no_attribute():
+def test_the_address_of_a_passthrough_connection_is_not_an_attribute():
     rendered = outbound_listener(names.OUTBOUND, "0.0.0.0", 15001, ClusterWeight(cluster=names.PASSTHROUGH, weight=1))
     stats = [
         counter.stat
@@ -122,7 +122,7 @@ def test_a_passthrough_connections_address_is_no_attribute():
     ],
 )
 def test_all_loggers_use_the_scope_that_the_bootstrap_keeps_alive(rendered):
-    """Otherwise values would end with the last listener of their scope."""
+    """Otherwise counter values would be lost with the last listener of their scope."""
     (anchor,) = started(xds_socket="/run/xds.sock").admin.access_log
     found = list(loggers(rendered))
     assert found
@@ -130,7 +130,7 @@ def test_all_loggers_use_the_scope_that_the_bootstrap_keeps_alive(rendered):
     assert scope(anchor).sharing_name
 
 
-def test_the_parent_of_a_route_can_be_parsed_with_and_without_a_cluster():
+def test_the_name_of_a_routes_parent_can_be_parsed_with_and_without_a_cluster():
     gateway = GatewayRef("default/edge", 443)
     for parent, found in ((NAME, names.backend(REF, "default/v1")), (NAME, "")):
         assert names.parse(route_name_without_cluster(parent) + found) == REF
@@ -160,7 +160,7 @@ def test_envoy_and_the_receiver_have_the_same_latency_buckets():
 def test_the_report_interval_is_longer_in_a_cluster(where, seconds):
     message = started(**where)
     assert message.stats_flush_interval.seconds == seconds
-    assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy requires a multiple
+    assert message.stats_eviction_interval.seconds % seconds == 0  # Envoy requires a multiple of the report interval
     flushes = message.stats_eviction_interval.seconds / message.stats_flush_interval.seconds
     assert stats_sink.reports_per_eviction(seconds) == flushes  # the receiver must use the same number
 
@@ -182,4 +182,4 @@ def test_reports_go_to_headgate_with_the_node_id():
 def test_a_mirror_cluster_counts_copies_per_endpoint():
     found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
     assert found.track_cluster_stats.per_endpoint_stats
-    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # it would only cost memory
+    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # needs memory for unused counters
