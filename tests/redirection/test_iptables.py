@@ -1,4 +1,4 @@
-"""How redirection rules are applied and removed, and the errors if that fails."""
+"""Tests of applying and removing redirection rules, and of the errors if that fails."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ HEADGATE = Path(sys.executable).parent / "headgate"
 
 def test_the_machines_network_namespace_is_distinguished_from_a_pods():
     assert is_host("pid:[4026531836]", 17, 17)
-    assert not is_host("pid:[4026531836]", 18, 17)  # a namespace on the machine: ip netns exec
+    assert not is_host("pid:[4026531836]", 18, 17)  # a namespace that `ip netns exec` entered
     assert not is_host("pid:[4026532400]", 17, 17)  # a container, whose first process is the pod's own
     assert not is_host("pid:[4026531836]", 17, 0)
 
 
-def test_ipv6_counts_if_it_has_an_address_besides_loopback():
+def test_a_namespace_has_ipv6_if_it_has_an_ipv6_address_besides_loopback():
     loopback = "00000000000000000000000000000001 01 80 10 80       lo\n"
     link_local = "fe80000000000000b8a1a5fffe1c2d3e 02 40 20 80     eth0\n"
     assert not has_ipv6("")
@@ -70,7 +70,7 @@ def test_the_machines_own_network_is_never_changed(monkeypatch):
 def install(monkeypatch, tmp_path):
     """Return a function that installs fake iptables programs, in a pod's network without IPv6.
 
-    `kept` is the output of the -save program.
+    `kept` is the output of the fake -save program.
     """
     monkeypatch.setattr(iptables, "SYSTEM_PROGRAMS", str(tmp_path))
     monkeypatch.setattr(iptables, "INTERFACES_IPV6", tmp_path / "none")
@@ -96,7 +96,7 @@ WANTED = rules(Exclusions())
 
 
 def test_new_rules_replace_old_rules_in_the_table_of_the_same_variant(install):
-    """A node may have changed from iptables-legacy to nft meanwhile. Rules in both tables would both be in force."""
+    """A node may have changed from iptables-legacy to nft. Rules in both tables would be in force together."""
     install("iptables")
     install("iptables-legacy", WANTED.ipv4)
     assert iptables.apply(WANTED) == (Outcome("IPv4", "iptables-legacy", changed=False),)

@@ -1,4 +1,5 @@
-"""Which connections the rules redirect, evaluated from their text as the kernel does: the first match decides."""
+"""Tests of the connections that the rules redirect. The rules' text is evaluated as in the kernel: the first match
+decides."""
 
 from ipaddress import ip_address, ip_network
 
@@ -72,19 +73,17 @@ def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(family)
     call = {"to": POD[family], "port": 8080, "user": PROXY, "device": "lo"}
     assert redirected_port(text_of(family), "OUTPUT", **call) == 15006
     inward = {4: "127.0.0.6", 6: "::6"}[family]
-    assert (
-        redirected_port(text_of(family), "OUTPUT", **call, source=inward) is None
-    )  # from its inbound side to the application
+    # The inbound side of the proxy calls the application without redirection.
+    assert redirected_port(text_of(family), "OUTPUT", **call, source=inward) is None
 
 
-def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls_too(family):
+def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls(family):
     text = text_of(family, Exclusions(excluded_inbound_ports=(9090,)))
     assert redirected_port(text, "PREROUTING", to=POD[family], port=9090) is None
     assert redirected_port(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
     assert redirected_port(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
-    assert (
-        redirected_port(text, "OUTPUT", to=OTHER[family], port=9090) == 15001
-    )  # the exclusion is for the pod's own port
+    # The exclusion does not apply to that port of other pods.
+    assert redirected_port(text, "OUTPUT", to=OTHER[family], port=9090) == 15001
 
 
 def test_dns_over_tcp_and_all_udp_are_not_redirected(family):
@@ -131,7 +130,7 @@ def test_lists_may_have_blanks_duplicates_and_trailing_commas():
         ({"users": "4294967295"}, exclusions.USERS, "is not a user ID"),
     ],
 )
-def test_an_error_names_the_option_and_what_to_write(given, field, said):
+def test_an_error_names_the_option_and_the_valid_form(given, field, said):
     with pytest.raises(DecodeError) as error:
         parse_exclusions(**given)
     (cause,) = error.value.causes
@@ -154,7 +153,7 @@ def test_jumps_are_added_only_where_they_are_missing():
     assert update_transaction(text, EMPTY) == text
     again = update_transaction(text, text)
     assert rule_lines(again) == rule_lines(text)[2:]
-    assert ":HEADGATE_IN - [0:0]" in again  # empties the chain in the same transaction
+    assert ":HEADGATE_IN - [0:0]" in again  # declares the chain, which empties it
 
 
 def test_the_removal_keeps_rules_of_other_programs():
