@@ -1,4 +1,4 @@
-"""Tests of roots and certificates of workloads, with openssl and the cryptography library as judges."""
+"""Tests of roots and certificates of workloads, checked with openssl and the cryptography library."""
 
 import time
 from datetime import timedelta
@@ -149,7 +149,7 @@ def test_a_key_with_a_passphrase_is_rejected() -> None:
         make_signer(Authority(certificate=root().certificate, key=PrivateText(pem)), "/etc/ca")
 
 
-def test_a_workloads_certificate_can_not_sign() -> None:
+def test_a_workloads_certificate_is_rejected_as_a_signer() -> None:
     leaf = sign(make_signer(root(), "the test"), wanted(), START, LIFETIME)
     with pytest.raises(IssueError, match="is not a CA certificate"):
         make_signer(Authority(certificate=leaf.chain, key=leaf.key), "/etc/ca")

@@ -39,7 +39,7 @@ async def world() -> AsyncIterator[World]:
         await running
 
 
-async def test_a_new_proxy_gets_a_certificate_at_once_and_a_removed_one_is_forgotten(world: World) -> None:
+async def test_a_new_proxy_gets_a_certificate_at_once_and_a_removed_proxy_loses_it(world: World) -> None:
     await world.want(a=wanted("a"), b=wanted("b"))
     assert set(world.credentials.current.get()) == {"a", "b"}
     assert world.credentials.current.get()["a"].roots == world.issuer.roots.get()
@@ -59,7 +59,7 @@ async def test_a_certificate_is_renewed_between_half_and_six_tenths_of_its_lifet
     assert len(world.issuer.requests) == 2
 
 
-async def test_renewals_of_several_proxies_are_spread_and_each_proxy_keeps_its_time(world: World) -> None:
+async def test_renewals_of_proxies_are_spread_and_the_time_of_each_proxy_is_constant(world: World) -> None:
     nodes = [f"sidecar/default/web-{number}" for number in range(40)]
     await world.want(**{node: wanted() for node in nodes})
     before = world.credentials.current.get()
@@ -79,7 +79,7 @@ async def test_a_failed_request_is_retried_and_does_not_affect_other_proxies(wor
     }
     await world.time.advance(10 * 60)
     tries = len(world.issuer.requests) - 1
-    assert 10 < tries < 30  # with backoff, and at least once a minute
+    assert 10 < tries < 30  # retries with backoff, at least once a minute
     world.issuer.fails = lambda _: False
     await world.time.advance(60)
     assert set(world.credentials.current.get()) == {"bad", "good"}
@@ -99,7 +99,7 @@ async def test_an_expired_certificate_stays_until_there_is_a_new_one(world: Worl
     assert "its certificate expired at 2027-01-16T08:00:00Z, so its calls" in world.credentials.faults.get()["a"]
 
 
-async def test_changed_dns_names_replace_a_certificate_which_stays_until_then(world: World) -> None:
+async def test_a_certificate_with_old_dns_names_stays_until_it_is_replaced(world: World) -> None:
     await world.want(a=wanted("a"))
     first = world.chain("a")
     world.issuer.gate.clear()
@@ -120,7 +120,7 @@ async def test_a_changed_identity_removes_the_certificate_at_once(world: World) 
     assert set(world.credentials.current.get()) == {"a"}
 
 
-async def test_a_change_cancels_the_request_in_progress(world: World) -> None:
+async def test_a_changed_identity_cancels_the_request_in_progress(world: World) -> None:
     world.issuer.gate.clear()
     await world.want(a=wanted("old"))
     await world.want(a=wanted("new"))
@@ -175,7 +175,7 @@ async def test_nothing_is_published_or_requested_before_a_renewal_is_due(world: 
 
     async def watch() -> None:
         async for current in world.credentials.current.changes():
-            shown.append(current)  # noqa: PERF401 - it never ends
+            shown.append(current)  # noqa: PERF401 - the iterator never ends
 
     watching = asyncio.create_task(watch())
     await world.time.advance(11 * HOUR)
@@ -184,8 +184,8 @@ async def test_nothing_is_published_or_requested_before_a_renewal_is_due(world: 
     assert len(world.issuer.requests) == 1
 
 
-async def test_renewals_do_not_speed_up_without_limit_before_the_root_expires() -> None:
-    """A certificate expires with its root, so half of its lifetime gets shorter with each renewal."""
+async def test_the_pause_between_renewals_has_a_minimum_before_the_root_expires() -> None:
+    """A certificate expires no later than its root, so its lifetime gets shorter with each renewal."""
     time = Time()
     issuer = FakeIssuer(time)
     credentials = Credentials(issuer, time.schedule(lifetime=timedelta(seconds=30)))

@@ -78,7 +78,8 @@ def server() -> Iterator[Server]:
 
 
 def call(port: int, own: Leaf, roots: str, directory: Path) -> bytes:
-    """Send a text by mutual TLS to the server `foo`; return the answer, empty if either side rejects the other."""
+    """Send a text by mutual TLS to the server `foo`; return the answer, empty if client or server rejects a
+    certificate."""
     (directory / "own.pem").write_text(own.chain + own.key.reveal())
     context = ssl.create_default_context(cadata=roots)
     context.load_cert_chain(directory / "own.pem")

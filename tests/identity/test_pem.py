@@ -126,7 +126,7 @@ async def test_a_user_replaces_the_root_in_three_steps(files: UserFiles) -> None
     await until(lambda: issuer.roots.get() == files.text("root.crt", "next.crt"), issuer.roots)
     assert issuer.signer.get() == old
     await replaced(files, "ca.crt", files.text("next.crt"))
-    await until(lambda: "does not belong" in issuer.fault.get(), issuer.fault)  # its key is written later
+    await until(lambda: "does not belong" in issuer.fault.get(), issuer.fault)  # the key of next.crt is written later
     with pytest.raises(IssueError, match="does not belong"):
         await issuer.issue(wanted(), LIFETIME)
     await replaced(files, "ca.key", files.text("next.key"))

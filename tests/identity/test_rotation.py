@@ -19,7 +19,7 @@ NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 
 
 class World:
-    """The authority of one run of headgate, with keys that survive it, and proxies."""
+    """One run of headgate: its authority, the stored keys, which survive the run, and fake proxies."""
 
     def __init__(self, keys: MemoryKeyStore, time: Time, proxies: Holders) -> None:
         self.keys, self.time, self.proxies = keys, time, proxies
@@ -86,7 +86,7 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     await world.reach(Phase.TRUST_NEW, slow)
     assert count(world.issuer.roots.get()) == 2
     assert world.keys.stored is not None
-    assert world.keys.stored.signing.certificate == old  # a proxy without the new root would reject its certificates
+    assert world.keys.stored.signing.certificate == old  # a proxy may not trust the new root yet
     world.proxies.catch_up()
     await world.done(old)
     new = world.issuer.roots.get()
@@ -176,7 +176,7 @@ async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> Non
     keys.save = real
     second = World(keys, time, proxies)
     await second.start()
-    second.rotation.request.set("please")  # the annotation is still there, and already handled
+    second.rotation.request.set("please")  # the text of the request that was handled
     await second.done(old)
     assert count(second.issuer.roots.get()) == 1
     assert len(keys.saved) == begun + 3
@@ -208,7 +208,7 @@ async def test_a_rotation_begins_at_four_fifths_of_the_roots_lifetime(world: Wor
 
 
 async def test_an_expired_root_is_replaced_at_the_start() -> None:
-    """No proxy has a certificate then, so none gets a configuration or can acknowledge one."""
+    """No proxy has a valid certificate then, so a rotation must not wait for acknowledgments."""
     time = Time()
     time.now = START + 400 * DAY
     old = root()

@@ -1,4 +1,4 @@
-"""Shared by the tests of the authority: a fake clock, a fake issuer, fake proxies, and openssl."""
+"""Helpers of the authority's tests: a fake clock, a fake issuer, fake proxies, and openssl."""
 
 import asyncio
 import shutil
@@ -27,7 +27,7 @@ def wanted(account: str = "web", *subjects: str, domain: str = DOMAIN) -> Certif
 
 
 class Time:
-    """A clock that only `advance` moves; it wakes the tasks that sleep until then, each at its own time."""
+    """A fake clock that only `advance` moves. It wakes each sleeping task when the task's time is reached."""
 
     def __init__(self) -> None:
         self.now = START
@@ -58,13 +58,13 @@ class Time:
 
 
 async def settle() -> None:
-    """Run all tasks until each of them waits; threads are not awaited."""
+    """Run all tasks until each task waits. Work in threads is not awaited."""
     for _ in range(30):
         await asyncio.sleep(0)
 
 
 class FakeIssuer:
-    """An issuer without files and threads, which fails if `fails` says so."""
+    """An issuer without files and threads. Requests for which `fails` returns True fail."""
 
     def __init__(self, time: Time) -> None:
         self.time = time
