@@ -60,7 +60,7 @@ def test_two_services_never_get_the_same_host_name(frontends, domain):
     assert len(dict(spelled)) == len(spelled)
 
 
-def test_a_service_has_its_kubernetes_dns_names_as_spellings():
+def test_the_spellings_of_a_service_include_its_kubernetes_dns_names():
     web = Frontend(service="default/web", address="10.0.0.1", ports=(80, 8080))
     assert dict(names.authorities(web, "cluster.local")) == {
         f"{spelling}{suffix}": port

@@ -143,7 +143,7 @@ PIECES = st.lists(
 
 
 @given(pieces=PIECES)
-def test_the_expression_for_whole_paths_finds_the_same_ambiguous_paths(pieces):
+def test_rbac_and_the_search_expression_match_the_same_ambiguous_paths(pieces):
     path = "/" + "".join(pieces)
     rule = permission(Match(path=Path(kind="prefix", value="/"))).and_rules.rules[0]
     whole = rule.not_rule.url_path.path.safe_regex.regex

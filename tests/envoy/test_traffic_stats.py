@@ -182,4 +182,4 @@ def test_reports_go_to_headgate_with_the_node_id():
 def test_a_mirror_cluster_counts_copies_per_endpoint():
     found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
     assert found.track_cluster_stats.per_endpoint_stats
-    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # needs memory for unused counters
+    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # saves memory

@@ -40,7 +40,7 @@ REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may exceed those that t
 
 
 class XdsAddress(Value, frozen=True, kw_only=True):
-    """The TCP address of headgate, for connections with TLS. Its certificate must contain the DNS name `name`.
+    """The TCP address of headgate, for connections with TLS. headgate's certificate must contain the DNS name `name`.
 
     `roots` is the path of the file with the output of `roots_source`.
     """

@@ -22,7 +22,7 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # buffered at most, until Envoy has connected to the application
+EARLY_BYTES = 1 << 16  # limit of buffered bytes, before the application is connected
 PREFIX = "inbound"  # the prefix of Envoy's inbound statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"

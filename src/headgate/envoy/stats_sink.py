@@ -39,7 +39,7 @@ def reports_per_eviction(seconds: int) -> int:
 
 
 def add_stats_sink(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None:
-    """Make a proxy report to a `cluster` every few `seconds`, with its node ID."""
+    """Add a stats sink to a bootstrap: the proxy reports to `cluster` every `seconds` seconds, with its node ID."""
     message.admin.access_log.append(traffic_stats.scope_anchor())
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
     message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=EVICTION_SECONDS))

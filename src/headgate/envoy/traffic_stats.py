@@ -61,7 +61,7 @@ COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 """Attributes of the counters of copies, with the names that Envoy gives them."""
 PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # per proxy; `server.stats_overflow` counts the values above this limit
+MAX_COUNTERS = 20_000  # the limit per proxy; `server.stats_overflow` counts the values beyond
 MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]

@@ -75,7 +75,8 @@ class ServiceSettings(NamedTuple):
 class MeshSettings(NamedTuple):
     """The settings of a mesh that each proxy's own resources depend on.
 
-    `has_ipv6` says whether a Service has an IPv6 address.
+    With `passthrough`, transparent sidecars forward connections to unknown addresses. With `scoped`, a sidecar sees
+    only the Services that its workload may call. `has_ipv6` says whether a Service has an IPv6 address.
     """
 
     domain: str
@@ -260,7 +261,7 @@ class View(NamedTuple):
 
     @property
     def kind(self) -> ProxyKind:
-        """The kind of the proxy: it shares resources with proxies of the same kind."""
+        """The kind of the proxy; proxies of the same kind share resources."""
         return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
 
     @property
