@@ -86,7 +86,7 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     await world.reach(Phase.TRUST_NEW, slow)
     assert count(world.issuer.roots.get()) == 2
     assert world.keys.stored is not None
-    assert world.keys.stored.signing.certificate == old  # a proxy may not trust the new root yet
+    assert world.keys.stored.signing.certificate == old  # one proxy does not trust the new root yet
     world.proxies.catch_up()
     await world.done(old)
     new = world.issuer.roots.get()

@@ -128,7 +128,7 @@ class CaStatusPublisher:
     async def _follow(self) -> None:
         """Watch the ConfigMap: pass its annotation to the rotation, and report its deletion."""
         async for step in follow(self._store, CONFIG_MAP.group, CONFIG_MAP.kind, CONFIG_MAP.namespace):
-            if isinstance(step, Relist):  # a missing ConfigMap is about to be written
+            if isinstance(step, Relist):  # if the ConfigMap is missing, `_write_changes` creates it
                 for obj in step.items:
                     if key_of(obj) == CONFIG_MAP:
                         self._read(obj)

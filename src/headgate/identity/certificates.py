@@ -21,7 +21,7 @@ MIN_RSA_BITS = 2048
 
 
 def read_certificates(pem: str, source: str) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM text in their order, at least one. Raises IssueError, which names `source`."""
+    """Return the certificates of a PEM text, at least one, in order. Raises IssueError, which names `source`."""
     try:
         found = x509.load_pem_x509_certificates(pem.encode())
     except ValueError as error:
@@ -82,7 +82,7 @@ def check_is_authority(certificate: x509.Certificate, source: str) -> None:
 
 
 def check_chain(chain: Sequence[x509.Certificate], roots: Iterable[x509.Certificate], source: str) -> None:
-    """Raise IssueError unless each certificate is issued by the next one, and the last one by a root or is a root."""
+    """Raise IssueError unless each certificate is issued by the next, and the last is a root or issued by a root."""
     for below, above in pairwise(chain):
         if not is_issued_by(below, above):
             raise IssueError(

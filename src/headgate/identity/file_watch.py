@@ -6,8 +6,8 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-_QUIET = 50  # ms without a change before the files are read: several writes belong together
-_LONGEST_WAIT = 1000  # ms
+_QUIET = 50  # milliseconds without a change before the files are read, as one change may be several writes
+_LONGEST_WAIT = 1000  # milliseconds
 
 
 async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:

@@ -1,9 +1,10 @@
 """Storage of the embedded authority's keys: private files on one machine, or a Secret.
 
-Both use the names of a Secret of type kubernetes.io/tls: `tls.crt` and `tls.key` sign, `ca.crt` has the trusted roots (for
-users; it is never read). During a rotation there is `next.crt` with `next.key`, which proxies must trust before it signs, and
-later `previous.crt`, the old root, whose key is deleted by then. `answered` is the last handled request for a rotation. A
-write replaces everything atomically, so a crash leaves the old or the new state.
+Both use the file names of a Secret of type kubernetes.io/tls. `tls.crt` and `tls.key` sign. `ca.crt` contains the
+trusted roots for users; headgate never reads this file. During a rotation there is `next.crt` with `next.key`, the next
+root, which proxies must trust before it signs. Later there is `previous.crt`, the old root; the key of this root has
+been deleted. `answered` is the last handled request for a rotation. A write replaces everything atomically, so a crash
+leaves the old or the new state.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ class Rules(NamedTuple):
 
 
 def rules(exclusions: Exclusions) -> Rules:
-    """Return the wanted rules.
+    """Return the rules that redirect all connections except the exclusions.
 
     Applying the rules twice replaces the chains but duplicates the jumps to them; `update_transaction` avoids that.
     """
