@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from headgate.cli.app import COMMANDS
 from headgate.cli.up import _run
 from headgate.errors import HeadgateError
+from headgate.standalone.state_directory import lock
 
 
 def test_help_lists_every_command_and_the_exit_codes(run: Callable[..., Any]) -> None:
@@ -29,6 +31,26 @@ def test_each_command_has_a_help_page(run: Callable[..., Any], name: str) -> Non
     assert f"Usage: headgate {name}" in shown.out
 
 
+def test_paragraphs_of_a_help_page_fill_its_lines(run: Callable[..., Any]) -> None:
+    lines = [line.split() for line in run("try", "--help").out.splitlines()]
+    first = next(number for number, words in enumerate(lines) if words[:2] == ["With", "--from,"])
+    paragraph = lines[first : lines.index([], first)]
+    width = max(len(" ".join(words)) for words in paragraph)
+    for words, following in itertools.pairwise(paragraph):
+        assert len(" ".join([*words, following[0]])) > width
+
+
+def test_down_next_to_a_running_headgate_names_ctrl_c(run: Callable[..., Any], tmp_path: Path) -> None:
+    with lock(tmp_path):
+        ended = run("down", "--state", str(tmp_path))
+    assert ended.code == 1
+    assert (
+        f"a headgate runs with the state directory {tmp_path}, and `headgate down` is only for a killed one"
+        in ended.err
+    )
+    assert "press Ctrl-C in the terminal of `headgate up`" in ended.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -37,7 +59,11 @@ def test_each_command_has_a_help_page(run: Callable[..., Any], name: str) -> Non
         (["check", "nowhere"], "nowhere does not exist; name a directory or a file of manifests"),
         (["check", ".", "--colour"], "No such option"),
         (["wait", "website"], "write KIND/NAME"),
-        (["wait", "foo/website"], "unknown kind 'foo'"),
+        (
+            ["wait", "trafficsplt/website"],
+            "write one of deployment, gateway, httproute, grpcroute, tcproute, trafficsplit, traffictarget, tlsconfig",
+        ),
+        (["logs", "foo/website"], "unknown kind 'foo'; write one of pod, deployment, replicaset"),
         (["wait", "pod/website"], "a tlsconfig, a traffictarget or a deployment"),
         (["wait", "ts/website", "--timeout", "soon"], "write 20s, 2m or 500ms"),
         (["logs", "svc/website"], "a Service has no logs"),

@@ -1,10 +1,14 @@
-"""`headgate run`: signals, without a running headgate."""
+"""`headgate run`: signals and programs that can't be started, without a running headgate."""
 
 import asyncio
 import os
 import signal
+from typing import Any
 
-from headgate.cli.run import PASSED, _Signals
+import pytest
+
+from headgate.cli.output import EXIT_NOT_FOUND, NotStarted, exit_code
+from headgate.cli.run import PASSED, _foreground, _Signals
 
 
 async def test_a_signal_during_the_start_of_the_program_reaches_it() -> None:
@@ -19,3 +23,15 @@ async def test_a_signal_during_the_start_of_the_program_reaches_it() -> None:
     finally:
         for number in PASSED:
             loop.remove_signal_handler(number)
+
+
+async def test_a_program_that_does_not_exist_is_named_without_a_field_of_a_pod() -> None:
+    pod = {
+        "metadata": {"name": "run-1", "namespace": "default"},
+        "spec": {"containers": [{"name": "process", "command": ["nosuchprogram"]}]},
+        "status": {"podIP": "127.77.0.1"},
+    }
+    client: Any = None
+    with pytest.raises(NotStarted, match=r"^program 'nosuchprogram' not found on this machine") as caught:
+        await _foreground(client, pod, ["nosuchprogram"], _Signals())
+    assert exit_code(caught.value) == EXIT_NOT_FOUND

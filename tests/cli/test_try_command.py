@@ -195,6 +195,15 @@ async def test_a_timeout_of_a_request_is_a_failure(world: World, proxy: Serve) -
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
+async def test_a_share_that_was_not_observed_is_a_dash(world: World, proxy: Serve) -> None:
+    await split_of(world, {"v1": 3, "v2": 1})
+    async with proxy([response(status=503)]):
+        ran = await world.run("try", "website", "-n", "2")
+    assert ran.code == 1
+    rows = [line.split() for line in ran.out.splitlines()[1:3]]
+    assert rows == [["default/v1", "75.00%", "-", "0", "-", "-"], ["default/v2", "25.00%", "-", "0", "-", "-"]]
+
+
 async def test_an_unknown_service_or_port_is_an_error_before_any_request(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 1})
     async with proxy([response("v1")]) as requests:

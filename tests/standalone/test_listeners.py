@@ -27,10 +27,15 @@ def test_an_error_names_a_requested_port_that_is_in_use() -> None:
             listen(taken, taken)
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "localhost:80"])
+@pytest.mark.parametrize("address", ["0.0.0.0:80", "127.0.0.1", "127.0.0.1:x", "localhost:80"])
 def test_an_address_that_is_not_loopback_is_rejected(address: str) -> None:
     with pytest.raises(HeadgateError, match="is not a loopback address; write for example"):
         listen(address, "")
+
+
+def test_a_port_above_65535_is_out_of_range() -> None:
+    with pytest.raises(HeadgateError, match="port 99999 is out of range 1 to 65535"):
+        listen("127.0.0.1:99999", "")
 
 
 def test_the_address_of_an_adopted_process_stays_the_same() -> None:

@@ -3,6 +3,7 @@
 The module of a command is imported only when the command runs, so that every command starts fast.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -55,8 +56,15 @@ def load(name: str) -> Any:
     command = COMMANDS[name]
     module, _, function = command.function.partition(":")
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    single.command(name, help=None)(getattr(import_module(f"headgate.cli.{module}"), function))
+    run = getattr(import_module(f"headgate.cli.{module}"), function)
+    single.command(name, help=_unwrapped(run))(run)
     return typer.main.get_command(single)
+
+
+def _unwrapped(function: Any) -> str:
+    """Return the docstring of a command with each paragraph in one line, because typer's help keeps line breaks."""
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    return "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
 class Commands(TyperGroup):

@@ -49,8 +49,11 @@ def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
     return paths
 
 
-def parse_kind_and_name(text: str) -> tuple[Kind, str]:
-    """Parse `KIND/NAME`, where KIND is spelled as in kubectl: `ts/a`, `trafficsplits.split.smi-spec.io/a`."""
+def parse_kind_and_name(text: str, supported: Sequence[Kind]) -> tuple[Kind, str]:
+    """Parse `KIND/NAME`, where KIND is spelled as in kubectl: `ts/a`, `trafficsplits.split.smi-spec.io/a`.
+
+    Raises BadParameter. The message about an unknown kind lists the `supported` kinds; the caller checks known ones.
+    """
     written, _, name = text.partition("/")
     if not name or "/" in name:
         raise usage_error(
@@ -59,7 +62,7 @@ def parse_kind_and_name(text: str) -> tuple[Kind, str]:
     for kind in KINDS:
         if written.lower() in spellings(kind):
             return kind, name
-    known = ", ".join(dict.fromkeys(kind.singular for kind in KINDS))
+    known = ", ".join(dict.fromkeys(kind.singular for kind in supported))
     raise usage_error(f"unknown kind {written!r}; write one of {known}", option="KIND/NAME")
 
 

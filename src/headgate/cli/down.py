@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -13,6 +14,7 @@ from headgate.errors import HeadgateError
 from headgate.standalone.gateway import GATEWAY
 from headgate.standalone.pods.leftovers import Leftover, containers, end, proxies
 from headgate.standalone.runtime_directory import remove_unused
+from headgate.standalone.runtime_info import read_runtime_info
 from headgate.standalone.state_directory import lock
 
 
@@ -27,7 +29,11 @@ def down(state: State = None) -> None:
         raise HeadgateError(
             f"the state directory {directory} does not exist; set --state to the directory of `headgate up`"
         )
-    with lock(directory):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock(directory))
+        except HeadgateError:
+            raise _still_running_error(directory) from None
         results = asyncio.run(_end(directory))
     removed = remove_unused(os.environ)
     console = stdout()
@@ -43,6 +49,15 @@ def down(state: State = None) -> None:
         )
     if not all(stopped for _, stopped in results):
         raise typer.Exit(EXIT_FAILURE)
+
+
+def _still_running_error(state: Path) -> HeadgateError:
+    current = read_runtime_info(state)
+    process = f" (process {current.pid})" if current else ""
+    return HeadgateError(
+        f"a headgate{process} runs with the state directory {state}, and `headgate down` is only for a killed one; "
+        "press Ctrl-C in the terminal of `headgate up`, which also stops the processes that it started"
+    )
 
 
 async def _end(state: Path) -> list[tuple[Leftover, bool]]:

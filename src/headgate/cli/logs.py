@@ -14,7 +14,7 @@ from headgate.cli.output import note, usage_error
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client, path_of
 from headgate.resources.meta import Object
-from headgate.resources.registry import POD, Kind
+from headgate.resources.registry import KINDS, POD, Kind
 
 What = Annotated[
     str,
@@ -33,6 +33,8 @@ Previous = Annotated[
     bool, typer.Option("-p", "--previous", help="Print the logs of the previous run of the container.")
 ]
 
+_KINDS = [kind for kind in KINDS if kind.kind in {"Pod", "Deployment", "ReplicaSet"}]
+
 
 def logs(
     what: What,
@@ -46,8 +48,8 @@ def logs(
     state: State = None,
 ) -> None:
     """Print the logs of a pod."""
-    kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}")
-    if kind.kind not in {"Pod", "Deployment", "ReplicaSet"}:
+    kind, name = parse_kind_and_name(what if "/" in what else f"pod/{what}", _KINDS)
+    if kind not in _KINDS:
         raise usage_error(f"a {kind.kind} has no logs; write a pod, deployment/NAME or replicaset/NAME", option="POD")
     query = {
         "container": container,

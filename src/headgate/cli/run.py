@@ -226,7 +226,8 @@ async def _foreground(client: Client, pod: Object, command: list[str], signals: 
     try:
         process = await asyncio.create_subprocess_exec(*command, env=environment)
     except OSError as error:
-        raise NotStarted(start_fault(Launch(command=tuple(command), env=environment), error), error) from error
+        fault = start_fault(Launch(command=tuple(command), env=environment), error)
+        raise NotStarted(fault.removeprefix("command: "), error) from error
     signals.pass_to(process)
     updates = asyncio.create_task(_end_with(client, pod, process))
     try:

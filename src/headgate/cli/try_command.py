@@ -329,11 +329,15 @@ def _print(result: TryResult) -> None:
 
 
 def table(result: TryResult) -> Table:
-    """Return the table of expected and observed shares."""
+    """Return the table of expected and observed shares. Without a response of a backend, no share is observed: `-`."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
         found.add_column(title, justify="left" if title in {"BACKEND", "FITS"} else "right")
+    is_observed = any(row.requests for row in result.rows)
     for row in result.rows:
+        if not is_observed:
+            found.add_row(row.backend, f"{row.wanted:.2%}", "-", "0", "-", "-")
+            continue
         band = f"{row.lowest:.2%} .. {row.highest:.2%}"
         cells = (row.backend, f"{row.wanted:.2%}", f"{row.observed:.2%}", str(row.requests), band)
         found.add_row(*cells, "yes" if row.fits else "NO", style=None if row.fits else "red")

@@ -19,7 +19,7 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
 from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind
+from headgate.resources.registry import KINDS, Kind
 
 FIRST_ANSWER_S = 10.0  # for the first response, even if --timeout is shorter: the message needs the object's status
 WATCH_RETRY_S = 0.2  # before the next watch, when the server has ended one
@@ -74,7 +74,7 @@ def wait(
     It waits for the current generation of the object, and also for an object that does not exist yet. It ends with exit code
     1 when the object is not accepted, and with 124 after the timeout. The message names the proxies and their errors.
     """
-    kind, name = parse_kind_and_name(what)
+    kind, name = parse_kind_and_name(what, [kind for kind in KINDS if (kind.group, kind.kind) in READINESS_CHECKS])
     check = READINESS_CHECKS.get((kind.group, kind.kind))
     if check is None:
         raise usage_error(

@@ -117,7 +117,9 @@ def _caller(compiled: Compiled, snapshot: Snapshot, client: Client | None) -> Ca
         return arrivals.pod(compiled, snapshot, full)
     chosen = min(pods_of(snapshot, client), default="")
     if not chosen:
-        raise NotFound(f"no running pod of Deployment {full} found; give its namespace with -n")
+        raise NotFound(
+            f"Deployment {full} not found, or none of its pods runs; check its name, and give its namespace with -n"
+        )
     caller = arrivals.pod(compiled, snapshot, chosen)
     note = "; ".join(part for part in (f"as its pod {chosen.partition('/')[2]}", caller.note) if part)
     return structs.replace(caller, name=f"Deployment {full}", note=note)

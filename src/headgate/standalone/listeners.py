@@ -52,7 +52,11 @@ def address_of(listener: socket.socket) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """Split a loopback address `host:port` into host and port. Raises HeadgateError for any other text."""
     host, _, port = address.rpartition(":")
-    if not host.startswith("127.") or not port.isdecimal() or int(port) > 65535:
+    if host.startswith("127.") and port.isdecimal() and int(port) > 65535:
+        raise HeadgateError(
+            f"{address!r}: port {port} is out of range 1 to 65535; choose another port, or 0 for a free one"
+        )
+    if not host.startswith("127.") or not port.isdecimal():
         raise HeadgateError(f"{address!r} is not a loopback address; write for example {LOOPBACK}:15001")
     return host, int(port)
 
