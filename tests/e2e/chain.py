@@ -13,7 +13,7 @@ PROXY = urlsplit(os.environ["http_proxy"])
 
 
 async def ask(host: str, left: int) -> bytes:
-    """Send a request to a host through the pod's proxy; return the response."""
+    """Send `GET /LEFT` to a host through the pod's proxy; return the response."""
     reader, writer = await asyncio.open_connection(PROXY.hostname, PROXY.port)
     writer.write(f"GET http://{host}:8080/{left} HTTP/1.1\r\nhost: {host}:8080\r\nconnection: close\r\n\r\n".encode())
     answer = await reader.read()

@@ -23,7 +23,7 @@ from headgate.xds.server import Authenticate, XdsServer
 
 REQUESTS = "requests"
 """All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""
-FLUSH_S = 0.1  # the interval between two reports; it is longer in production
+FLUSH_S = 0.1  # seconds between two reports; longer in production
 Series = tuple[str, frozenset[tuple[str, str]]]
 """The name of a series and its non-empty attributes."""
 
@@ -69,7 +69,7 @@ class Reports:
         self._report_added = threading.Condition()
 
     async def receive(self, data: bytes, _authenticate: Authenticate) -> bytes:
-        """Handle one export request of the server."""
+        """Handle one OTLP export request that the xDS server received."""
         if self.rejecting:
             self.rejected += 1
             raise ConnectionError("the receiver rejects reports")
@@ -86,7 +86,7 @@ class Reports:
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
-        """Return the last values of a series by the attributes `by`, of points with the attributes `having`."""
+        """Return the last values of a series by the attributes `by`; count only points with the attributes `having`."""
         found: Counter[Any] = Counter()
         for (series, pairs), value in self.all[-1].values.items() if self.all else ():
             tags = dict(pairs)
@@ -100,7 +100,7 @@ class Reports:
         return self.counts(name, **having).total()
 
     def wait_for(self, name: str, wanted: Mapping[Any, int], *by: str, **having: str) -> None:
-        """Wait until `counts` returns `wanted`; assert that the next two reports don't change it."""
+        """Wait until `counts` returns `wanted`; assert that the next two reports don't change the result."""
         until(lambda: self.counts(name, *by, **having) == wanted or self._differs(name, wanted, *by, **having), name)
         for _ in range(2):
             self.next()
@@ -129,7 +129,7 @@ class ReportingRig(Rig):
         )
 
     def change_listeners(self, name: str) -> None:
-        """Change every listener, as an upgrade of headgate would; wait until the proxy holds the new ones."""
+        """Change every listener, as an upgrade of headgate would; wait until the proxy uses the new listeners."""
 
         async def give() -> None:
             config = self._proxy.config.get() or {}
@@ -153,4 +153,4 @@ def _changed(key: str, encoded: Encoded, name: str) -> Encoded:
 
 
 class ReportingSidecar(ReportingRig, Sidecar):
-    """A Sidecar that reports."""
+    """A Sidecar whose proxy sends its reports to `reports`."""

@@ -31,7 +31,7 @@ def workload(name: str, root: Path, *, replicas: int = 1) -> str:
 
 
 def site(root: Path, *, replicas: int = 1) -> Mapping[str, str]:
-    """Return the manifests of `server`, with `replicas`, and of `caller`, by file name."""
+    """Return the manifests of `server` (with `replicas` pods) and of `caller`, by file name."""
     return {"server.yaml": workload(SERVER, root, replicas=replicas), "caller.yaml": workload(CALLER, root)}
 
 
@@ -63,7 +63,7 @@ def headgate_wait(world: World, what: str) -> str:
 
 @contextlib.contextmanager
 def kubectl_lines(world: World, *words: str) -> Iterator[Iterable[str]]:
-    """Run kubectl until the body ends; yield its output lines."""
+    """Run kubectl during the `with` block; yield its output lines."""
     command = [KUBECTL, "--kubeconfig", world.ready["kubeconfig"], "--cache-dir", str(world.root / "cache"), *words]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -98,7 +98,7 @@ def pod_address(found: Any, port: int = PORTS["http"]) -> Address:
 
 
 def request_through_sidecar(caller: Any, service: str = SERVER, target: str = "/") -> Request:
-    """Return a request of a pod's process to a Service, through the pod's own sidecar."""
+    """Return a pod's request to a Service, through the pod's own sidecar."""
     host = f"{service}.default:{PORTS['http']}"
     return Request(pod_address(caller, SIDECAR_PORT), f"http://{host}{target}", host)
 
@@ -114,7 +114,7 @@ def caller_requests(world: World) -> Sequence[Request]:
 
 
 class ConnectionLoad(Load):
-    """A load generator: it opens TCP connections one after the other and sends one request on each, which proxies do not parse."""
+    """A load generator that opens TCP connections one after the other and sends one request on each."""
 
     def __init__(self, network: Network, targets: Sequence[tuple[Address, str]]) -> None:
         """Start one connection loop for each target: an address, and the host of a CONNECT (empty for no tunnel)."""
@@ -132,7 +132,7 @@ class ConnectionLoad(Load):
 
 
 class TunnelClient(Client):
-    """A client whose connection may go through a CONNECT tunnel; it stays open until one side closes it."""
+    """A client with one connection, through a CONNECT tunnel if requested, that stays open until one side closes it."""
 
     def __init__(self, address: Address, tunnel: str = "", request: Request | None = None) -> None:
         super().__init__(request or Request(address, host=SERVER))
@@ -165,7 +165,7 @@ async def close(*clients: Client) -> None:
 
 
 def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
-    """Return pairs of address and CONNECT host that lead to the server's TCP port: by the gateway, and by a sidecar."""
+    """Return address and CONNECT host of two ways to the server's TCP port: by the gateway, and by a sidecar."""
     port = PORTS["raw"]
     return [
         (world.address(SERVER, port), ""),
@@ -225,7 +225,7 @@ def sidecar_counter(world: World, found: Any, name: str) -> int:
 
 @contextlib.contextmanager
 def load_without_loss(world: World, root: Path) -> Iterator[Load]:
-    """Send requests and open connections while the body runs; assert that none fails and the server counted all.
+    """Send requests and open connections during the `with` block; assert that none fails and the server counted each.
 
     Requests reuse their connections; the TCP load opens a new connection each time.
     """

@@ -80,7 +80,7 @@ class Authority:
 
 
 class Caller(Client):
-    """A client with one open connection to the sidecar, by TLS if `tls` is given."""
+    """A client with one open connection to the sidecar, over TLS if `tls` is set."""
 
     def __init__(self, network: Network, address: Address, tls: ssl.SSLContext | None = None, name: str = "") -> None:
         super().__init__(Request(address, "/", "web.example"))
@@ -116,7 +116,7 @@ class Caller(Client):
 
 
 class Sidecar(Rig):
-    """An explicit sidecar of the pod `default/web-1`; `authority` is the mesh's. Use it as a context manager."""
+    """An explicit sidecar of the pod `default/web-1`, a context manager; `authority` signs the mesh's certificates."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -132,7 +132,7 @@ class Sidecar(Rig):
     def port(self, application: int, *protocols: Protocol) -> InboundPort:
         """Return a free inbound port in front of an application's port.
 
-        Each protocol is that of a Service of its name which leads to the port.
+        For each protocol, a Service with the protocol's name leads to the port.
         """
         port = self.free().port
         spoken = tuple(
@@ -142,7 +142,7 @@ class Sidecar(Rig):
         return InboundPort(port=port, application=application, protocols=spoken)
 
     def serve(self, *ports: InboundPort, credential: Credential | None = None, **more: Any) -> None:
-        """Push a workload with these ports; wait until the sidecar holds it. `more` are fields of the Workload."""
+        """Push a workload with these ports; wait until the sidecar uses it. `more` are fields of the Workload."""
         more = {"capture": "explicit", **more}
         workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, ports=ports, **more)
         found = inbound.parts(workload, domain=DOMAIN, trust_domain=TRUST_DOMAIN)
@@ -164,7 +164,7 @@ class Sidecar(Rig):
     def client_tls(
         self, identity: str | Credential | None, alpn: Iterable[str] = (), newest: ssl.TLSVersion | None = None
     ) -> ssl.SSLContext:
-        """Return a client's TLS context, with a certificate for an identity, a given certificate, or none."""
+        """Return a client's TLS context; `identity` is a name to issue a certificate for, a certificate, or None."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=self.authority.pem)
@@ -182,7 +182,7 @@ class Sidecar(Rig):
     def caller(
         self, port: InboundPort, identity: str | ssl.SSLContext | None = None, protocol: Protocol | None = None
     ) -> Caller:
-        """Return a client of the Service of `protocol`: by mutual TLS with an identity, in plaintext without one."""
+        """Return a client of the Service of `protocol`; it uses mutual TLS if `identity` is set, else plaintext."""
         tls = identity if isinstance(identity, ssl.SSLContext) or identity is None else self.client_tls(identity)
         name = (protocol or port.protocols[0].protocol).value
         address = Address(ADDRESS, port.port)
@@ -197,7 +197,7 @@ class Sidecar(Rig):
         async def abort_all() -> None:
             for caller in callers:
                 caller.abort()
-            await asyncio.sleep(0)  # transports are closed by a callback
+            await asyncio.sleep(0)  # let the loop run the callbacks that close transports
 
         self.network.run(abort_all())
 
@@ -209,7 +209,7 @@ class Sidecar(Rig):
 async def ask_h2(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], authority: str) -> str:
     """Send an HTTP/2 request with prior knowledge, as a sidecar does; return the server's name, or the status."""
     reader, writer = stream
-    block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # GET, http, /, :authority
+    block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # HPACK: GET, http, /, :authority
     writer.write(H2_PREFACE + H2_SETTINGS + H2_LARGE_WINDOW)
     writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + block)
     async with asyncio.timeout(DEADLINE_S / 4):

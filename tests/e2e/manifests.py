@@ -72,7 +72,7 @@ def deployment(
 
 
 def grant(name: str, *, source: str, to: str = "") -> str:
-    """Return a ReferenceGrant for TrafficSplits of the namespace `source` to one Service, or to all without `to`."""
+    """Return a ReferenceGrant from TrafficSplits of the namespace `source` to the Service `to` (empty: to all)."""
     target = {"group": "", "kind": "Service"} | ({"name": to} if to else {})
     origin = {"group": "split.smi-spec.io", "kind": "TrafficSplit", "namespace": source}
     return _text("gateway.networking.k8s.io/v1", "ReferenceGrant", name, spec={"from": [origin], "to": [target]})

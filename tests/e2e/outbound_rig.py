@@ -1,4 +1,4 @@
-"""The outbound side of a sidecar: a real Envoy, and servers that record requests by TLS and in plaintext."""
+"""The outbound side of a sidecar: a real Envoy, and servers that record requests over TLS and in plaintext."""
 
 import asyncio
 import ctypes
@@ -57,10 +57,10 @@ class Server:
         self.authority = rig.authority
         self.address = address
         self.plaintext = b""  # bytes received without TLS
-        self.decrypted = b""  # bytes received by TLS
+        self.decrypted = b""  # bytes received over TLS, decrypted
         self.tls_connections: list[TlsConnection] = []
         self.requests = 0
-        self.tls_requests = 0  # requests received by TLS
+        self.tls_requests = 0  # requests received over TLS
         self.opened: set[asyncio.Transport] = set()
         self._files = rig.files
         self.identity = identity
@@ -91,7 +91,7 @@ class Server:
         return server
 
     def endpoint(self, identity: str | None = None) -> Endpoint:
-        """Return the endpoint of this server that clients expect with its identity, or with another one."""
+        """Return this server's endpoint; clients expect the server's identity there, or `identity` if set."""
         expected = self.identity if identity is None else identity
         return Endpoint(address=self.address, port=self.port, identity=expected)
 
@@ -101,7 +101,7 @@ def _note_server_name(session: ssl.SSLObject, name: str | None, _context: ssl.SS
 
 
 class _Served(asyncio.Protocol):
-    """One connection; its first byte shows whether it is TLS."""
+    """One connection to a server; its first byte shows whether the client uses TLS."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -135,7 +135,7 @@ class _Served(asyncio.Protocol):
             self._decrypt(self._session)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLError:  # the client expects another identity
+        except ssl.SSLError:  # the handshake failed: the client expects another identity
             self._transport.close()
         self._flush()
 
@@ -199,7 +199,7 @@ class Outbound(Rig):
         )
 
     def server(self, name: str, identity: str = "", **more: str) -> Server:
-        """Start a server; with an identity it accepts TLS too."""
+        """Start a server; if `identity` is set, it accepts TLS in addition to plaintext."""
         return Server(self, name, identity=identity, **more)
 
     def mesh(
@@ -210,7 +210,7 @@ class Outbound(Rig):
         addresses: Mapping[str, str] | None = None,
         **weights: int,
     ) -> Mesh:
-        """Return a mesh with Services of the namespace `default` and their endpoints; `weights` split `web`.
+        """Return a mesh with Services of the namespace `default` and their endpoints; `web` is split by `weights`.
 
         `addresses` are the addresses of Services; other Services have none.
         """
@@ -233,7 +233,7 @@ class Outbound(Rig):
         )
 
     def push(self, mesh: Mesh, node: Node | None = None) -> None:
-        """Push a mesh to the proxy; wait until the proxy holds it and listens."""
+        """Push a mesh to the proxy; wait until the proxy uses it and listens."""
 
         async def give() -> None:
             self._memo.begin_build()
@@ -317,7 +317,7 @@ class Redirected(Outbound):
 
 
 class OpenConnection:
-    """One connection that stays open between exchanges."""
+    """A client with one TCP connection that stays open between exchanges."""
 
     def __init__(self, network: Network, address: Address, mark: int = MARK) -> None:
         self._network = network
@@ -347,7 +347,7 @@ class OpenConnection:
 
 
 def _enter_new_network() -> None:
-    """Move this thread and its children to a new network namespace, which ends with them."""
+    """Move this thread and its child processes to a new network namespace, which is removed when they end."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_NEW_NETWORK):
         raise OSError(ctypes.get_errno(), "unshare")

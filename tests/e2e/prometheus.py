@@ -25,7 +25,7 @@ class Prometheus:
         self.url = url
 
     def ask(self, query: str) -> Sequence[Any]:
-        """Return the instant vector that a query results in."""
+        """Run a query; return its result, an instant vector."""
         return self.get(f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")["data"]["result"]
 
     def get(self, path: str) -> Any:

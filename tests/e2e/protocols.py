@@ -1,4 +1,4 @@
-"""Backends and clients for other protocols than HTTP/1.1: TCP, TLS, HTTP/2 and WebSocket."""
+"""Backends and clients for protocols other than HTTP/1.1: TCP, TLS, HTTP/2 and WebSocket."""
 
 import asyncio
 import datetime as dt

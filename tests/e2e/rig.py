@@ -37,7 +37,7 @@ ADDRESS = "127.0.0.1"
 
 
 class Seen(NamedTuple):
-    """A request that a backend received; header names in lower case."""
+    """A request that a backend received, with its header names in lower case."""
 
     path: str
     headers: Mapping[str, str]
@@ -46,7 +46,7 @@ class Seen(NamedTuple):
 class Echo:
     """An HTTP backend that records requests and answers with its name.
 
-    Tests may set `status`, and `hangs` to withhold responses.
+    Tests may set `status` (of all responses) and `hangs` (to withhold responses).
     """
 
     def __init__(self, network: Network, name: str) -> None:
@@ -141,7 +141,7 @@ class Rig:
         return Address(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
-        """Return the backend of that name, started or reset: it answers 200 and has no recorded requests."""
+        """Start or reset the backend of that name and return it: it answers 200 and has no recorded requests."""
         echo = self.echoes[name] = self.echoes.get(name) or Echo(self.network, name)
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo
@@ -220,7 +220,7 @@ class Rig:
         tls: str = "",
         **headers: str,
     ) -> Answer:
-        """Send one request over a new connection; with TLS if `tls` names the server (SNI)."""
+        """Send one request over a new connection; `tls` is the server name (SNI) for TLS, empty for plaintext."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         client = Client(Request(address or self.address, target, host, names))
 
@@ -272,7 +272,7 @@ class Rig:
         return sum(int(item["value"]) for item in found if item.get("name", "").endswith(suffix))
 
     def configured(self, kind: str) -> Any:
-        """Return a part of Envoy's config dump as JSON text; `kind` is `RoutesConfigDump` or the like."""
+        """Return a part of Envoy's config dump as JSON text; `kind` is its type, for example `RoutesConfigDump`."""
         dump = self.network.run(self.envoy.admin.get_json("/config_dump?include_eds"))
         return json.dumps([item for item in dump["configs"] if item["@type"].endswith(kind)])
 

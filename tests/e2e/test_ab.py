@@ -122,7 +122,7 @@ def test_a_dollar_in_a_path_expression_matches_the_end_of_the_path(world: World,
         assert sent(world, website, 2, target=path) == {backend: 2}
 
 
-def test_a_request_must_fit_all_parts_of_one_match_in_any_group(world: World, website: str) -> None:
+def test_a_request_must_satisfy_all_conditions_of_a_single_match(world: World, website: str) -> None:
     """R13: the matches of several groups are alternatives."""
     world.apply(
         group("g1", {"name": "both", "headers": {"x-a": "1", "X-B": "2.*"}, "pathRegex": "/x", "methods": ["GET"]}),
@@ -167,13 +167,13 @@ def test_the_api_rejects_an_invalid_expression_and_names_its_field(world: World,
 
 
 def test_a_large_expression_reaches_the_proxy(world: World, website: str) -> None:
-    """Envoy's default limit is a program size of 100 for an expression."""
+    """Envoy's default limit for the RE2 program size of an expression is 100."""
     world.apply(group("g", {"name": "m", "headers": {"x-id": "[0-9a-f]{600}"}}), ab_split("g"), namespace=website)
     assert sent(world, website, 3, headers={"x-id": "a" * 600}) == {"v2": 3}
     assert sent(world, website, 3, headers={"x-id": "a" * 599}) == {"root": 3}
 
 
-def test_up_reports_an_invalid_group_in_a_file_and_applies_the_rest(new_world: Any) -> None:
+def test_up_reports_an_invalid_group_in_a_file_and_applies_the_valid_group(new_world: Any) -> None:
     """D6: the split keeps its valid groups."""
     world = new_world()
     parts = (("website", "root"), ("website-v1", "v1"), ("website-v2", "v2"))
@@ -241,7 +241,7 @@ def test_the_status_of_a_split_with_matches_has_the_weight_of_each_backend(world
 
 
 def test_a_sticky_split_with_matches_sets_cookies_only_for_matching_requests(world: World, website: str) -> None:
-    """Insiders keep their side; other users get the root and no cookie."""
+    """Insiders keep their backend; other users get the root Service and no cookie."""
     insiders = group("insiders", {"name": "m", "headers": {"x-insider": "yes"}})
     sticky = annotated(ab_split("insiders", weights={"website-v1": 1, "website-v2": 1}), sticky="cookie:side")
     world.apply(insiders, sticky, namespace=website)
@@ -259,7 +259,7 @@ def test_a_sticky_split_with_matches_sets_cookies_only_for_matching_requests(wor
     assert "set-cookie" not in outsider.headers
 
 
-def test_the_ab_test_example_splits_users_as_its_files_say(new_world: Any) -> None:
+def test_the_ab_test_example_splits_users_as_documented(new_world: Any) -> None:
     """examples/ab-test: Firefox users get v2, other users v1, and an insider always the same version."""
     world = new_world(manifests={path.name: path.read_text() for path in EXAMPLE.glob("*.yaml")})
 

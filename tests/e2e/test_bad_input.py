@@ -57,7 +57,7 @@ OBJECTS = {  # complete objects, which kubectl can send
     ),
     "self": Mistake(changed("other-v1", "other"), 8, "spec.backends[0].service", "both the root and a backend"),
 }
-FILES = {  # files that do not hold a valid object
+FILES = {  # files that contain no valid object
     "version": Mistake(
         changed("v1alpha4", "v9"), 1, "apiVersion", "'split.smi-spec.io/v9' is not a version of TrafficSplit"
     ),
@@ -71,7 +71,7 @@ EVERYTHING = OBJECTS | FILES
 
 
 class Site:
-    """A new world whose directory holds a valid split."""
+    """A new world whose directory contains a valid split."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -118,7 +118,7 @@ def test_check_reports_every_mistake_with_its_line_and_field(tmp_path: Path) -> 
 
 
 def test_check_reports_a_self_reference_when_the_service_is_missing(tmp_path: Path) -> None:
-    """D1: kubectl and `up` reject it without the Service too, so `check` must report it."""
+    """D1: kubectl and `up` reject a self-reference even without the Service, so `check` must report it."""
     (tmp_path / "split.yaml").write_bytes(OBJECTS["self"].text)
     code, findings = check(tmp_path)
     assert (code, [item["reason"] for item in findings]) == (1, ["SelfReference"])
@@ -134,7 +134,7 @@ def test_the_api_rejects_every_invalid_object_and_names_the_field(world: World, 
 
 
 def test_up_reads_a_split_without_apiversion_with_a_warning_and_kubectl_rejects_it(site: Site) -> None:
-    """D27: specification 001 writes it so."""
+    """D27: an example of specification 001 has no apiVersion."""
     bare = SPLIT.removeprefix("apiVersion: split.smi-spec.io/v1alpha4\n")
     world, mark = site.world, len(site.world.lines)
     world.write("bare.yaml", bare)
@@ -151,7 +151,7 @@ def test_up_reads_a_split_without_apiversion_with_a_warning_and_kubectl_rejects_
 
 
 def test_up_reports_every_mistake_and_applies_other_edits(site: Site) -> None:
-    """A file with a mistake changes nothing."""
+    """A file with a mistake changes no object."""
     world = site.world
     with world.load(site.request) as load:
         for name, mistake in EVERYTHING.items():

@@ -1,4 +1,4 @@
-"""A user's OpenTelemetry collector: every proxy reports to it too, and headgate still gets all counts."""
+"""A user's OpenTelemetry collector: every proxy reports to the collector and to headgate."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -57,7 +57,7 @@ def collector() -> Iterator[tuple[str, Collector]]:
 
 
 def test_a_collector_gets_the_same_counts_as_headgate(tmp_path: Path, collector: tuple[str, Collector]) -> None:
-    """R97: cumulative values from each proxy."""
+    """R97: each proxy reports cumulative values."""
     address, found = collector
     with shop_in(tmp_path, "--otlp-collector", address) as shop:
         shop.send(PLAN)

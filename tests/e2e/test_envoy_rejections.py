@@ -8,9 +8,9 @@ from tests.e2e.world import World, until
 
 
 def occupied(world: World, namespace: str) -> socket.socket:
-    """Listen on an address in the world's range of the loopback network (`127.A`), which a Service may then request.
+    """Occupy an address in the world's loopback range (`127.A`), so that Envoy can't listen there for a Service.
 
-    The address is unique for each namespace: Envoy now listens on those of earlier tests.
+    The address is unique for each namespace: Envoy still listens on the addresses of earlier tests.
     """
     part = world.address("taken-range", 8080, namespace).host.rsplit(".", 2)[0]
     last = int(namespace.removeprefix("ns")) % 250 + 1

@@ -99,7 +99,7 @@ def hosts(rig: Rig, name: str) -> set[str]:
     return {seen.headers["host"] for seen in rig.take_requests(name)}
 
 
-def test_a_split_sends_a_share_to_an_external_name_with_its_host(rig: Rig) -> None:
+def test_requests_to_an_external_name_have_that_name_as_host(rig: Rig) -> None:
     address = Address(ROOT, rig.echoes["outside"].port)
     weights = parsed(split("canary", "root", {"inside": 0, "outside": 1}))
     rig.push(mesh(*objects(rig, weights)))

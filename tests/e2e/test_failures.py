@@ -1,4 +1,4 @@
-"""Messages of `headgate up` about failures: pods, the gateway's Envoy, a full disk, a slow end."""
+"""Messages of `headgate up` about failures: pods, the gateway's Envoy, a full disk, a slow shutdown."""
 
 import json
 import os
@@ -43,7 +43,7 @@ STUBBORN = deployed("stubborn", ["sh", "-c", "trap '' TERM; while :; do sleep 0.
     ],
     ids=["crash", "no command", "no program"],
 )
-def test_up_reports_a_pod_that_can_not_start_while_it_waits_for_it(
+def test_up_reports_a_pod_that_can_not_start_while_up_waits_for_the_pod(
     unstarted: World, manifest: str, expected: tuple[str, int | None, list[str]], words: str
 ) -> None:
     world = unstarted
@@ -75,7 +75,7 @@ def test_a_stopping_headgate_names_the_pod_it_waits_for_and_a_second_signal_kill
     mark = len(world.lines)
     assert world.process
     world.process.send_signal(signal.SIGINT)
-    (waits,) = world.line(lambda line: "waiting" in line, mark)["waiting"]  # its grace period is 30 s
+    (waits,) = world.line(lambda line: "waiting" in line, mark)["waiting"]  # the pod's grace period is 30 s
     assert waits.startswith(f"pod default/{name} (container main, process ")
     assert world.runs
     assert world.stop() == 0
@@ -85,7 +85,7 @@ def test_a_stopping_headgate_names_the_pod_it_waits_for_and_a_second_signal_kill
 
 @pytest.mark.parametrize("example", ["canary", "bookstore", "ab-test"])
 def test_a_healthy_start_records_no_warnings_and_no_recoveries(new_world: New, example: str) -> None:
-    """At the first start and after a restart."""
+    """The test checks a first start and a restart."""
     files = (Path(__file__).parents[2] / "examples" / example).iterdir()
     world = new_world(manifests={file.name: file.read_text() for file in files})
     for is_first in (True, False):

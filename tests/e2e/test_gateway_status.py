@@ -115,15 +115,13 @@ def test_a_gateway_reports_unsupported_and_unusable_addresses(world: World, name
     request_addresses(unusable, usable)
     wait_for_conditions(("True", "Accepted"), ("False", "AddressNotUsable"))
     assert first_address() == own
-    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # it still listens on its address
+    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # it still listens there
     request_addresses(usable)
     wait_for_conditions(("True", "Accepted"), ("True", "Programmed"))
     assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]
 
 
-def test_a_gateway_with_a_parameters_reference_is_not_accepted_until_it_is_removed(
-    world: World, namespace: str
-) -> None:
+def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(world: World, namespace: str) -> None:
     def patch(reference: object) -> None:
         spec = json.dumps({"spec": {"infrastructure": {"parametersRef": reference}}})
         world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", spec)

@@ -76,7 +76,7 @@ def split_greeters(world: World, namespace: str, greeters: tuple[Greeter, Greete
     world.apply(
         protocol_service("greeter", app="grpc", port=PORT),
         protocol_service("greeter-v1", v1, app="grpc", port=PORT),
-        protocol_service("greeter-v2", v2, port=PORT),  # without appProtocol it has that of the root
+        protocol_service("greeter-v2", v2, port=PORT),  # a backend without appProtocol uses the root's
         split("greeter", "greeter", {"greeter-v1": 3, "greeter-v2": 1}),
         namespace=namespace,
     )
@@ -125,7 +125,7 @@ def test_the_server_gets_the_clients_deadline_which_ends_the_call(
     split_greeters: Address, greeters: tuple[Greeter, Greeter]
 ) -> None:
     with channel(split_greeters) as calls, pytest.raises(grpc.RpcError) as raised:
-        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # seconds; on a busy machine the call needs one to arrive
+        calls.unary_unary("/Greeter/Wait")(b"", timeout=3)  # seconds; a busy machine needs 1 s for a call
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     (left,) = [left for greeter in greeters for left in greeter.left]
     assert 0 < left <= 3

@@ -51,8 +51,8 @@ def test_a_changed_traffic_target_denies_requests_on_open_connections(
         for name in ("web", "raw"):
             assert "1 of 1" in rig.headgate_wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).answered_by == SERVER
-        assert web.opened == 1  # allowed before and after
-        world.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes it within seconds
+        assert web.opened == 1  # the connection with allowed requests stayed open
+        world.network.run(rig.close(raw))  # its filter chain changed, so Envoy closes this connection
         assert ask(world, raw).answered_by == SERVER
 
         denied = rig.target("another-account", rule=WEB), rig.target("another-account", rule=RAW)
@@ -71,13 +71,13 @@ def test_a_changed_traffic_target_denies_requests_on_open_connections(
         for name in ("web", "raw"):
             rig.headgate_wait(world, f"traffictarget/{name}-callers")
         assert ask(world, web).answered_by == SERVER
-        assert web.opened == 1  # the connection that had the denied request
+        assert web.opened == 1  # the connection with the denied request stayed open
         world.network.run(rig.close(raw))
         assert ask(world, raw).answered_by == SERVER
     assert world.stderr == ""
 
 
-def test_an_allowed_caller_loses_no_request_when_targets_come_and_go(
+def test_an_allowed_caller_loses_no_request_when_traffic_targets_are_created_and_deleted(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
     """The first target denies all callers that it does not name."""
@@ -88,7 +88,7 @@ def test_an_allowed_caller_loses_no_request_when_targets_come_and_go(
             rig.wait_for_requests(load)
             world.submit(*map(json.dumps, ROUTES), target)
             rig.headgate_wait(world, "traffictarget/web-callers")
-            assert world.send(1, world.request(SERVER, 8080)) == {"403": 1}  # the gateway is not named
+            assert world.send(1, world.request(SERVER, 8080)) == {"403": 1}  # no target names the gateway
             rig.wait_for_requests(load)
             world.delete("traffictarget/web-callers")
             until(lambda: world.send(1, world.request(SERVER, 8080)) == {SERVER: 1})

@@ -58,7 +58,7 @@ def token_of(world: World, pod: Any) -> str:
 def test_a_stream_without_a_valid_token_is_rejected_with_the_reason(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """No token, a malformed one, one of another headgate, an expired one, and another pod's."""
+    """The token is missing, malformed, signed by another headgate, expired, or of another pod."""
     world = new_world(manifests=rig.site(tmp_path))
     impostor, pod = Impostor(world), rig.pod(world, CALLER)
     node, other = node_of(pod), rig.pod(world, SERVER)

@@ -56,7 +56,7 @@ def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_
         until(lambda: time.time() > last - 3)
         assert set(load.counts) == {SERVER}
         until(lambda: load.counts["503"] > 20)
-        assert time.time() >= last  # no call failed before
+        assert time.time() >= last  # no call failed before the certificates expired
         assert set(load.counts) == {SERVER, "503"}
         assert rig.plaintext_answer(server) == b""
         world.start()
@@ -70,7 +70,7 @@ def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_
 
 
 def test_up_fails_when_the_key_is_missing_or_readable_by_other_users(new_world: Callable[..., World]) -> None:
-    """The message names the file and the remedy; with the key restored, headgate starts with the same root."""
+    """The message names the file and the remedy; with the restored key, headgate has the same root certificate."""
     world = new_world()
     roots = world.headgate("ca", "roots").stdout
     world.stop()
@@ -102,7 +102,7 @@ def test_up_fails_when_the_key_belongs_to_another_user(new_world: Callable[..., 
 def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """The proxies have certificates. Events on pods name the error; headgate notices when the key is usable."""
+    """Proxies keep their certificates; Events on pods name the error. headgate retries until the key is usable."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     key = world.state / "authority" / "current" / "tls.key"
     with rig.load_without_loss(world, tmp_path) as load:
@@ -126,10 +126,10 @@ def test_a_restarted_headgate_without_a_usable_key_keeps_the_mesh_working(
     assert "error:" not in world.headgate("ca").stdout
 
 
-# --- dates, and a user's own authority
+# --- validity periods, and a user's own certificate authority
 
 
-def test_the_next_start_replaces_an_expired_root_of_headgate(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_the_next_start_replaces_an_expired_root_certificate(new_world: Callable[..., World], tmp_path: Path) -> None:
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     world.stop()
     old = new_root(DOMAIN, time.time() - 400 * DAY)
@@ -138,7 +138,7 @@ def test_the_next_start_replaces_an_expired_root_of_headgate(new_world: Callable
         write_private(current / name, text.encode())
     world.start()
 
-    def replaced() -> bool:  # the status in the store may still name the old root
+    def replaced() -> bool:  # at first the status may name the old root certificate
         shown = world.headgate("ca").stdout
         return shown.count("root CN=") == 1 and "expired" not in shown and "no rotation is in progress" in shown
 
@@ -153,7 +153,7 @@ class Given:
         self.certificate, self.key = directory / "ca.crt", directory / "ca.key"
 
     def write(self, signing: Authority, *trusted: Authority) -> None:
-        """Write the certificate and key that sign, and the certificates of other trusted roots after them."""
+        """Write the signing key, and one file with the signing certificate and the other trusted root certificates."""
         write_private(self.key, signing.key.reveal().encode())
         write_private(self.certificate, "".join(item.certificate for item in (signing, *trusted)).encode())
 
@@ -177,10 +177,10 @@ def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(
     assert f"in {given.certificate} and {given.key} expired at " in fails(world)
 
 
-def test_headgate_reports_a_root_that_expires_and_takes_a_new_one_without_a_restart(
+def test_headgate_reports_an_expired_root_and_loads_a_new_root_without_a_restart(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """Calls fail after the root has expired; `headgate ca` and Events on the pods report it."""
+    """Calls fail after the root certificate has expired; `headgate ca` and Events on the pods report it."""
     given = Given(tmp_path)
     first, brief, last = (new_root(DOMAIN, time.time() + 60 * number) for number in range(3))
     given.write(first)

@@ -28,7 +28,7 @@ def speaks_tls(address: Address) -> bool:
 def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
     new_world: Callable[..., World], tmp_path: Path, mode: str
 ) -> None:
-    """The TLSConfig is programmed when the server rejects plaintext. Its deletion allows plaintext again."""
+    """The TLSConfig becomes programmed once the server rejects plaintext. Its deletion allows plaintext again."""
     world = new_world("--mtls", mode, manifests=rig.site(tmp_path))
     server = rig.pod(world, rig.SERVER)
     address = rig.pod_address(server)
@@ -44,7 +44,7 @@ def test_no_request_fails_when_a_tls_config_is_created_and_deleted(
         until(lambda: rig.plaintext_answer(address) == SERVED)
         rig.wait_for_requests(load)
         until(lambda: speaks_tls(address) == (mode == "permissive"))
-    assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # it was never replaced
+    assert rig.pod(world, rig.SERVER)["metadata"]["uid"] == server["metadata"]["uid"]  # the pod was never replaced
     assert rig.sidecar_counter(world, server, "ssl.handshake") > 0  # R74
     assert world.stderr == ""
 
@@ -70,5 +70,5 @@ def test_no_request_fails_when_headgate_restarts_with_another_mtls_mode(
         rig.wait_for_requests(load)
     assert {pod["metadata"]["uid"] for pod in rig.pods(world, rig.SERVER)} == {
         pod["metadata"]["uid"] for pod in servers
-    }  # they were never replaced
+    }  # the pods were never replaced
     assert world.stderr == ""

@@ -1,4 +1,4 @@
-"""Pods and sidecars end and are replaced under load by mutual TLS (R74, R76)."""
+"""Pods and sidecars are replaced while callers send requests over mutual TLS (R74, R76)."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def conditions(pod: Any) -> dict[str, str]:
     return {item["type"]: item["status"] for item in pod["status"]["conditions"]}
 
 
-def test_a_rollout_behind_sidecars_loses_no_request_by_mutual_tls(
+def test_a_rollout_behind_sidecars_loses_no_request_over_mutual_tls(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
     """Each new pod has a new sidecar, certificate and address."""

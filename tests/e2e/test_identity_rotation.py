@@ -18,7 +18,7 @@ PHASES = ("stable", "trust-new", "sign-new", "drop-old", "stable")
 
 
 def serials(world: World) -> Mapping[str, str]:
-    """Return the serial number of each proxy's certificate, read from its Envoy, by admin socket."""
+    """Return the serial number of the certificate in each Envoy, by the path of its admin socket."""
     found = {}
     for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
@@ -58,7 +58,7 @@ def test_up_rejects_an_invalid_certificate_lifetime(tmp_path: Path, lifetime: st
 
 
 def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
-    """Return the certificate of a proxy and its only trusted root, from its config dump."""
+    """Return a proxy's certificate and its only trusted root certificate, from Envoy's config dump."""
     dump = json.loads(rig.ask_admin(world, path, "/config_dump?resource=dynamic_active_secrets"))
     active = {item["name"]: item["secret"] for item in dump["configs"]}
     chain = active["identity"]["tls_certificate"]["certificate_chain"]["inline_string"]
@@ -70,7 +70,7 @@ def secrets(world: World, path: str) -> Mapping[str, x509.Certificate]:
 
 @contextmanager
 def phases(world: World) -> Iterator[list[str]]:
-    """Watch the authority's ConfigMap; yield a list that gets the phases of the rotation when the body has ended."""
+    """Watch the authority's ConfigMap; yield a list that contains the rotation's phases after the `with` block."""
     seen: list[str] = []
     words = [
         "get",
@@ -95,8 +95,8 @@ def are_in_order(seen: Sequence[str]) -> bool:
     return all(phase in steps for phase, _ in groupby(seen))
 
 
-def test_no_request_fails_when_the_root_is_rotated(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """The status names a proxy that the rotation waits for; at the end no proxy holds the old root."""
+def test_no_request_fails_when_the_root_certificate_is_rotated(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """The status names a proxy that the rotation waits for; at the end no proxy trusts the old root."""
     world = new_world("--mtls", "strict", manifests=rig.site(tmp_path))
     old = world.headgate("ca", "roots").stdout
     silent = rig.pod(world, rig.CALLER)
@@ -117,4 +117,4 @@ def test_no_request_fails_when_the_root_is_rotated(new_world: Callable[..., Worl
         assert held["root"] == x509.load_pem_x509_certificate(new.encode())
         held["identity"].verify_directly_issued_by(held["root"])
     late = f"proxy sidecar/default/{silent['metadata']['name']} has not answered a response for 5 s"
-    assert set(world.stderr.splitlines()) <= {late}  # because the test stopped it
+    assert set(world.stderr.splitlines()) <= {late}  # the test stopped this proxy

@@ -39,8 +39,8 @@ from headgate.resources.meta import Key
 
 BOOKS = Match(path=PathMatch(kind="regex", value="/books.*"), methods=("GET",))
 TARGET = Key("access.smi-spec.io", "TrafficTarget", "default", "cars")
-WORDS = b"longer than the head of a TLS record"  # the sidecar reads so many bytes to detect TLS
-MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]  # both accept mutual TLS and plaintext
+WORDS = b"longer than the head of a TLS record"  # longer than what the sidecar reads to detect TLS
+MIXED = [TlsMode.READY, TlsMode.PERMISSIVE]  # the modes that accept mutual TLS and plaintext
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def database(sidecar: Sidecar) -> Iterator[TcpServer]:
 
 
 def closed(*sources: str, match: Match | None = None, name: str = "routes/books", connections: bool = False) -> Access:
-    """Return access that allows only these identities: requests that match, or all connections."""
+    """Return rules that allow these identities only requests that match, or with `connections` all connections."""
     grant = Grant(
         origin=TARGET,
         sources=sources,
@@ -136,7 +136,7 @@ def test_plain_mode_accepts_plaintext_only(sidecar, web):
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl on the PATH")
 def test_the_certificate_has_the_subject_names_of_a_tls_config(sidecar, web, tmp_path):
-    """R75: read by openssl; the identity is a URI name of the same certificate."""
+    """R75: openssl reads the names; the identity is a URI name of the same certificate."""
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     address = ["-connect", f"{ADDRESS}:{web.port}"]
     shown = subprocess.run(["openssl", "s_client", *address], input=b"", capture_output=True, check=False).stdout
@@ -239,7 +239,7 @@ def test_access_rules_allow_requests_by_identity_method_and_path(sidecar, web):
     assert [seen.path for seen in sidecar.take_requests("app")] == ["/books/1?page=2"]
 
 
-def test_a_denied_caller_gets_its_own_identity_and_no_allowed_one_in_the_answer(sidecar, web):
+def test_the_answer_to_a_denied_caller_names_its_identity_and_no_allowed_identity(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     known = sidecar.caller(web, OTHER).get("/books").body
     assert OTHER in known
@@ -261,7 +261,7 @@ def test_a_path_rule_never_allows_an_ambiguous_path(sidecar, web, path):
 
 
 def test_a_dns_name_on_a_certificate_is_not_an_identity(sidecar, web):
-    """R70, R75: a user may choose the subject names of pods, but gets no other identity by them."""
+    """R70, R75: a user may choose the subject names of pods, but the names give no other identity."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS))
     borrowed = sidecar.client_tls(sidecar.authority.issue(OTHER, CLIENT))
     assert sidecar.caller(web, borrowed).get("/books").status == 403
@@ -312,7 +312,7 @@ def test_the_sidecar_rejects_connect(sidecar, web):
 
 
 def test_the_answer_is_marked_when_the_application_does_not_listen(sidecar):
-    """The mark lets the caller's proxy retry with another pod; an error of the application has no mark."""
+    """The mark is a header that lets the caller's proxy retry with another pod; the application's errors lack it."""
     absent = sidecar.port(sidecar.free().port)
     broken = sidecar.port(sidecar.echoes["app"].port)
     sidecar.echoes["app"].status = "503 Service Unavailable"
@@ -345,7 +345,7 @@ def test_a_new_certificate_closes_no_connection(sidecar, web):
     assert client._writer is connection
 
 
-def test_the_sidecar_trusts_a_root_from_its_arrival_until_its_removal(sidecar, web):
+def test_the_sidecar_trusts_a_root_certificate_until_its_removal(sidecar, web):
     served(sidecar, web, tls_mode=TlsMode.STRICT)
     new = Authority("new")
     newcomer = sidecar.client_tls(new.issue(CLIENT))
@@ -376,7 +376,7 @@ def test_each_client_gets_the_protocol_of_the_service_that_it_calls(sidecar, dat
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE, access=closed(CLIENT, match=BOOKS))
     assert sidecar.caller(port, CLIENT).get("/books").status == 200
     named = sidecar.caller(port, mesh_tls(sidecar), Protocol.TCP)
-    assert named.get("/books").status == 0  # access allows requests only
+    assert named.get("/books").status == 0  # the rules allow requests, but not connections
 
 
 def test_a_plaintext_client_gets_the_greeting_of_a_server_that_speaks_first(sidecar, database):
@@ -432,7 +432,7 @@ def test_a_denied_client_gets_no_byte_and_no_connection_to_the_application(sidec
     assert echo_of_ping(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
     served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT))
     until(lambda: echo_of_ping(sidecar, port, mesh_tls(sidecar)) != "ping", "all connections are denied")
-    assert database.connections - before <= 1  # the last allowed connection
+    assert database.connections - before <= 1  # at most the last connection before the denial
 
 
 def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
@@ -448,7 +448,7 @@ def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
     assert is_echoed(sidecar, connected(sidecar, other))
 
 
-def test_strict_mode_closes_plaintext_connections_and_no_other(sidecar, database):
+def test_strict_mode_closes_only_plaintext_connections(sidecar, database):
     """Connections by mutual TLS stay open."""
     port = sidecar.port(database.address.port, Protocol.TCP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)

@@ -22,7 +22,7 @@ def proxies(world: World) -> dict[str, Any]:
 
 
 def rows(text: str) -> dict[str, Sequence[str]]:
-    """Return the cells of a table's lines by the first cell; the first line wins."""
+    """Return the cells of a table's lines, keyed by the first cell; of equal keys the first line counts."""
     return {line.split()[0]: line.split() for line in reversed(text.splitlines()) if line.strip()}
 
 
@@ -70,7 +70,7 @@ def test_kubectl_gets_and_explains_proxies(meshed: World) -> None:
     assert [item["node"] for item in raw["items"]] == [sidecar_of(meshed), "gateway"]
 
 
-DUMPED = {  # our type: keys of Envoy's config dump, which has no versions of endpoints
+DUMPED = {  # keys in Envoy's config dump by headgate's resource type; the dump has no versions of endpoints
     "clusters": ("dynamic_active_clusters", "cluster"),
     "listeners": ("dynamic_listeners", "listener"),
     "routes": ("dynamic_route_configs", "route_config"),
@@ -163,7 +163,7 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(wo
     assert "an earlier rejection, now resolved: listeners" in after
 
 
-def test_status_of_a_healthy_mesh_exits_with_0_and_without_headgate_with_3(meshed: World) -> None:
+def test_status_exits_with_0_for_a_healthy_mesh_and_with_3_without_headgate(meshed: World) -> None:
     done = meshed.headgate("status")
     assert done.returncode == 0, done.stdout
     lines = {line[:14].strip(): line[14:] for line in done.stdout.splitlines()}

@@ -1,4 +1,4 @@
-"""Start, kill, restart and end headgate: workloads keep running, and an end leaves no process or file behind."""
+"""Start, kill, restart and stop headgate: workloads run without headgate, and a stop leaves no process or file."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_the_next_start_removes_the_sockets_of_a_killed_headgate(new_world: Call
     sockets, envoy = Path(killed.instance["admin"]).parent, killed.processes()["envoy"]
     killed.kill()
     other = new_world()
-    assert sockets.is_dir()  # the Envoy of the killed headgate is alive and still uses them
+    assert sockets.is_dir()  # the Envoy of the killed headgate still uses the sockets
     other.stop()
     os.kill(envoy, signal.SIGKILL)
     until(lambda: not killed.processes())

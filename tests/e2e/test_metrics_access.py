@@ -109,7 +109,7 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
 
 
 def test_a_service_counts_all_requests_of_its_pods(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """R89, D25: independent of the called Service; the root of a split counts the requests of its pods."""
+    """R89, D25: the called Service does not matter; the root of a split counts the requests of its pods."""
     manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
     for version in ("v1", "v2"):
         labels = {"app": "web", "version": version}

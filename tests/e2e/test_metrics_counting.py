@@ -118,7 +118,7 @@ def test_each_request_counts_once_under_load_while_the_configuration_changes(rig
     assert rig.reports.counts(REQUESTS, "backend") == Counter(by_backend)
 
 
-def test_requests_to_an_address_count_for_the_pod_that_has_it(rig):
+def test_requests_to_an_address_count_for_the_current_pod_of_the_address(rig):
     """No request fails when another pod takes over the address."""
     ready(rig, rig.route("one"))
     mesh, port = rig.apply(rig.route("one")), rig.echoes["one"].port
@@ -207,7 +207,7 @@ def test_a_redirect_counts_for_the_service(rig):
     }
 
 
-def test_a_disconnect_of_the_client_counts_apart_from_one_of_the_server(rig):
+def test_disconnects_of_the_client_and_of_the_server_count_separately(rig):
     ready(rig, rig.route("one"))
     rig.echo("one").hangs = True
     for _ in range(3):
@@ -221,7 +221,7 @@ def test_a_disconnect_of_the_client_counts_apart_from_one_of_the_server(rig):
         assert rig.ask().body == "IncompleteReadError"
     rig.reports.wait_for(REQUESTS, {"0DC": 3, "200UPE": 2}, "code")
     assert parse_code("200UPE").complete_status == 0
-    rig.reports.wait_for(LATENCY, {}, "backend")  # no response was complete
+    rig.reports.wait_for(LATENCY, {}, "backend")  # without a complete response there is no latency
 
 
 class Backend(NamedTuple):
@@ -248,7 +248,7 @@ def server_that_answers(rig: ReportingRig, answer: bytes, *, after: bytes = b"\r
     return rig.network.run(start())
 
 
-def test_grpc_responses_count_by_grpc_status_too(rig):
+def test_grpc_responses_count_by_http_status_and_grpc_status(rig):
     ready(rig, rig.route("one"))
     for status, times in ((0, 2), (5, 1), (14, 3)):
         rig.echo("one").status = f"200 OK\r\ncontent-type: application/grpc\r\ngrpc-status: {status}"
@@ -291,8 +291,8 @@ def test_a_latency_that_equals_a_bound_is_in_the_bucket_above(rig, monkeypatch):
     assert packed_counters.by_index(counts, packed_counters.WIDE) == Counter(map(bucket_of, latencies))
 
 
-def test_mirrored_requests_count_apart_and_for_the_pod_that_received_them(rig):
-    """D22: they count neither as successes nor as failures of a Service."""
+def test_mirrored_requests_count_separately_for_the_pod_that_received_them(rig):
+    """D22: mirrored requests count neither as successes nor as failures of a Service."""
     mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
     pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
     ready(rig, rig.route("one", mirrors=(mirror,)))
@@ -371,7 +371,7 @@ def test_a_connection_counts_when_it_is_open_and_its_bytes_when_it_ends(rig):
     assert not rig.reports.total(FAILED)
 
 
-def test_a_connection_that_a_retry_brought_to_another_pod_counts_once(rig):
+def test_a_connection_that_was_retried_on_another_pod_counts_once(rig):
     server = server_that_answers(rig, b"welcome\n", after=b"\n")
     address = database(rig, DEAD_PORT, server.port)
     for _ in range(6):
@@ -452,7 +452,7 @@ def only(*sources: str) -> Access:
     return Access(closed=True, grants=(grant,))
 
 
-def test_the_clients_proxy_counts_responses_apart_that_are_marked_as_denied(rig):
+def test_the_clients_proxy_counts_responses_marked_as_denied_separately(rig):
     """R68. A server without a sidecar may send any mark: the proxy reports its first character only."""
     ready(rig, rig.route("one"))
     for mark in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
@@ -462,7 +462,7 @@ def test_the_clients_proxy_counts_responses_apart_that_are_marked_as_denied(rig)
 
 
 def test_the_sidecar_marks_only_the_403_of_its_access_rules_as_denied(sidecar):
-    """R68, R70: it removes the application's mark, and sets none for an unknown upgrade."""
+    """R68, R70: the sidecar removes the application's mark, and does not mark the 403 of an unknown upgrade."""
     app = sidecar.echo("app")
     app.status = "403 Forbidden\r\nx-headgate-denied: true\r\nx-headgate-unreached: true"
     port = sidecar.port(app.port)
@@ -515,7 +515,7 @@ def test_a_sidecar_that_allows_no_caller_counts_every_connection_as_denied(sidec
 
 
 def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLContext) -> bytes:
-    """Connect to a TCP port by TLS and send a line; return the answer."""
+    """Connect to a TCP port over TLS and send a line; return the answer."""
     with contextlib.suppress(OSError), socket.create_connection(Address(ADDRESS, port.port)) as plain:
         name = server_name(port.protocols[0].services[0], DOMAIN)
         with tls.wrap_socket(plain, server_hostname=name) as client:
@@ -527,7 +527,7 @@ def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLCont
 # --- limits
 
 
-def test_the_proxy_counts_the_histograms_that_exceed_the_limit(monkeypatch):
+def test_envoy_counts_requests_whose_histogram_exceeds_the_limit(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")
@@ -540,7 +540,7 @@ def test_the_proxy_counts_the_histograms_that_exceed_the_limit(monkeypatch):
 
 
 def test_an_unused_series_is_evicted_and_starts_again_at_zero():
-    """The receiver must notice it: the counts before the eviction are not in the new value."""
+    """The receiver must detect the eviction: the new value does not include earlier counts."""
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root), sweep_s=0.5) as rig:
         rig.echo("one")
         ready(rig, rig.route("one"))

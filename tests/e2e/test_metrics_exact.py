@@ -52,7 +52,7 @@ class Shop:
         self._number = Counter[str]()
 
     def send(self, plan: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """Let each client send a number of requests by `server/status/delay`; return the seconds of each request.
+        """Send the planned number of requests by client and `server/status/delay`; return the seconds of each request.
 
         Asserts that each answer has the planned status.
         """
@@ -177,7 +177,7 @@ def edges(shop: Shop, pod: Any, direction: str) -> Mapping[str, Mapping[str, flo
     return {item["edge"]["resource"]["name"]: metrics(item) for item in items if item["edge"]["direction"] == direction}
 
 
-def test_a_client_without_a_proxy_counts_at_the_server_by_its_address(shop: Shop) -> None:
+def test_the_server_counts_a_client_without_a_proxy_by_the_clients_address(shop: Shop) -> None:
     """R96: each request counts once."""
     (pod,) = shop.pods("open")
     before = edges(shop, pod, "from")
@@ -220,7 +220,7 @@ def test_latency_percentiles_are_between_the_servers_and_the_clients_time(shop: 
     assert found["success_count"] == len(took) == len(waited) == 100
     for name, share in PERCENTILES.items():
         rank = math.ceil(share * 100) - 1
-        assert took[rank] * 0.95 <= found[name] <= waited[rank] * 1.05  # a bucket's value differs by 5 % at most
+        assert took[rank] * 0.95 <= found[name] <= waited[rank] * 1.05  # buckets round latencies by at most 5 %
 
 
 def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
@@ -236,7 +236,7 @@ def test_a_killed_and_restarted_headgate_has_all_counts(shop: Shop) -> None:
 
 
 def test_replaced_pods_have_reported_all_requests(shop: Shop) -> None:
-    """Of clients and servers: each proxy sends a last report before it ends."""
+    """Pods of clients and servers are replaced: each proxy sends a last report before it ends."""
     for app in ("books", *CLIENTS):
         shop.send(PLAN)
         shop.world.kubectl("rollout", "restart", f"deployment/{app}")
@@ -259,7 +259,7 @@ def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: S
 
 
 def test_reset_counters_of_envoy_lose_no_counts(shop: Shop) -> None:
-    """While headgate runs. A reset while headgate is down can't be detected."""
+    """The reset happens while headgate runs: headgate can't detect a reset while it is down."""
     shop.send(PLAN)
     shop.wait_for_agreement()
     for socket in Path(shop.world.instance["admin"]).parent.glob("pod-*.sock"):

@@ -1,4 +1,4 @@
-"""The metrics API for its users: current counts, requests apart from connections, and a canary controller."""
+"""The metrics API for users: current counts, separate counts of requests and connections, a canary controller."""
 
 import socket
 import time

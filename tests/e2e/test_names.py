@@ -78,7 +78,7 @@ def test_clients_of_all_http_versions_share_one_address(world: World, web: str) 
 
 
 def test_the_application_gets_the_clients_host_header(world: World, namespace: str) -> None:
-    """The proxy does not rewrite it."""
+    """The proxy does not rewrite the Host header."""
     backend = world.backend("v1")
     world.apply(external("web", backend), namespace=namespace)
     world.send(1, Request(world.address("web", 8080, namespace), host="shop.example"))

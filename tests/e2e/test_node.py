@@ -79,7 +79,7 @@ def test_a_server_side_dry_run_answers_like_a_write_and_changes_nothing(deployed
     assert done.stdout.count("created (server dry run)") == 3
     assert (
         "Warning: spec.service: Service default/dry not found" in done.stderr
-    )  # a dry run does not see the other objects of the request
+    )  # a dry run ignores the other objects of the same request
     assert not deployed.kubectl("get", "svc,ts", "-o", "name", "--field-selector", "metadata.name=dry")
     scaled = deployed.kubectl("scale", "deployment/web", "--replicas=5", "--dry-run=server")
     assert "scaled" in scaled

@@ -240,7 +240,7 @@ def test_a_forged_header_does_not_select_the_routes_of_another_service(network):
 
 
 def test_routes_work_again_after_a_mesh_without_services(network):
-    """Envoy drops resources that listeners share with the last listener, and subscribes again with the next one."""
+    """Without listeners Envoy drops the resources that listeners share, and subscribes again for the next listener."""
     web = network.server("web", BLUE)
     for _ in range(2):
         network.push(network.mesh({"web": [web.endpoint()]}, addresses={"web": WEB.host}))

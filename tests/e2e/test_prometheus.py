@@ -61,7 +61,7 @@ def counts(collector: Prometheus) -> Counter[tuple[str, str, str]]:
 
 
 def send(shop: Shop, collector: Prometheus) -> None:
-    """Send requests and wait until Prometheus has counted them, without counts of earlier tests."""
+    """Send requests and wait until the counts in Prometheus have grown by exactly these requests."""
     before, expected = counts(collector), shop.truth.copy()
     shop.send(PLAN)
     until(lambda: counts(collector) - before == shop.truth - expected, f"{shop.truth - expected}")
@@ -152,7 +152,7 @@ def test_the_metrics_api_reads_its_counts_from_prometheus(shop: Shop, collector:
 
 
 def test_the_metrics_api_fails_when_prometheus_is_unreachable(tmp_path: Path) -> None:
-    """It does not answer with zero counts."""
+    """The API answers with an error, not with zero counts."""
     url = f"http://127.0.0.1:{free_port()}"
     with world_in_a_new_directory("--metrics-source", f"prometheus={url}", manifests={"web.yaml": SPLIT}) as world:
         refused = world.try_kubectl("get", "--raw", f"{API}/namespaces/default")
@@ -160,7 +160,7 @@ def test_the_metrics_api_fails_when_prometheus_is_unreachable(tmp_path: Path) ->
         assert f"the Prometheus {url} can't be reached" in refused.stderr
 
 
-def test_the_metrics_page_is_valid_local_and_without_secrets(shop: Shop) -> None:
+def test_the_metrics_page_is_valid_and_contains_no_secrets(shop: Shop) -> None:
     """Requests with a foreign Host are rejected: a web page could use DNS rebinding to read the metrics."""
     address = urlsplit(shop.world.ready["metrics"])
     assert (address.hostname, address.path) == ("127.0.0.1", "/metrics")

@@ -39,7 +39,7 @@ class ClosedPort:
 
 
 def test_a_tcp_split_is_exact_by_connection(world: World, namespace: str) -> None:
-    """R34, R7, R8 for TCP: 90/10 of 100 connections is 90 and 10; a backend with weight 0 gets none."""
+    """R34, R7, R8 for TCP: weights 90/10 split 100 connections into 90 and 10; a backend with weight 0 gets none."""
     v1, v2, idle = (greeting_server(world.network, name) for name in ("v1", "v2", "idle"))
     world.apply(
         protocol_service("db", app="tcp"),

@@ -142,7 +142,7 @@ def test_a_header_filter_can_set_the_host(rig):
 
 # --- redirects and rewrites
 
-PREFIXES = [  # request, matched prefix, replacement, result: the table of the Gateway API, and some edge cases
+PREFIXES = [  # request, matched prefix, replacement, result: the table of the Gateway API, and edge casess
     ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
     ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
     ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),

@@ -37,7 +37,7 @@ def certificate(name: str) -> Certificate:
     return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
 
 
-def test_the_most_specific_host_without_its_port_selects_the_route(rig):
+def test_the_most_specific_host_selects_the_route_whatever_its_port(rig):
     address = rig.free()
     hosts = [
         ("*", routed(rig, "other", number=0)),
@@ -148,7 +148,7 @@ MISDIRECTED = [  # server name of the TLS connection, host of the request, answe
 
 @pytest.mark.parametrize("same", [True, False], ids=["one certificate", "a certificate each"])
 def test_a_request_for_a_host_of_another_tls_listener_gets_421(rig, same):
-    """RFC 9110 (421 Misdirected Request). The model's decision is compared too."""
+    """RFC 9110 (421 Misdirected Request). The test also compares the model's decision."""
     address, one = rig.free(), certificate("all")
     hosts = [(host, routed(rig, backend, number=index)) for index, (host, backend) in enumerate(LISTENERS.items())]
     tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))

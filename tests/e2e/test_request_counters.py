@@ -14,7 +14,7 @@ def observed(rig: Rig) -> list[BackendRequests]:
     return list(rig.network.run(RequestCounters(lambda: {"gateway": rig.envoy.admin}).read()))
 
 
-def test_the_counters_have_requests_and_failures_of_each_backend() -> None:
+def test_the_counters_return_requests_and_failures_of_each_backend() -> None:
     with tempfile.TemporaryDirectory(prefix="hg") as root, Rig(Path(root)) as rig:
         for name in ("one", "two", "gone"):
             rig.echo(name)

@@ -78,7 +78,7 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
         until(lambda: world.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
-    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: a check of v2 alone
+    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: requests to v2 alone, before the split sends any
 
     with world.load(rollout.request()) as load:  # R25
         rollout.step("steps/3-one-third.yaml")

@@ -268,7 +268,7 @@ def test_the_matches_and_weights_of_a_split_apply_to_clients_of_a_gateway(world:
 
 
 def test_a_mirror_to_the_root_of_a_split_follows_the_weights(world: World, namespace: str) -> None:
-    """D13: exactly; a backend of weight 0 and the root's own endpoints get no copy."""
+    """D13: copies follow the weights exactly; a backend of weight 0 and the root's own endpoints get no copy."""
     names = ("web", "web-v1", "web-v2", "web-v3", "main")
     backends = {name: world.backend(name) for name in names}
     world.apply(
@@ -349,7 +349,7 @@ def test_the_most_specific_listener_and_match_select_the_route(world: World, nam
 
 
 def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: World, namespace: str) -> None:
-    """GAMMA: requests without a matching rule get 404. R27 after the deletion."""
+    """GAMMA: requests without a matching rule get 404. After the deletion the split applies again (R27)."""
     world.apply(
         external("web", world.backend("root")),
         external("web-v1", world.backend("v1")),

@@ -215,7 +215,7 @@ def test_headgate_restarts_a_sidecar_that_was_killed(meshed: World) -> None:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # the module's own world
+    from tests.e2e.world import world_in_a_new_directory  # noqa: PLC0415  # the name `world` is a fixture here
 
     with world_in_a_new_directory(manifests=site(tmp_path_factory.mktemp("counts"))) as world:
         yield world
@@ -261,7 +261,7 @@ def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: 
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
     (pod,) = pods(shared, "mine")
     assert "command" in pod["spec"]["containers"][0]
-    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments are left out: they may be secret
+    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments may be secret
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 0  # the program exits with 0 after SIGTERM
     until(lambda: not pods(shared, "mine"))

@@ -157,7 +157,7 @@ def test_the_older_of_two_splits_applies_and_the_younger_is_conflicted(world: Wo
 
 
 def test_a_backend_in_another_namespace_gets_requests_only_with_a_grant(world: World, namespace: str) -> None:
-    """D12: without a grant, with one, and after its deletion."""
+    """D12: the test sends requests without a grant, with a grant, and after the deletion of the grant."""
     other = f"{namespace}-other"
     world.create_namespace(other)
     world.apply(external("web-v2", world.backend("v2")), namespace=other)

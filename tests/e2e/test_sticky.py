@@ -63,7 +63,7 @@ def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Return whether a count of users fits a share within 3 sigma: users and hash are constant."""
+    """Return whether a count of users is within 3 sigma of a share. Users and hash are fixed, so no run is unlucky."""
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 
@@ -114,7 +114,7 @@ def test_in_random_ramps_each_user_changes_its_backend_at_most_once(world: World
 @pytest.mark.usefixtures("backends")
 @pytest.mark.parametrize("name", ["", "web", "Web"])
 def test_a_client_without_a_cookie_gets_one_and_keeps_its_backend(world: World, namespace: str, name: str) -> None:
-    """At the Service's address, and through the HTTP proxy by the Service's name in any case."""
+    """Clients use the Service's address, or the HTTP proxy with the Service's name in lower or mixed case."""
     apply_split(world, namespace, {"v1": 50, "v2": 50}, sticky="cookie:side")
     request = world.request(name or "web", 8080, namespace=namespace, via="proxy" if name else "address")
     seen = Counter[str]()

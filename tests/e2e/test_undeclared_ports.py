@@ -79,7 +79,7 @@ def explained(world: World, url: str) -> Any:
 
 @pytest.fixture
 def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
-    """Run a pod without declared ports that only `reader` may call, and its Service; the Deployment's file is first."""
+    """Run a pod without declared ports that only `reader` may call, and the pod's Service."""
     files = {"1.yaml": deployment(tmp_path / "count", PORT_BYPASS=str(BYPASS)), "2.yaml": service_to("web", 31001)}
     files["3.yaml"] = "\n---\n".join(json.dumps(item) for item in ACCESS)
     return new_world(manifests=files)

@@ -40,7 +40,7 @@ class Terminal:
         self._tmux("send-keys", key)
 
     def close(self) -> None:
-        self._tmux("kill-server", check=False)  # it has ended already if the command has
+        self._tmux("kill-server", check=False)  # the server has already ended if the command has
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_table_fits_the_terminal_and_follows_mistakes_and_deletions(
     (directory / "website-13.yaml").unlink()  # the mistake stays after another edit
     until(
         lambda: not any(row.startswith("default/website-13") for row in terminal.rows())
-    )  # a message below the table still names it
+    )  # ignore a message below the table that still names website-13
     assert terminal.shows("must be 0 or more, not -1")
     (directory / "broken.yaml").unlink()
     until(lambda: not terminal.shows("must be 0 or more") and terminal.shows("All files are valid again."))

@@ -1,6 +1,6 @@
 """The network side of the end-to-end tests: backends that count requests, and clients that keep connections open.
 
-All of it runs on one event loop in its own thread: tests are plain functions, and traffic flows while they work.
+Backends and clients run on an event loop in a separate thread, so that traffic flows while a test works.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
-LISTENING = "0A"  # the state of a socket in /proc/net/tcp
+LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 H2_SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 H2_LARGE_WINDOW = b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x3f\xff\xff\xff"
-H2_STATUSES = {8: "200", 9: "204", 13: "404", 14: "500"}  # RFC 7541, appendix A
+H2_STATUSES = {8: "200", 9: "204", 13: "404", 14: "500"}  # by index (RFC 7541, appendix A)
 
 
 class Address(NamedTuple):
@@ -84,13 +84,13 @@ class Network:
         await asyncio.gather(*tasks, return_exceptions=True)
         for opened in tuple(self.opened):
             opened.close()
-        await asyncio.sleep(0)  # transports are closed by a callback
+        await asyncio.sleep(0)  # let the loop run the callbacks that close transports
 
 
 class Backend:
     """An HTTP server in the test's process that answers with its name and counts requests.
 
-    Tests may set `status`, and `hangs` to withhold responses.
+    Tests may set `status` (of all responses) and `hangs` (to withhold responses).
     """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
@@ -109,7 +109,7 @@ class Backend:
         return server
 
     def reset_count(self) -> int:
-        """Return the number of requests since the last call, and reset it."""
+        """Return the number of requests since the last call, and reset the count."""
         found, self.requests = self.requests, 0
         return found
 
@@ -252,7 +252,9 @@ async def ask_h2(address: Address, authority: str, count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     try:
         for stream in range(1, 2 * count, 2):
-            block = b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()  # GET, http, /, :authority
+            block = (
+                b"\x82\x86\x84\x01" + bytes([len(authority)]) + authority.encode()
+            )  # HPACK: GET, http, /, :authority
             writer.write(len(block).to_bytes(3, "big") + b"\x01\x05" + stream.to_bytes(4, "big") + block)
             counts[await _h2_answer(reader, writer)] += 1
     finally:

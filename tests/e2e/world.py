@@ -1,7 +1,7 @@
 """Run `headgate up` as a user does, with kubectl, Envoy's admin interface, and requests through the mesh.
 
-A world ends every process that it started: headgate by a signal, and processes that a killed headgate left behind by
-the records in its state directory.
+A world ends every process that it started: headgate by a signal, and the processes that a
+killed headgate left behind, which records in the state directory name.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def until(condition: Callable[[], T], what: str = "", seconds: float = DEADLINE_
         except (AssertionError, LookupError) as error:
             failure = repr(error)
         assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition} {failure}"
-        time.sleep(max(POLL_S, time.monotonic() - begun))  # a condition that runs a program uses half the time at most
+        time.sleep(max(POLL_S, time.monotonic() - begun))  # leave half of the CPU time to other processes
 
 
 class Done(NamedTuple):
@@ -94,7 +94,7 @@ class World:
         self._line_read = threading.Condition()
         self._reader: threading.Thread | None = None
         self._barrier = 0
-        self.api: Any = None  # an `Api` from the first start on
+        self.api: Any = None  # an `Api` after the first start
         self.directory.mkdir()
         for name, text in (manifests or {}).items():
             (self.directory / name).write_text(text)
@@ -256,7 +256,7 @@ class World:
         return self._after_edit(mark)
 
     def remove(self, name: str) -> Line:
-        """Delete a manifest file and wait until that is in force; return headgate's output line about it."""
+        """Delete a manifest file and wait until the deletion is in force; return headgate's output line about it."""
         mark = len(self.lines)
         (self.directory / name).unlink()
         return self._after_edit(mark)
@@ -311,7 +311,7 @@ class World:
     def settle(self) -> None:
         """Wait until the gateway's proxy has applied every write to the API so far.
 
-        It changes an object that the compiler reads and waits for its revision, which includes earlier ones.
+        Changes an object that the compiler reads, and waits for its revision, which includes all earlier writes.
         """
         self._barrier += 1
         grant = {
@@ -400,7 +400,7 @@ class World:
 
     @contextlib.contextmanager
     def load(self, *requests: Request) -> Iterator[Load]:
-        """Send requests continuously, on one connection for each of `requests`, while the body runs."""
+        """Send requests continuously during the `with` block, on one connection for each of `requests`."""
         load = Load(self.network, requests, pause=0.01)
         try:
             yield load
