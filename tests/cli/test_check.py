@@ -181,7 +181,7 @@ def test_check_finds_errors_of_traffic_targets_in_files(run: Run, tmp_path: Path
     ended = run("check", "warehouse.yaml", BOOKSTORE + "/access.yaml")
     assert ended.code == 1
     assert (
-        "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: it is not enforced"
+        "error NotEnforced TrafficTarget default/warehouse-to-database: spec.destination.name: no sidecar enforces"
         in ended.out
     )
 

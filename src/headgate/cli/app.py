@@ -1,4 +1,4 @@
-"""The table of commands.
+"""The table of the `headgate` commands, and the application that runs them.
 
 The module of a command is imported only when the command runs, so that every command starts fast.
 """
@@ -26,7 +26,7 @@ EPILOG = (
 
 
 class Command(NamedTuple):
-    """The function of a command (`module:function` below `headgate.cli`), and the first line of its help."""
+    """A command: its function, as `module:function` below `headgate.cli`, and its line in the list of commands."""
 
     function: str
     summary: str
@@ -36,18 +36,18 @@ COMMANDS: Mapping[str, Command] = {
     "up": Command("up:up", "Run a directory of manifests on this machine."),
     "down": Command("down:down", "Stop the processes that a killed headgate left running."),
     "check": Command("check:check", "Check manifests offline, or the running mesh."),
-    "compile": Command("compile:compile_", "Print the mesh, the report or the Envoy resources of manifests."),
+    "compile": Command("compile:compile_", "Compile manifests; print the mesh, findings or Envoy resources."),
     "explain": Command("explain:explain_", "Explain which route and which backends a request would take."),
     "try": Command("try_command:try_", "Send requests; compare their distribution with the weights."),
     "status": Command("status:status", "Summarize the running mesh on one screen."),
     "proxies": Command("proxies:proxies", "Show which resources each proxy holds, acknowledged and rejected."),
-    "config": Command("config:config", "Show the resources that a proxy was sent, and their state."),
+    "config": Command("config:config", "Show the Envoy resources that a proxy was sent, and their state."),
     "wait": Command("wait:wait", "Wait until every proxy has acknowledged an object."),
     "logs": Command("logs:logs", "Print the logs of a pod."),
     "run": Command("run:run", "Run a program with its own identity and sidecar."),
     "redirect": Command("redirect:redirect", "Redirect the TCP connections of a pod to its sidecar."),
     "ca": Command("ca:ca", "Show the certificate authority of the mesh, or rotate its root."),
-    "version": Command("version:version", "Show the versions and the running headgate."),
+    "version": Command("version:version", "Show versions and the addresses of the running headgate."),
 }
 
 
@@ -100,7 +100,7 @@ class Commands(TyperGroup):
 
 
 def _usage_exit(error: TyperException, ctx: Any) -> typer.Exit:
-    """Print the usage error; return the exit."""
+    """Print a usage error; return the `typer.Exit` with its exit code."""
     context = getattr(error, "ctx", None) or ctx
     fail(f"{usage_message(error.format_message())}\nSee `{context.command_path} --help`.")
     return typer.Exit(error.exit_code)
@@ -125,7 +125,7 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # the callback prints it
+    version: Annotated[  # `_print_version` prints the version
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -133,7 +133,7 @@ def _options(
 
 
 def _unloaded() -> None:
-    """Represent a command in the list of commands; `load` imports the real one."""
+    """Stand in for every command in the list of commands; `load` imports the function of the chosen command."""
 
 
 for _name, _command in COMMANDS.items():

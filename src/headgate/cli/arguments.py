@@ -28,7 +28,7 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         "--kubeconfig",
-        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else $HEADGATE_STATE.",
+        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else that of $HEADGATE_STATE.",
     ),
 ]
 Manifests = Annotated[
@@ -52,7 +52,7 @@ def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
 def parse_kind_and_name(text: str, supported: Sequence[Kind]) -> tuple[Kind, str]:
     """Parse `KIND/NAME`, where KIND is spelled as in kubectl: `ts/a`, `trafficsplits.split.smi-spec.io/a`.
 
-    Raises BadParameter. The message about an unknown kind lists the `supported` kinds; the caller checks known ones.
+    Raises BadParameter; the message about an unknown kind lists the `supported` kinds. Other kinds are not rejected.
     """
     written, _, name = text.partition("/")
     if not name or "/" in name:

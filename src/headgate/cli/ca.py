@@ -34,7 +34,7 @@ START_S = 20.0  # seconds to wait for the start of a rotation
 
 
 class AuthorityState(NamedTuple):
-    """The content of the ConfigMap that describes the certificate authority; `roots` are PEM."""
+    """The content of the ConfigMap that describes the certificate authority; `roots` are root certificates in PEM."""
 
     notice: CaStatus
     roots: str
@@ -44,12 +44,10 @@ Action = Annotated[
     Literal["status", "rotate", "roots"],
     typer.Argument(
         metavar="status|rotate|roots",
-        help="status: show the roots and the rotation. rotate: start to replace the root. roots: print the roots as PEM.",
+        help="status: show the root certificates and the rotation. rotate: start to replace the root. roots: print the roots as PEM.",
     ),
 ]
-Wait = Annotated[
-    bool, typer.Option("--wait", help="With rotate: return when the old root is removed from every proxy.")
-]
+Wait = Annotated[bool, typer.Option("--wait", help="With rotate: wait until the old root is removed from every proxy.")]
 Timeout = Annotated[str, typer.Option("--timeout", help="With rotate --wait: the longest time to wait: 20s, 5m.")]
 
 
@@ -62,7 +60,7 @@ def ca(
     kubeconfig: Kubeconfig = None,
     state: State = None,
 ) -> None:
-    """Show the certificate authority of the mesh, or rotate its root. A rotation loses no call."""
+    """Show the certificate authority of the mesh, or rotate its root. No request fails because of a rotation."""
     seconds = parse_duration(timeout)
     client = find_api(kubeconfig, state)
     work = _rotate(client, seconds if wait else 0.0) if action == "rotate" else _read_state(client)
@@ -98,7 +96,7 @@ async def _rotate(client: Client, seconds: float) -> AuthorityState:
     before = await _read_state(client)
     if not before.notice.phase:
         raise HeadgateError(
-            "headgate did not create this authority (--ca-cert): replace the root at its source, as docs/certificates.md describes"
+            "headgate did not create this authority (--ca-cert): replace the root certificate where it was created, as docs/certificates.md describes"
         )
     request_id = f"{timestamp(time.time())} {secrets.token_hex(4)}"
     patch = {"metadata": {"annotations": {ROTATE: request_id}}}
@@ -107,9 +105,9 @@ async def _rotate(client: Client, seconds: float) -> AuthorityState:
 
 
 async def _wait_for_rotation(client: Client, before: str, seconds: float) -> AuthorityState:
-    """Watch until a rotation after request `before` has started; with `seconds`, until it ends.
+    """Watch the authority until the requested rotation has started; with `seconds`, until the rotation ends.
 
-    Raises TimedOut, with the progress so far.
+    `before` is the ID of the previous request that the authority answered. Raises TimedOut, with the progress so far.
     """
     progress, request, limit = "the authority has not answered the request", "", seconds or START_S
     updates = watch_object(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)

@@ -25,7 +25,7 @@ from headgate.resources.workloads import Container, Pod
 from headgate.standalone.processes import Launch, missing_program
 
 API_VERSION_MISSING = "ApiVersionMissing"
-NO_COMMAND = "NoCommand"  # the reason of the Event on such a pod under `headgate up`
+NO_COMMAND = "NoCommand"  # the reason, as in the Event that `headgate up` writes for a container without a command
 COMMAND_NOT_FOUND = "CommandNotFound"
 SELECTS_NO_PODS = "SelectsNoPods"
 
@@ -37,7 +37,7 @@ SomeManifests = Annotated[
         show_default=False,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 on warnings too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with code 1 also for warnings.")]
 
 
 class FindingRow(Value, frozen=True, kw_only=True):
@@ -81,9 +81,9 @@ def check(
 ) -> None:
     """Check manifests without running them. Without manifests, check the running mesh.
 
-    Every finding is a line FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say which pods are ready, so a
-    Service with a selector counts as served. Findings on the running mesh have no file and line, but include the state of
-    pods and proxies.
+    Every finding is a line FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say which pods are ready, so
+    `check` assumes a ready pod for each Service with a selector. Findings on the running mesh have no file and line, but
+    include the state of pods and proxies.
     """
     result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
     answer(result, output, lambda: _print(result))
@@ -139,7 +139,7 @@ def _missing_versions(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
 
 
 def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
-    """Yield the findings of the compiler, and the workloads that this machine can't run."""
+    """Yield the findings of the compiler, and those on workloads that this machine can't run."""
     manifests = {manifest.key: manifest for manifest in compiled_files.manifests.objects}
     for finding in compiled_files.compiled.report.findings:
         if manifest := manifests.get(finding.about):
@@ -173,7 +173,7 @@ def _containers(manifest: Manifest) -> Iterator[FindingRow]:
         spec, where = template.get("spec") if isinstance(template, Mapping) else {}, "spec.template.spec"
     try:
         pod = read({"metadata": {}, "spec": spec or {}}, Pod)
-    except DecodeError:  # the compiler has reported the pod, with the field
+    except DecodeError:  # the compiler has reported the invalid field of the pod
         return
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
@@ -191,7 +191,7 @@ def _containers(manifest: Manifest) -> Iterator[FindingRow]:
 def _missing_program(container: Container) -> str:
     """Return the message for a program that this machine does not have; empty when it has the program.
 
-    It is also empty when a variable, a volume or a PATH of the container determines the program.
+    It is also empty when the program depends on a variable, a volume or the PATH of the container.
     """
     command = container.command or ("",)
     mounted = any(command[0].startswith(f"{mount.mount_path.rstrip('/')}/") for mount in container.volume_mounts or ())

@@ -1,4 +1,4 @@
-"""`headgate compile`: print the mesh, the report or the Envoy resources of manifests."""
+"""`headgate compile`: compile manifests, and print the mesh, the report or the Envoy resources."""
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +70,7 @@ def compile_(
 
 
 def _node(mesh: Mesh, node_id: str) -> Node:
-    """Return the node with an ID. Raises BadParameter when there is none."""
+    """Return the node with an ID. Raises BadParameter for an unknown ID."""
     known = {GATEWAY.id: GATEWAY} | {node.id: node for node in map(sidecar, mesh.workloads)}
     if node_id not in known:
         raise usage_error(f"there is no proxy {node_id!r}; write one of: {', '.join(known)}", option="--node")

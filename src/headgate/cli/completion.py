@@ -22,7 +22,7 @@ _KINDS_WITH_LOGS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"))
 _CALLER_KINDS = (("apps", "Deployment"), ("", "ServiceAccount"), ("", "Pod"))
 
 Query: TypeAlias = Callable[[Client, str], Awaitable[Iterable[str]]]
-"""Returns the candidates, given the API client and the namespace."""
+"""A function that returns the candidates, with an API client and a namespace as arguments."""
 
 
 def proxy_names(ctx: typer.Context, incomplete: str) -> list[str]:

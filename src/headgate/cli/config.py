@@ -1,4 +1,4 @@
-"""`headgate config`: the resources that a proxy of the running mesh was sent, and their state."""
+"""`headgate config`: show the Envoy resources that a proxy of the running mesh was sent, and their state."""
 
 import asyncio
 from typing import Annotated
@@ -19,7 +19,10 @@ _VERSION_LETTERS = 12
 ProxyName = Annotated[
     str,
     typer.Argument(
-        metavar="PROXY", help="gateway, a pod's name, or NAMESPACE/POD.", show_default=False, autocompletion=proxy_names
+        metavar="PROXY",
+        help="The proxy: gateway, the name of a pod, or NAMESPACE/POD.",
+        show_default=False,
+        autocompletion=proxy_names,
     ),
 ]
 Type = Annotated[
@@ -45,10 +48,10 @@ def config(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show the resources that a proxy was sent, their state, and the object that each one comes from.
+    """Show the Envoy resources that a proxy was sent, their state, and the object from which each was compiled.
 
-    With -o yaml or json each resource has its content, as `headgate compile --stage xds` prints it for files. Private keys
-    are redacted.
+    -o yaml and -o json also print the content of each resource, in the format of `headgate compile --stage xds`. Private
+    keys are redacted.
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is not a resource type; write one of {', '.join(TYPES)}", option="TYPE")

@@ -19,13 +19,13 @@ def default_state() -> Path:
 
 
 def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
-    """Return the running headgate of a state directory, by default of `default_state()`; None when none runs."""
+    """Return the addresses of the headgate that runs with a state directory (default: `default_state()`), or None."""
     found = read_runtime_info(state or default_state())
     return found if found and _runs(found.pid) else None
 
 
 def runtime_info(state: Path | None) -> RuntimeInfo:
-    """Return the running headgate of a state directory. Raises Unavailable when none runs."""
+    """Return the addresses of the headgate that runs with a state directory. Raises Unavailable when none runs."""
     found = find_runtime_info(state)
     if found is None:
         raise Unavailable(f"no headgate runs with the state directory {state or default_state()}: {_START}")

@@ -61,6 +61,9 @@ def _still_running_error(state: Path) -> HeadgateError:
 
 
 async def _end(state: Path) -> list[tuple[Leftover, bool]]:
-    """Stop the containers first: while they stop, their Envoys still forward requests."""
+    """Stop the processes; return each with whether it stopped.
+
+    The containers stop first, because their Envoys must forward requests until then.
+    """
     results = await end(containers(state))
     return results + await end(proxies(state, GATEWAY))

@@ -126,7 +126,7 @@ def show(found: Explanation) -> None:
 
 
 def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
-    """Yield title and text of each single value: caller, Service, protocol, route."""
+    """Yield the title and the text of each line with a single value: caller, Service, protocol, route."""
     yield "Caller", f"{found.caller}, {found.identity or 'without an identity'}"
     if found.caller_note:
         yield "", found.caller_note
@@ -156,7 +156,7 @@ def _unknown_service(found: Explanation) -> str:
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
-    """Yield title and lines of each list: pods, filters, mirrors, routes, findings."""
+    """Yield the title and the lines of each section: pods, filters, mirrors, routes, findings."""
     edits = [*found.filters, *(f"{item.service}: {text}" for item in found.backends for text in item.filters)]
     mirrors = [
         f"{item.service}:{item.port} gets a copy of {item.percent:g} % of the requests ({item.share})"
@@ -176,7 +176,10 @@ def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
 
 
 def _at_pods(found: Explanation) -> Iterator[str]:
-    """Yield whether each backend's pods allow the request, and how it reaches them; mirrors only when they refuse it."""
+    """Yield lines about how the request reaches the pods of each backend, and whether they allow it.
+
+    A mirror is included only if one of its pods denies the copy.
+    """
     for backend in found.backends:
         yield from _arrivals(backend, "")
     for copy in found.mirrors:
@@ -185,7 +188,10 @@ def _at_pods(found: Explanation) -> Iterator[str]:
 
 
 def _arrivals(at: Backend | Copy, what: str) -> Iterator[str]:
-    """Yield whether the pods of a Service port allow the request; pods with the same result share the lines."""
+    """Yield lines about the pods of a Service port, as `_at_pods` does; pods with the same result share an entry.
+
+    `what` is the text before the name of the Service or pod, such as `copies to `.
+    """
     groups: dict[tuple[str, ...], list[str]] = {}
     for item in at.arrivals:
         groups.setdefault(tuple(_arrival_lines(item)), []).append(item.workload or item.address)

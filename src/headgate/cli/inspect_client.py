@@ -17,7 +17,7 @@ from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
-NO_GROUP = f"this API does not serve {GROUP}: headgate does not run there, or its version is older"
+NO_GROUP = f"the API server does not serve {GROUP}: headgate does not run there, or is an older version"
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class _Proxies(Input, frozen=True, kw_only=True):
 
 
 class InspectClient:
-    """Reads the inspect API. Every call raises Unavailable without an answer, HeadgateError when the API refuses it."""
+    """Reads the inspect API. Every call raises Unavailable without a response, and HeadgateError for an error response."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -42,11 +42,11 @@ class InspectClient:
         return (await self.get(resource_path("proxies", namespace), _Proxies)).items
 
     async def proxy(self, text: str, namespace: str = "") -> Proxy:
-        """Return a proxy by a name as `parse_proxy_name` takes it. Raises NotFound, with the names of all proxies."""
+        """Return the proxy with a name that `parse_proxy_name` accepts. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, Proxy)
 
     async def config(self, text: str, namespace: str, query: Mapping[str, str]) -> ProxyConfig:
-        """Return the Envoy resources of a proxy. Raises NotFound, with the names of all proxies."""
+        """Return the Envoy resources of a proxy, selected by `query`. Raises NotFound, with the names of all proxies."""
         return await self._of_proxy(text, namespace, ProxyConfig, "/config", **query)
 
     async def findings(self) -> FindingList:
@@ -92,7 +92,7 @@ class InspectClient:
             return msgspec.convert(answer, shape)
         except msgspec.ValidationError as error:
             raise HeadgateError(
-                f"the response of {GROUP} can't be decoded; headgate may have another version there: {error}"
+                f"the response of {GROUP} can't be decoded; the responding headgate may have another version: {error}"
             ) from error
 
 
@@ -103,7 +103,11 @@ def resource_path(plural: str, namespace: str = "") -> str:
 
 
 def parse_proxy_name(text: str, namespace: str) -> tuple[str, str]:
-    """Return the namespace and name of a proxy: `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node ID."""
+    """Parse a proxy name into namespace and name.
+
+    Accepts `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node ID; a pod without a namespace is in `namespace`. Raises
+    NotFound for any other text.
+    """
     match text.split("/"):
         case ["gateway"]:
             return SYSTEM_NAMESPACE, text

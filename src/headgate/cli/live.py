@@ -23,13 +23,13 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
-REFRESH_S = 0.5  # on a terminal
-PRINT_S = 5.0  # elsewhere, for example in a pipe
-RECENT_S = 10.0
-NOT_ACCEPTED = "Invalid"  # reason of `Programmed` when `Accepted` has the cause
+REFRESH_S = 0.5  # seconds between refreshes of the table on a terminal
+PRINT_S = 5.0  # seconds between printed tables without a terminal, for example in a pipe
+RECENT_S = 10.0  # seconds of traffic from which the observed shares are computed
+NOT_ACCEPTED = "Invalid"  # reason of the condition `Programmed` if `Accepted` is False and states the cause
 
 CountKey = tuple[PortRef, str]
-"""A Service port, and the split whose matches select the requests; empty for requests that match no split."""
+"""A Service port, and the split that matches the counted requests: `namespace/name`, or empty if no split matches."""
 Counts = Mapping[tuple[CountKey, str], Count]
 
 
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 
 class History:
-    """The first reading, the readings of the last RECENT_S, and the reading at the last change of each port's shares."""
+    """The readings of the last RECENT_S, the first reading, and for each port the reading at the last change of shares."""
 
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque()
@@ -62,7 +62,10 @@ class History:
         return self._increase(key, self._first)
 
     def recent(self, key: CountKey, wanted: Sequence[float]) -> tuple[Mapping[str, Count], float]:
-        """Return the counts of each backend and their time in seconds: the last RECENT_S, or since the last change of shares."""
+        """Return the recent counts of each backend, and the seconds that they cover.
+
+        They cover RECENT_S, or the time since the last change of the shares if that is shorter.
+        """
         if not self._readings:
             return {}, 0.0
         if key not in self._wanted:

@@ -20,7 +20,7 @@ What = Annotated[
     str,
     typer.Argument(
         metavar="POD|KIND/NAME",
-        help="A pod, or deployment/NAME or replicaset/NAME for one of its pods.",
+        help="The name of a pod; or deployment/NAME or replicaset/NAME, which selects a pod of that object.",
         autocompletion=pods_with_logs,
     ),
 ]

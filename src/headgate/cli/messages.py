@@ -1,4 +1,4 @@
-"""The messages of `headgate up`: printed, or shown by the live table while it covers the terminal."""
+"""Show the messages of `headgate up`: print them, or display them in the live table while it fills the terminal."""
 
 import logging
 import sys
@@ -12,10 +12,13 @@ MOST_RECENT = 100
 
 
 class Messages(logging.StreamHandler[TextIO]):
-    """Collects the messages and the log of `headgate up`. While the table covers the terminal, nothing else may print."""
+    """Collects the messages and the log of `headgate up`.
+
+    While the live table fills the terminal, nothing else may print.
+    """
 
     def __init__(self, print_message: Callable[[str], None]) -> None:
-        """Create the handler. `print_message` prints a message while the table does not cover the terminal."""
+        """Create the handler. `print_message` prints a message while the live table does not fill the terminal."""
         super().__init__(sys.stderr)
         self.heading: Sequence[str] = ()
         self.problems: Sequence[str] = ()
@@ -26,18 +29,18 @@ class Messages(logging.StreamHandler[TextIO]):
 
     @property
     def recent(self) -> Sequence[str]:
-        """The last messages since the table covers the terminal, oldest first, each with its time."""
+        """The last messages since the live table started to fill the terminal, oldest first, each with its time."""
         return tuple(self._recent)
 
     def show(self, text: str) -> None:
-        """Show a message in the table, or print it."""
+        """Show a message in the live table, or print the message."""
         if self.has_screen:
             self._recent.append(f"{time.strftime('%H:%M:%S')} {text}")
         else:
             self._print(text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a log record in the table, or print it on stderr."""
+        """Show a log record in the live table, or print the record on stderr."""
         if self.has_screen:
             self.show(self.format(record))
         else:
@@ -45,7 +48,7 @@ class Messages(logging.StreamHandler[TextIO]):
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Collect messages for the table while the body runs, then print them."""
+        """Collect messages for the live table while the body runs, then print them."""
         self.has_screen = True
         try:
             yield

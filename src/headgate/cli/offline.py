@@ -1,4 +1,4 @@
-"""Compile manifests without a cluster, with placeholders for the values that a cluster fills in.
+"""Compile manifests without a cluster, with placeholders for values that a cluster sets, such as addresses.
 
 A Service without clusterIP and a Gateway without address get a loopback address. `placeholders` adds pods and endpoints.
 The result is the same on every machine.
@@ -27,8 +27,14 @@ from headgate.settings import Settings
 from headgate.standalone.address_pool import FIRST_RANGE, AddressPool
 from headgate.standalone.controllers.services import complete_service, service_user
 
-Mtls = Annotated[Literal["off", "permissive", "strict"], typer.Option(help="For files: the --mtls of `headgate up`.")]
-Access = Annotated[Literal["selected", "deny"], typer.Option(help="For files: the --access of `headgate up`.")]
+Mtls = Annotated[
+    Literal["off", "permissive", "strict"],
+    typer.Option(help="TLS mode for the compiled manifests, like --mtls of `headgate up`."),
+]
+Access = Annotated[
+    Literal["selected", "deny"],
+    typer.Option(help="Access mode for the compiled manifests, like --access of `headgate up`."),
+]
 
 
 class CompiledFiles(NamedTuple):
@@ -83,5 +89,5 @@ def _with_service_address(service: Object, addresses: AddressPool) -> Object:
         return complete_service(
             service, None, choose=lambda wanted: wanted or addresses.allocate(service_user(service), "services")
         )
-    except Invalid:  # the compiler reports it
+    except Invalid:  # the compiler reports the invalid object
         return service

@@ -24,7 +24,7 @@ from headgate.standalone.pods.application_ports import ApplicationPorts
 SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
-FIRST_NUMBER, NUMBERS = 20_000, 10_000  # ports on which the processes behind sidecars would listen
+FIRST_NUMBER, NUMBERS = 20_000, 10_000  # first port, and number of ports, for the processes behind sidecars
 TEMPLATED = ("Deployment", "ReplicaSet")
 _SIDECARS: InjectionMode = "all"
 
@@ -100,7 +100,7 @@ def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPo
     try:
         typed = read(pod, Pod)
         ports = application_ports.sidecar_ports(typed, application_ports.service_ports(typed, services))
-    except DecodeError:  # the compiler reports it
+    except DecodeError:  # the compiler reports the invalid pod
         return pod
     if ports:
         taken = numbers.assign(f"{metadata.get('namespace', '')}/{metadata['name']}", ports)

@@ -23,13 +23,13 @@ _OURS = (
     "Accept-Encoding",
     "Content-Type",
     "User-Agent",
-)  # aiohttp's own; routes may match on them, so only the user sets them
+)  # headers that aiohttp must not add: routes may match on them, so only the user sets them
 
 Header = tuple[str, str]
 
 
 class Request(Value, frozen=True, kw_only=True):
-    """The request that a probe repeats. `url` is absolute, `timeout` is the seconds for one request."""
+    """The request that a probe repeats. `url` is absolute; `timeout` is for one request, in seconds."""
 
     method: str
     url: str
@@ -39,7 +39,7 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Failure(NamedTuple):
-    """Why a request failed: the status and the first line of the body, or status 0 and the cause.
+    """The reason of a failed request: the status and the first line of the body, or status 0 and the cause.
 
     `denied` means that the sidecar of the backend's pod denied it, because no TrafficTarget allows the caller.
     """
@@ -58,7 +58,7 @@ class Tally:
         self.pods: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self.failures: Counter[Failure] = Counter()
-        self.proxy_answers: Counter[int] = Counter()  # by status: responses of the proxy itself
+        self.proxy_answers: Counter[int] = Counter()  # number of responses by the proxy itself, by status
 
     @property
     def requests(self) -> int:
@@ -101,7 +101,7 @@ class Probe:
 
     def __init__(self, socket: Path, request: Request) -> None:
         self.on_request: Callable[[], object] = lambda: None
-        """A callback after each request."""
+        """The callback that runs after each request."""
         self.tally = Tally()
         self._socket = socket
         self.request = request

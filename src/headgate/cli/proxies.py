@@ -1,4 +1,4 @@
-"""`headgate proxies`: the resources that each proxy holds, its last ACK, and what it rejected."""
+"""`headgate proxies`: show the resources that each proxy holds and rejected, and the time of its last ACK."""
 
 import asyncio
 import time
@@ -45,10 +45,10 @@ def proxies(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show the resources that each proxy holds, its last ACK, and what it rejected.
+    """Show the resources that each proxy holds and rejected, and the time of its last ACK.
 
     CDS, EDS, LDS, RDS and SDS are the numbers of clusters, endpoints, listeners, routes and secrets that the proxy holds.
-    11/12 means that it has not acknowledged the current version of one of 12.
+    11/12 means that the proxy has acknowledged the current version of 11 of its 12 resources.
     """
     inspect_client = InspectClient.of(kubeconfig, state)
     if proxy:
@@ -86,7 +86,7 @@ def _count(one: ResourceType) -> str:
 
 
 def _trouble(item: Proxy) -> Iterator[str]:
-    """Yield a line for each rejected resource of a proxy, else the message of its status."""
+    """Yield a line for each rejected resource of a proxy, or the message of its status if it rejected none."""
     for refusal in item.status.refusals:
         yield f"{display_name(item.node)} rejected {_rejection(refusal)}"
     if item.status.message and not item.status.refusals:

@@ -24,7 +24,7 @@ def redirect(
         str,
         typer.Option(
             metavar="PORTS",
-            help="Ports of the pod that bypass the sidecar: 9090,9102; the annotation headgate.dev/excluded-inbound-ports.",
+            help="Ports of the pod that bypass the sidecar, as in the annotation headgate.dev/excluded-inbound-ports: 9090,9102.",
         ),
     ] = "",
     excluded_outbound_ports: Annotated[

@@ -1,4 +1,4 @@
-"""The output of `headgate up` while it runs: text, or one JSON object a line."""
+"""The output of `headgate up` while it runs: text, or one JSON object per line."""
 
 import shlex
 import sys
@@ -24,11 +24,14 @@ UNCHANGED = "The objects of these files stay as they were; all other changes are
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 Resolved: TypeAlias = tuple[Finding, str]
-"""A resolved finding and its recovery message; the message is empty when another finding covers it."""
+"""A resolved finding and its recovery message.
+
+The message is empty if the object was deleted, or if a current finding is about the same fault.
+"""
 
 
 class TextReporter:
-    """Prints text through `messages`, which the live table shows while it covers the terminal."""
+    """Prints text through `messages`, which the live table displays while it fills the terminal."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
@@ -59,18 +62,18 @@ class TextReporter:
         self._messages.show(message)
 
     def waiting(self, names: Sequence[str]) -> None:
-        """Print what the start or the stop waits for."""
+        """Print the names of the objects or processes that the start or the shutdown waits for."""
         if names:
             note(f"Waiting for {few(names)} ...")
 
     def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:
-        """Print each new trouble with the last lines of the pod's output; the table shows all current ones."""
+        """Print each new PodTrouble with the last lines of the pod's output; the live table shows all current troubles."""
         self._messages.pods = [describe_pod_trouble(trouble) for trouble in current]
         for trouble in () if self._messages.has_screen else new:
             self._messages.show(describe_pod_trouble(trouble))
 
     def drift(self, differences: Sequence[str]) -> None:
-        """Print where files and the API differ at the start, and which of them counts."""
+        """Print the differences between the files and the stored objects at the start, and which version applies."""
         for text in differences:
             note(text)
 
@@ -106,9 +109,9 @@ class TextReporter:
         for finding in current.live_state.findings():
             _print_finding(finding)
 
-    def change(self, revision: int, *, new: Sequence[Finding], resolved: Sequence[Resolved]) -> None:  # noqa: ARG002  # only JSON has the revision
+    def change(self, revision: int, *, new: Sequence[Finding], resolved: Sequence[Resolved]) -> None:  # noqa: ARG002  # only JsonReporter prints the revision
         """Print the new findings, and the recovery messages of resolved ones."""
-        for finding in () if self._messages.has_screen else new:  # the table shows all current findings
+        for finding in () if self._messages.has_screen else new:  # the live table shows all current findings
             _print_finding(finding)
         for finding, message in resolved:
             if message and self._messages.has_screen:
@@ -140,16 +143,16 @@ class JsonReporter:
         _write_line({"trouble": message})
 
     def waiting(self, names: Sequence[str]) -> None:
-        """Print what the start or the stop waits for."""
+        """Print the names of the objects or processes that the start or the shutdown waits for."""
         _write_line({"waiting": names})
 
-    def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # as in TextReporter
-        """Print a line for each new trouble."""
+    def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:  # noqa: ARG002  # the parameters of TextReporter.pods
+        """Print a line for each new PodTrouble."""
         for trouble in new:
             _write_line({"pod": _pod_trouble_fields(trouble)})
 
     def drift(self, differences: Sequence[str]) -> None:
-        """Print where files and the API differ at the start."""
+        """Print the differences between the files and the stored objects at the start."""
         _write_line({"drift": differences})
 
     def applied(self, applied: ApplyResult) -> None:
@@ -188,7 +191,7 @@ Reporter: TypeAlias = TextReporter | JsonReporter
 
 
 def env_file(current: Running) -> str:
-    """Return the quoted path of the file to source, relative to the working directory if it is below it."""
+    """Return the shell-quoted path of `env`, the file to source; it is relative if it is below the working directory."""
     path = Path(current.info.kubeconfig).with_name("env")
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
@@ -218,7 +221,7 @@ def _pod_trouble_fields(trouble: PodTrouble) -> Mapping[str, Any]:
 
 
 def service_address(address: str, protocol: str) -> str:
-    """Return where clients reach a Service port: a URL, or an address with the protocol."""
+    """Return the address of a Service port for clients: a URL, or `HOST:PORT (PROTOCOL)`."""
     return f"http://{address}" if routing.Protocol(protocol).is_http else f"{address} ({protocol})"
 
 

@@ -28,10 +28,10 @@ from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import Launch, own_identity, start_fault
 
-READY_S = 30.0  # longest wait for the sidecar
+READY_S = 30.0  # seconds; the longest wait for the sidecar
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to the program, too
-_RETRY_S = 1.0  # between two watches of the pod
+_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # signals that the terminal also sends to the program
+_RETRY_S = 1.0  # seconds between two watches of the pod
 _CONTAINER = "process"
 _LARGEST_PORT = 65535
 
@@ -79,7 +79,7 @@ def run(
 
 
 def _pod(command: list[str], namespace: str, account: str, *, labels: Any, ports: Any) -> Object:
-    """Return the pod to create. It names only the program, because arguments may be secret."""
+    """Return the pod to create. Its command is only the program, because arguments may be secret."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -154,7 +154,9 @@ async def _run(client: Client, manifest: Object, command: list[str]) -> int:
     signals.listen()
     created = await client.create(POD, manifest)
     try:
-        await _check_account(client, manifest)  # after the creation, which validates its name
+        await _check_account(
+            client, manifest
+        )  # after the creation of the pod, which validates the name of the ServiceAccount
         pod = await signals.unless(_until_ready(client, created))
         return await _foreground(client, pod, command, signals)
     finally:
@@ -172,7 +174,7 @@ async def _check_account(client: Client, manifest: Object) -> None:
 
 async def _until_ready(client: Client, created: Object) -> Object:
     """Wait until the sidecar of the pod is ready; return the pod. Raises TimedOut with the condition's message."""
-    metadata, why = created["metadata"], "headgate has not started it"
+    metadata, why = created["metadata"], "headgate has not started the sidecar"
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_S):
             updates = watch_object(client, POD, metadata["namespace"], metadata["name"])
@@ -195,7 +197,7 @@ def _condition(pod: Object) -> Mapping[str, str]:
 
 
 def _environment(pod: Object, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment with the variables of the pod. The pod's proxy variables win."""
+    """Return the user's environment with the variables of the pod. Variables of the pod take precedence."""
     typed = read(pod, Pod)
     numbers, address = application_ports.from_annotation(typed.metadata), typed.status.pod_ip
     container = application_ports.with_process_ports(typed.spec.containers[0], numbers)
@@ -260,7 +262,7 @@ async def _remove(client: Client, created: Object) -> None:
     except NotFound:
         return
     except HeadgateError as error:
-        note(f"{error}; headgate deletes pod {created['metadata']['name']} when it finds the process gone")
+        note(f"{error}; headgate deletes pod {created['metadata']['name']} when it detects that the process has ended")
 
 
 def _is_terminating(pod: Object) -> bool:

@@ -1,4 +1,4 @@
-"""The layout of the live table: rows that fit a terminal. Pure.
+"""The layout of the live table: rows that fit a terminal.
 
 Without enough room, these shrink in this order: recent messages, other Services, the table (to one line for each split),
 the less important columns, and last the names. Errors in files and the addresses of splits are always shown in full.
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from headgate.resources.meta import Value
 
 NO_SPLITS = "There is no TrafficSplit. Create one with kubectl, or add one to the directory of manifests."
-LEAST_SPLITS = 3  # rows of splits that remain beside urgent messages
+LEAST_SPLITS = 3  # rows of splits that are shown even if urgent messages need more room
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PLAIN, _DIM, _BOLD, _GOOD, _WARN, _BAD = "", "dim", "bold", "green", "yellow", "bold red"
 
@@ -38,9 +38,10 @@ class BackendRow(Value, frozen=True, kw_only=True):
 
 
 class SplitSection(Value, frozen=True, kw_only=True):
-    """A split on a port of its root Service; port 0 when it has none.
+    """A split on a port of its root Service; port 0 if the split has no port.
 
-    `held` is the number of proxies that hold it, and of all; `remarks` are its conditions that report a fault.
+    `held` are the number of proxies that hold the split, and the number of all proxies. `remarks` are the conditions of the
+    split that report a fault.
     """
 
     name: str
@@ -66,7 +67,10 @@ class Screen(Value, frozen=True, kw_only=True):
 
 
 class _Column(NamedTuple):
-    """A column of numbers. When names need room, the column with the lowest `rank` is hidden first; rank 0 never."""
+    """A column of numbers.
+
+    When names need room, the column with the lowest `rank` is hidden first; rank 0 is never hidden.
+    """
 
     title: str
     width: int
@@ -99,7 +103,7 @@ def compose(screen: Screen, width: int, height: int | None) -> list[Row]:
     room -= len(table)
     messages = _uncut(urgent, room)
     room -= len(messages)
-    room -= bool(screen.recent) and room > 1  # a row for the latest message
+    room -= bool(screen.recent) and room > 1  # reserve a row for the latest message
     messages += _uncut(findings, room) if len(messages) == sum(map(len, urgent)) else []
     room = height - len(heading) - len(table) - len(messages)
     recent = [((text, _DIM),) for line in screen.recent for text in _wrap(line, width)][-room:] if room > 0 else []

@@ -1,4 +1,4 @@
-"""The share of requests that each backend should get, and whether counted requests fit it. Pure."""
+"""The share of requests that each backend should get, and whether the counted requests fit."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from headgate.resources.smi import NO_ENDPOINTS
 from headgate.settings import Settings
 
 SIGMAS = 3
-DIGITS = 9  # of a share in the output
+DIGITS = 9  # decimal places of a share in the output
 DOMAIN = Settings().domain
 FAILED_SHARE = "(503)"
 """The name for the share of backends without ready endpoints that keep their weight (D9 `fail`)."""
@@ -26,7 +26,7 @@ _UNRESOLVED = {
 class ExpectedShares(Value, frozen=True, kw_only=True):
     """The exact share of each backend, as `namespace/name`, of the requests to a Service port.
 
-    `split` is the `namespace/name` of the split that sets the shares, or `route` the route that does:
+    If a split sets the shares, `split` is its `namespace/name`. If a route sets them, `route` is its text:
     `HTTPRoute default/web, rule 0`. Both are empty for a plain Service.
     """
 
@@ -50,7 +50,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
-    """Return the shares of a Service port by the first accepted split for it, else all for the Service itself."""
+    """Return the shares that the first accepted split sets for a Service port; without a split the Service gets all."""
     for split in splits:
         if root_of(split) == service and _is_accepted(split):
             for entry in (split.get("status") or {}).get("ports") or ():
@@ -60,7 +60,7 @@ def expected_shares(service: str, port: int, splits: Iterable[Object]) -> Expect
 
 
 def expected_by_route(service: str, port: int, found: Explanation) -> ExpectedShares:
-    """Return the shares by an explained route; requests that the proxy itself answers belong to no backend."""
+    """Return the shares of the route in an explanation; requests that the proxy itself answers belong to no backend."""
     shares: dict[str, Fraction] = {}
     for backend in found.backends:
         if backend.service:
@@ -91,7 +91,7 @@ def _split_shares(service: str, port: int, split: Object, backends: Sequence[Map
         weights[name] = 0 if reason else weight
     weighted = any(int(str(backend["weight"])) for backend in backends)
     if weighted and all(backend.get("reason") in _UNRESOLVED for backend in backends):
-        weights = {service: 1}  # R42: without resolved backends, the root Service serves
+        weights = {service: 1}  # R42: without resolved backends, the root Service gets all requests
     total = sum(weights.values())
     shares = tuple((name, Fraction(weight, total or 1)) for name, weight in weights.items())
     return ExpectedShares(
@@ -100,7 +100,10 @@ def _split_shares(service: str, port: int, split: Object, backends: Sequence[Map
 
 
 def fits(want: ExpectedShares, counts: Mapping[str, int]) -> tuple[Fit, ...]:
-    """Compare counts by backend with the shares: |k/N - p| <= 3 * sqrt(p * (1-p) / N), and exactly 0 where p is 0."""
+    """Compare counts by backend with the shares: |k/N - p| <= 3 * sqrt(p * (1-p) / N).
+
+    Shares of 0 and 1 must match exactly.
+    """
     total = sum(counts.values())
     shares = {**dict.fromkeys(counts, Fraction(0)), **dict(want.shares)}
     order = [name for name, _ in want.shares] + sorted(counts.keys() - dict(want.shares).keys())

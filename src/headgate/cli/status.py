@@ -19,8 +19,8 @@ from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshSta
 def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:
     """Summarize the running mesh: proxies, certificates, findings, and processes adopted from an earlier run.
 
-    Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings are no problems:
-    `headgate check` lists them. 3 means that headgate can't be reached.
+    Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings do not
+    count as problems: `headgate check` lists them. 3 means that headgate can't be reached.
     """
     found = asyncio.run(InspectClient.of(kubeconfig, state).status())
     answer(found, output, lambda: _show(found.status))

@@ -83,7 +83,7 @@ class Sender(NamedTuple):
 
 
 class TryResult(NamedTuple):
-    """The result after the last request. `unexpected_failures` are those that no split causes (D9)."""
+    """The result after the last request. `unexpected_failures` are failures that no split is configured to cause (D9)."""
 
     want: ExpectedShares
     rows: Sequence[Fit]
@@ -132,7 +132,7 @@ def try_(
     except BadRequest as error:
         raise usage_error(str(error), option="--from") from None
     if caller is None:
-        gateway(state)  # report a headgate that does not run before a missing kubeconfig
+        gateway(state)  # if no headgate runs, report that before a missing kubeconfig
     inspect_client = InspectClient.of(kubeconfig, state)
     result = asyncio.run(_run(inspect_client, target, sent, caller or state, amount=(number, concurrency)))
     answer(document(result), output, lambda: _print(result))
@@ -243,7 +243,9 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
                 identity=certificate.identity if certificate else "",
                 namespace=item.metadata.namespace,
             )
-    reasons = "; ".join(f"{item.metadata.name}: {item.status.message or 'it runs elsewhere'}" for item in every)
+    reasons = "; ".join(
+        f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in every
+    )
     raise HeadgateError(f"no sidecar of {about} can send from this machine: {reasons}")
 
 
@@ -261,7 +263,7 @@ def _bar() -> Progress:
 
 
 def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) -> TryResult:
-    """Compare the counts with the expected shares. The 503s count for a share that must fail (D9)."""
+    """Compare the counts with the expected shares. 503 responses of the proxy count for the share that must fail (D9)."""
     counts = Counter(tally.backends)
     unexpected_failures = Counter(tally.failures)
     if FAILED_SHARE in dict(want.shares):
@@ -302,7 +304,7 @@ def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT
 
 
 def written_address(spec: ServiceSpec, name: str, port: int) -> str:
-    """Return where a TCP client connects: the address of the Service, or CONNECT of the HTTP proxy."""
+    """Return the address to which a TCP client connects: that of the Service, or one to reach by CONNECT."""
     host = spec.cluster_ip
     if not host or host == HEADLESS:
         return f"{'.'.join(reversed(name.split('/')))}:{port} by CONNECT through the HTTP proxy"

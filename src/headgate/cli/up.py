@@ -30,7 +30,7 @@ from headgate.standalone.request_counters import RequestCounters
 from headgate.telemetry.counters.flows import Source
 from headgate.telemetry.prometheus_source import parse_source
 
-REPORT_S = 2.0  # between two reports of the processes that the shutdown waits for
+REPORT_S = 2.0  # seconds between two reports of the processes that the shutdown waits for
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -63,14 +63,14 @@ MetricsAddress = Annotated[
     str,
     typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 chooses a free port. By default /metrics is off."),
 ]
-MetricsBy = Annotated[By, typer.Option(help="Labels of traffic in /metrics; pod: many more series.")]
+MetricsBy = Annotated[By, typer.Option(help="Labels of the traffic metrics in /metrics; pod creates many more series.")]
 MetricsSource = Annotated[
     str,
     typer.Option(help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters."),
 ]
 OtlpCollector = Annotated[
     str,
-    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) that proxies also report to."),
+    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report."),
 ]
 ProxyAddress = Annotated[str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 chooses a free port.")]
 Output = Annotated[
@@ -163,7 +163,7 @@ def check_trust_domain(trust_domain: str) -> str:
 def parse_lifetime(text: str) -> int:
     """Return a certificate lifetime in seconds. Raises BadParameter.
 
-    A shorter one leaves no time for the rotation; with a longer one a stolen key stays usable for too long.
+    A lifetime below 10 s leaves no time for the rotation. Above 30 days, a stolen key stays usable for too long.
     """
     try:
         seconds = milliseconds(text) // 1000
@@ -243,7 +243,7 @@ def _user_error(error: BaseException) -> HeadgateError | None:
             f"headgate can't write {where}: {error.strerror}. It has stopped all its processes and kept the stored objects. "
             "Free or repair the disk, then start headgate again"
         )
-    if isinstance(error, Unavailable):  # from the store; the API has not started yet
+    if isinstance(error, Unavailable):  # raised by the store; the API has not started yet
         return HeadgateError(str(error))
     return error if isinstance(error, HeadgateError) else None
 
@@ -285,7 +285,7 @@ async def _up(directory: Path, options: Options, reporter: Reporter, *, table: M
 
 
 async def _report_shutdown(current: Running, force: asyncio.Event, reporter: Reporter) -> None:
-    """Report the processes that the shutdown waits for every REPORT_S; kill them when `force` is set."""
+    """Every REPORT_S, report the processes that the shutdown waits for; kill them when `force` is set."""
     while not force.is_set():
         try:
             async with asyncio.timeout(REPORT_S):

@@ -18,8 +18,8 @@ from headgate.standalone.app import Running
 from headgate.standalone.gateway import exits
 from headgate.standalone.pods.troubles import PodTroubles
 
-READY_S = 30.0  # longest wait for Deployments at the start
-QUIET_S = 3.0  # until the start prints what it waits for
+READY_S = 30.0  # seconds; the longest wait for Deployments at the start
+QUIET_S = 3.0  # seconds until the start prints which Deployments it waits for
 
 
 class UpTasks:
@@ -54,7 +54,7 @@ class UpTasks:
         for seconds in (QUIET_S, READY_S - QUIET_S):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    async for _ in self._live_state.feed.seen.changes():  # the feed has seen the pods' new readiness
+                    async for _ in self._live_state.feed.seen.changes():  # after each change that the feed has read
                         if not await self._unavailable():
                             return ()
             if seconds == QUIET_S:
@@ -80,7 +80,7 @@ class UpTasks:
             self._warn(before.warnings)
 
     def _warn(self, known: Sequence[Problem]) -> None:
-        """Report the warnings of the last reading that are not in `known`."""
+        """Report the warnings about the files, as last read, that are not in `known`."""
         if new := [warning for warning in self._reading.warnings if warning not in known]:
             self._reporter.warnings(new)
 
@@ -88,7 +88,7 @@ class UpTasks:
         """Report each pod that can't start, crashes or stays unready."""
 
         async def report() -> None:
-            # Kept after recoveries: a crashing pod without ports is ready for a moment after each restart.
+            # Entries stay after a recovery, because a crashing pod without ports is ready for a moment after each restart.
             reported: set[tuple[Key, str, str]] = set()
             async for troubles in self._troubles.current.changes():
                 known = {(trouble.pod, trouble.reason, trouble.message): trouble for trouble in troubles}
@@ -133,7 +133,7 @@ def _recovery(gone: Finding, now: frozenset[Finding], before: Compiled | None, a
 
 
 def _missing_replicas(deployment: Any) -> str:
-    """Return how many replicas of a Deployment are available; empty when all are."""
+    """Return a text with the available and wanted replicas of a Deployment; empty when all are available."""
     status, metadata = deployment.get("status") or {}, deployment["metadata"]
     wanted, available = deployment["spec"].get("replicas", 1), status.get("availableReplicas", 0)
     if status.get("observedGeneration", 0) >= metadata["generation"] and available >= wanted:
@@ -142,5 +142,5 @@ def _missing_replicas(deployment: Any) -> str:
 
 
 async def _wait_for_change(*known: tuple[Latest[Any], object]) -> None:
-    """Wait until the current value of a `Latest` is not the known one."""
+    """Wait until the value of at least one `Latest` differs from the known value that is paired with it."""
     await until(lambda: any(latest.get() is not value for latest, value in known), *(latest for latest, _ in known))

@@ -1,4 +1,4 @@
-"""`headgate version`: the versions of headgate and Envoy, and the running headgate."""
+"""`headgate version`: show the versions of headgate and Envoy, and the addresses of the running headgate."""
 
 import os
 import subprocess

@@ -21,8 +21,8 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
-FIRST_ANSWER_S = 10.0  # for the first response, even if --timeout is shorter: the message needs the object's status
-WATCH_RETRY_S = 0.2  # before the next watch, when the server has ended one
+FIRST_ANSWER_S = 10.0  # seconds for the first response, even if --timeout is shorter: a message needs the status
+WATCH_RETRY_S = 0.2  # seconds before the next watch, when the server has ended a watch
 
 
 def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -71,8 +71,8 @@ def wait(
 ) -> None:
     """Wait until every proxy has acknowledged an object, or until a Deployment is available.
 
-    It waits for the current generation of the object, and also for an object that does not exist yet. It ends with exit code
-    1 when the object is not accepted, and with 124 after the timeout. The message names the proxies and their errors.
+    The command waits for the current generation of the object, and also for an object that does not exist yet. The exit
+    code is 1 when the object is not accepted, and 124 after the timeout. The message names the proxies and their errors.
     """
     kind, name = parse_kind_and_name(what, [kind for kind in KINDS if (kind.group, kind.kind) in READINESS_CHECKS])
     check = READINESS_CHECKS.get((kind.group, kind.kind))
@@ -93,7 +93,7 @@ def wait(
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration such as 20s in seconds. Raises BadParameter."""
+    """Parse a duration such as `20s`; return seconds. Raises BadParameter."""
     try:
         return durations.seconds(f"{text}s" if text[-1:].isdecimal() else text)
     except ValueError:
@@ -123,7 +123,7 @@ def _by_conditions(obj: Object) -> Progress:
 
 
 def _by_parents(obj: Object) -> Progress:
-    """Return the progress at the parent that is least ready; entries of other controllers don't count."""
+    """Return the progress at the parent that is least ready; parents of other controllers don't count."""
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)
