@@ -18,6 +18,7 @@ import uvloop
 from benchmarks import build
 from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
 
+from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
@@ -68,7 +69,7 @@ class Plane:
         self._store = MemoryStore()
         self._fleet = Fleet()
         self._feed = Feed(self._store)
-        trust = Trust(directory, Settings())
+        trust = Trust(FileKeyStore(directory / "authority"), Settings())
         self._loop = Loop(self._feed.snapshot, self._fleet, HostProxies(), Settings(), trust.credentials)
         self._live_state = LiveState(self._store, self._feed, self._loop, self._fleet)
         self._trust = trust

@@ -48,9 +48,9 @@ def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
     def admit(new: Object, old: Object | None, view: View) -> Object:
         kind = (new["apiVersion"], new["kind"])
         if kind == ("v1", "Pod"):
-            return _kept(new, old) if old else _created(new, mode, _around(view, new))
+            return _kept(new, old) if old else _created(new, mode, pod_namespace(view, new))
         if kind in _TEMPLATED:
-            _check(_pod_of(new), mode, _around(view, new), where="spec.template.")
+            _check(_pod_of(new), mode, pod_namespace(view, new), where="spec.template.")
         return new
 
     return admit
@@ -154,7 +154,8 @@ def _pod_of(obj: Object) -> Object:
     return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
-def _around(view: View, obj: Object) -> PodNamespace:
+def pod_namespace(view: View, obj: Object) -> PodNamespace:
+    """Return the properties of the namespace of a pod, or of a workload, that injection uses."""
     namespace = obj["metadata"].get("namespace", "")
     found = view.get(Key("", "Namespace", "", namespace))
     configs = view.select(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)

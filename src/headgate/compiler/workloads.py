@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from headgate.compiler.protocols import choice_at, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
@@ -16,8 +18,9 @@ from headgate.model.identities import is_gateway, spiffe_id
 from headgate.model.routing import InboundPort, PortProtocol, PortRef, Probe, Protocol, Workload
 from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
 from headgate.resources.meta import is_dns_subdomain
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, SIDECAR, SIDECARS, Container, Pod
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS, Container, Pod
 from headgate.resources.workloads import ContainerPort
+from headgate.resources.workloads import Probe as ContainerProbe
 from headgate.settings import Settings
 
 Roots = Mapping[PortRef, Protocol]
@@ -223,17 +226,31 @@ def _by_name(name: str) -> Protocol:
 
 
 def _probes(pod: Pod) -> Iterator[Probe]:
+    """Yield the HTTP probes of the application, which the sidecar serves for the kubelet."""
+    moved = _moved_probes(pod)
     for container in pod.spec.containers:
         kinds = (
             ("startup", container.startup_probe),
             ("readiness", container.readiness_probe),
             ("liveness", container.liveness_probe),
         )
-        for kind, probe in kinds:
+        for kind, own in kinds:
+            probe = own if moved is None else moved.get(f"{container.name}/{kind}Probe")
             get = probe.http_get if probe else None
             if get and (port := _number(get.port, container)):
                 https = get.scheme.upper() == "HTTPS"
                 yield Probe(name=f"{container.name}/{kind}", port=port, path=get.path or "/", https=https)
+
+
+def _moved_probes(pod: Pod) -> Mapping[str, ContainerProbe] | None:
+    """Return the probes that injection has moved to an annotation; None if they are in the pod's spec."""
+    text = pod.metadata.annotations.get(PROBES)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, ContainerProbe])
+    except msgspec.DecodeError:
+        return {}
 
 
 def _number(port: int | str, container: Container) -> int:

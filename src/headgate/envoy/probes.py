@@ -1,7 +1,7 @@
 """Serve the kubelet's probes, which have no identity, for pods whose ports accept mTLS only.
 
 A probe is `GET /<container>/<kind>` on a port of its own. Envoy rewrites it to the request of the pod's manifest and
-sends it to the application. Other requests get 404.
+sends it to the application. `GET /ready` is answered with 200: the sidecar has its configuration. Other requests get 404.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,12 @@ from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
 from headgate.model.routing import PROBE_PORT, Probe, Workload
 
+READY_PATH = "/ready"
+"""The path of the sidecar's own readiness, which no container's name can have: it has no second part."""
+
 
 def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
     """Yield the listener on the address `wildcard`, and the clusters. The application sees `source` as the client."""
-    if not workload.probes:
-        return
     places = sorted({(probe.port, probe.https) for probe in workload.probes})
     found = []
     for port, https in places:
@@ -54,7 +55,7 @@ def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
     """Return the listener of all probes of a pod."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
-        virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_route(probe) for probe in probes])],
+        virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_ready(), *map(_route, probes)])],
     )
     connection = pb.HttpConnectionManager(
         stat_prefix=names.PROBES,
@@ -70,6 +71,10 @@ def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
         filter_chains=[pb.FilterChain(name=names.PROBES, filters=[http])],
         enable_reuse_port=pb.BoolValue(value=False),
     )
+
+
+def _ready() -> pb.Route:
+    return pb.Route(match=pb.RouteMatch(path=READY_PATH), direct_response=pb.DirectResponseAction(status=200))
 
 
 def _route(probe: Probe) -> pb.Route:

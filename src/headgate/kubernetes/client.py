@@ -1,22 +1,42 @@
-"""A client of a Kubernetes API: get, list, watch, create, patch, delete and logs."""
+"""A client of a Kubernetes API: get, list, watch, create, replace, patch, apply, delete and logs."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from headgate.errors import Gone, HeadgateError, NotFound, ProxyError, Unavailable
-from headgate.kubernetes.connection import Connection, CredentialSource
+from headgate.errors import (
+    AlreadyExists,
+    Cause,
+    Conflict,
+    Gone,
+    HeadgateError,
+    Invalid,
+    NotFound,
+    ProxyError,
+    Unavailable,
+)
+from headgate.kubernetes.connection import ApiRequest, Connection, CredentialSource
 from headgate.resources.meta import Object
-from headgate.resources.registry import Kind
+from headgate.resources.registry import Kind, api_version
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 
+_ERRORS: Mapping[int, type[HeadgateError]] = {
+    404: NotFound,
+    410: Gone,
+    429: Unavailable,
+    500: Unavailable,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
 _CREATES = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator"
 _READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system"
 
@@ -46,30 +66,51 @@ class WatchEvent(NamedTuple):
 class Client:
     """A client of an API server.
 
-    Every call raises Unavailable if the server can't be reached, and HeadgateError if it rejects the request.
+    Every call raises Unavailable if the server can't be reached or overloaded, and another HeadgateError if it rejects
+    the request. Each request opens its own TCP connection. Within `async with client`, TCP connections are kept.
     """
 
     def __init__(self, credentials: CredentialSource, hints: ErrorHints = ErrorHints()) -> None:  # noqa: B008 - it is immutable
-        from headgate.kubernetes.transport import exchange  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
+        from headgate.kubernetes import transport  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
 
         self.namespace = credentials.namespace
-        self._exchange = exchange
+        self._transport = transport
         self._credentials = credentials
         self._hints = hints
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._keeps_connections = False
+
+    async def __aenter__(self) -> Self:
+        self._keeps_connections = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._keeps_connections = False
+        await self._disconnect()
 
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
         return await self._object("GET", path, query)
 
-    async def post(self, path: str, obj: Object) -> Object:
-        """Create an object and return the server's response."""
-        return await self._object("POST", path, {}, obj)
+    async def post(self, path: str, obj: Object, **query: str) -> Object:
+        """Create an object and return the server's response. Raises AlreadyExists and Invalid."""
+        return await self._object("POST", path, query, obj)
 
     async def merge(self, path: str, patch: Object) -> Object:
         """Apply a JSON merge patch to an object and return the object. Raises NotFound."""
-        return await self._object("PATCH", path, {}, patch)
+        return await self._object("PATCH", path, {}, patch, content_type="application/merge-patch+json")
+
+    async def put(self, path: str, obj: Object, **query: str) -> Object:
+        """Replace an object and return it. Raises NotFound, Invalid, and Conflict if it changed."""
+        return await self._object("PUT", path, query, obj)
+
+    async def apply(self, path: str, obj: Object, *, manager: str) -> Object:
+        """Apply an object as a field manager, with force (server-side apply), and return it. Raises Invalid."""
+        query = {"fieldManager": manager, "force": "true"}
+        return await self._object("PATCH", path, query, obj, content_type="application/apply-patch+yaml")
 
     async def items(self, kind: Kind, namespace: str = "", **query: str) -> tuple[list[Object], str]:
         """Return the objects of a kind, in one namespace or in all, and the resourceVersion to watch from."""
@@ -85,14 +126,29 @@ class Client:
         """Delete an object if its uid is still the same. Raises NotFound."""
         metadata = obj["metadata"]
         path = path_of(kind, metadata.get("namespace", ""), metadata["name"])
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
-        await self._object("DELETE", path, {}, options)
+        await self.remove(path, {"preconditions": {"uid": metadata["uid"]}})
+
+    async def remove(self, path: str, options: Object) -> Object:
+        """Delete an object with DeleteOptions and return the server's response. Raises NotFound and Conflict."""
+        return await self._object("DELETE", path, {}, {"kind": "DeleteOptions", "apiVersion": "v1", **options})
 
     async def watch(self, kind: Kind, namespace: str, **query: str) -> AsyncGenerator[WatchEvent]:
         """Yield events until the server ends the watch; close it with `aclosing`. Raises Gone if the resourceVersion expired."""
+        path = path_of(kind, namespace)
+        async with contextlib.aclosing(self.watch_at(path, {**query, "watch": "true"})) as events:
+            async for event in events:
+                yield event
+
+    async def watch_at(
+        self, path: str, query: Mapping[str, str], *, idle_s: float | None = None
+    ) -> AsyncGenerator[WatchEvent]:
+        """Yield the events of a watch at a path, as `watch` does.
+
+        Raises Unavailable if the server sends nothing for `idle_s` seconds.
+        """
         rest = b""
-        async with contextlib.aclosing(self.stream(path_of(kind, namespace), **{**query, "watch": "true"})) as parts:
-            async for part in parts:
+        async with self._answer(ApiRequest("GET", _target(path, query), idle_s=idle_s)) as response:
+            async for part in response.content.iter_any():
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
                     if line.strip():
@@ -100,51 +156,73 @@ class Client:
 
     async def stream(self, path: str, **query: str) -> AsyncGenerator[bytes]:
         """Yield the parts of a response body as they arrive; close it with `aclosing`. Raises NotFound."""
-        async with self._answer("GET", path, query) as response:
+        async with self._answer(ApiRequest("GET", _target(path, query))) as response:
             async for part in response.content.iter_any():
                 yield part
 
     async def _object(
-        self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | Sequence[str]],
+        body: Object | None = None,
+        *,
+        content_type: str = "application/json",
     ) -> Object:
-        async with self._answer(method, path, query, body) as response:
+        content = None if body is None else msgspec.json.encode(body)
+        async with self._answer(ApiRequest(method, _target(path, query), content, content_type)) as response:
             return _decoded(await response.read())
 
     @contextlib.asynccontextmanager
-    async def _answer(
-        self, method: str, path: str, query: Mapping[str, str | Sequence[str]], body: Object | None = None
-    ) -> AsyncIterator["ClientResponse"]:
+    async def _answer(self, request: ApiRequest) -> AsyncIterator["ClientResponse"]:
         """Send a request and yield the response if its status is 2xx. After a 401, read the credentials again and retry."""
         kept = self._connection is not None
-        async with self._turn:  # concurrent requests run the credentials program only once
-            connection = self._connection = self._connection or await self._credentials.connect()
-        target = path + (f"?{urlencode(query, doseq=True)}" if query else "")
+        connection = await self._connect()
         try:
-            async with self._exchange(connection, method, target, body) as response:
+            async with self._transport.exchange(connection, request) as response:
                 if response.status < 300:
                     yield response
                     return
                 content = await response.read()
         except Unavailable as error:
-            self._connection = None
+            if not self._keeps_connections:
+                self._connection = None
             raise Unavailable(": ".join(filter(None, (str(error), self._hints.unreachable)))) from error
         if response.status == 401 and kept:
-            self._connection = None
-            async with self._answer(method, path, query, body) as response:
+            await self._disconnect()
+            async with self._answer(request) as response:
                 yield response
             return
         raise self._refusal(response.status, content)
 
+    async def _connect(self) -> Connection:
+        async with self._turn:  # concurrent requests run the credentials program only once
+            connection = self._connection = self._connection or await self._credentials.connect()
+            if self._keeps_connections and connection.session is None:
+                connection.session = self._transport.open_session(connection)
+            return connection
+
+    async def _disconnect(self) -> None:
+        """Drop the credentials, and close the TCP connections after the requests on them."""
+        connection, self._connection = self._connection, None
+        if connection and connection.session:
+            await connection.session.close()
+
     def _refusal(self, status: int, content: bytes) -> HeadgateError:
         """Return the error for a response; its message is that of the Status object in the body."""
+        reason = ""
         try:
-            message = str(msgspec.json.decode(content)["message"])
+            found = msgspec.json.decode(content)
+            message, reason = str(found["message"]), str(found.get("reason", ""))
         except (msgspec.DecodeError, KeyError, TypeError):
             message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
         if status in (401, 403):
             return AccessDenied(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
-        kinds = {404: NotFound, 410: Gone, 503: Unavailable}
-        return kinds.get(status, HeadgateError)(message)
+        if status == 422:
+            return Invalid(Cause("", message))
+        if status == 409:
+            return (AlreadyExists if reason == "AlreadyExists" else Conflict)(message)
+        return _ERRORS.get(status, HeadgateError)(message)
 
 
 class ApiServer:
@@ -171,12 +249,17 @@ async def _as_proxy_error(answer: Awaitable[Object], need: str) -> Object:
         ) from error
 
 
-def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "") -> str:
-    """Return the API path of a kind, of an object, or of a subresource (`sub`)."""
-    group = f"/apis/{kind.hub}" if kind.group else f"/api/{kind.hub}"
+def path_of(kind: Kind, namespace: str = "", name: str = "", sub: str = "", *, version: str = "") -> str:
+    """Return the API path of a kind, of an object, or of a subresource (`sub`), by default in the hub version."""
+    versioned = api_version(kind.group, version or kind.versions[0])
+    group = f"/apis/{versioned}" if kind.group else f"/api/{versioned}"
     inside = f"/namespaces/{quote(namespace, safe='')}" if namespace and kind.namespaced else ""
     tail = "".join(f"/{quote(part, safe='')}" for part in (name, sub) if part)
     return f"{group}{inside}/{kind.plural}{tail}"
+
+
+def _target(path: str, query: Mapping[str, str | Sequence[str]]) -> str:
+    return path + (f"?{urlencode(query, doseq=True)}" if query else "")
 
 
 def _decoded(content: bytes) -> Object:

@@ -1,11 +1,17 @@
 """The settings of a connection to an API server: its address, TLS and the client's credentials."""
 
 import ssl
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
 
 
 class Connection:
-    """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them."""
+    """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them.
+
+    `session` is the HTTP session of a client that keeps its TCP connections; None if each request opens its own.
+    """
 
     def __init__(self) -> None:
         self.host = ""
@@ -18,6 +24,7 @@ class Connection:
         self.proxy: str | None = None
         self.impersonated: tuple[tuple[str, str], ...] = ()
         self.tls: ssl.SSLContext | None = None
+        self.session: ClientSession | None = None
 
     def headers(self) -> list[tuple[str, str]]:
         """Return the headers that authenticate the client or impersonate another user."""
@@ -36,10 +43,24 @@ class Connection:
             self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE
 
 
+class ApiRequest(NamedTuple):
+    """A request to an API server. `target` is the path with the query.
+
+    It fails if the server sends nothing for `idle_s` seconds; None waits without limit.
+    """
+
+    method: str
+    target: str
+    body: bytes | None = None
+    content_type: str = "application/json"
+    idle_s: float | None = None
+
+
 class CredentialSource(Protocol):
     """A source of connection settings, such as a kubeconfig. `namespace` is the default namespace."""
 
-    namespace: str
+    @property
+    def namespace(self) -> str: ...
 
     async def connect(self) -> Connection:
         """Read the settings and credentials. Raises HeadgateError with the part that can't be used."""

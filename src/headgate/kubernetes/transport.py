@@ -1,4 +1,4 @@
-"""Send one HTTP request to an API server, or open a session with an OpenID identity provider. Only this uses aiohttp."""
+"""Send HTTP requests to an API server, or open a session with an OpenID identity provider. Only this uses aiohttp."""
 
 import asyncio
 import contextlib
@@ -6,14 +6,12 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, encode_basic_auth
 from yarl import URL
 
 from headgate.errors import Unavailable
 from headgate.http_failures import describe
-from headgate.kubernetes.connection import Connection
-from headgate.resources.meta import Object
+from headgate.kubernetes.connection import ApiRequest, Connection
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0  # until the response headers, which a watch also sends at once
@@ -22,35 +20,50 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 
 @contextlib.asynccontextmanager
-async def exchange(
-    connection: Connection, method: str, target: str, body: Object | None
-) -> AsyncIterator[ClientResponse]:
+async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator[ClientResponse]:
     """Send a request and yield the response with any status. Raises Unavailable, also while the body is read."""
-    url = URL(connection.host + target, encoded=True)
-    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    session = ClientSession(
-        connector=TCPConnector(ssl=connection.tls or True),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
-        trust_env=not str(url.host).startswith(
-            _LOOPBACK
-        ),  # HTTP proxies from the environment; like Go's clients, none for loopback
-    )
     try:
-        async with session:
+        async with _session(connection) as session:
             async with asyncio.timeout(ANSWER_S):
                 response = await session.request(
-                    method,
-                    url,
-                    data=None if body is None else msgspec.json.encode(body),
-                    headers=[("accept", "application/json"), ("content-type", content), *connection.headers()],
+                    request.method,
+                    URL(connection.host + request.target, encoded=True),
+                    data=request.body,
+                    headers=[
+                        ("accept", "application/json"),
+                        ("content-type", request.content_type),
+                        *connection.headers(),
+                    ],
                     allow_redirects=False,
                     proxy=connection.proxy,
                     server_hostname=connection.tls_server_name,
+                    timeout=ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=request.idle_s),
                 )
             async with response:
                 yield response
     except FAILURES as error:
         raise Unavailable(f"no API answers at {connection.host} ({describe(error)})") from error
+
+
+@contextlib.asynccontextmanager
+async def _session(connection: Connection) -> AsyncIterator[ClientSession]:
+    """Yield the session of a connection; without one, a session for one request."""
+    if connection.session:
+        yield connection.session
+        return
+    async with open_session(connection) as session:
+        yield session
+
+
+def open_session(connection: Connection) -> ClientSession:
+    """Return a session for requests to the API server of `connection`.
+
+    HTTP proxies come from the environment. Like Go's clients, requests to loopback use none.
+    """
+    host = str(URL(connection.host).host)
+    return ClientSession(
+        connector=TCPConnector(ssl=connection.tls or True, limit=0), trust_env=not host.startswith(_LOOPBACK)
+    )
 
 
 def provider_session(requestor: Any) -> ClientSession:

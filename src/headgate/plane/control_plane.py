@@ -6,6 +6,8 @@ It reads objects, and serves configurations, statuses and metrics.
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
+from headgate.latest import Latest
+from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
@@ -64,14 +66,14 @@ class ControlPlane:
         yield "dropped copies", dropped.run()
         yield "status", status.run()
 
-    async def serve(self, address: str) -> None:
-        """Wait until the stored objects are compiled, then serve xDS on `address`.
+    async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
+        """Wait until the stored objects are compiled, then serve xDS on `unix:PATH` or, with a certificate, on `HOST:PORT`.
 
         Without the wait, a reconnecting proxy could get the configuration of an empty mesh.
         """
         await self.live_state.wait_compiled()
         self._fleet.assume_configured()
-        await self._server.start(address)
+        await self._server.start(address, certificate)
 
     async def stop(self) -> None:
         """Close all streams. The proxies keep their configuration and reconnect later."""

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 from headgate.envoy.config import SECRET
 from headgate.envoy.names import IDENTITY, ROOTS
@@ -12,7 +11,7 @@ from headgate.identity.ca_status import CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
-from headgate.identity.keys import FileKeyStore
+from headgate.identity.keys import KeyStore
 from headgate.identity.pem import Files, PemIssuer
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
@@ -22,8 +21,6 @@ from headgate.plane.loop import Loop
 from headgate.settings import Settings
 from headgate.xds.fleet import Fleet, Proxy
 
-KEYS = "authority"  # the subdirectory of the state directory with the authority's keys
-
 
 class Trust:
     """The certificate authority, and the credentials that it issues to proxies.
@@ -31,19 +28,16 @@ class Trust:
     The control loop reads `credentials`.
     """
 
-    def __init__(self, state: Path, settings: Settings, files: Files | None = None) -> None:
-        """Use the embedded authority, with its keys below the directory `state`.
-
-        With `files`, use the user's own authority.
-        """
+    def __init__(self, authority: KeyStore | Files, settings: Settings) -> None:
+        """Use the embedded authority with its keys in a key store, or the user's own authority in files."""
         trust_domain = settings.trust_domain
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._own: EmbeddedIssuer | None = None
         self._issuer: Issuer
-        if files:
-            self._issuer = PemIssuer(files, trust_domain, clock=time.time)
+        if isinstance(authority, Files):
+            self._issuer = PemIssuer(authority, trust_domain, clock=time.time)
         else:
-            self._issuer = self._own = EmbeddedIssuer(FileKeyStore(state / KEYS), trust_domain, clock=time.time)
+            self._issuer = self._own = EmbeddedIssuer(authority, trust_domain, clock=time.time)
         self.credentials = Credentials(self._issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:

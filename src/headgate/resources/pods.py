@@ -14,6 +14,11 @@ APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
+PROBES = "headgate.dev/probes"
+"""Annotation of a pod, written by injection on Kubernetes: its HTTP probes as JSON, by `CONTAINER/FIELD`.
+
+The probes in the pod's spec lead to the sidecar, which makes these checks.
+"""
 PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` if `headgate run` starts its process, not the runtime."""
 EXTERNAL = "external"

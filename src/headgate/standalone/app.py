@@ -18,6 +18,7 @@ from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
 from headgate.envoy.view import Node
+from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
@@ -52,6 +53,7 @@ from headgate.telemetry.receiver import NOTES
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
+KEYS = "authority"  # the directory of the embedded authority's keys
 TOKEN_SECRET = "token-secret"  # noqa: S105  # the name of a file, not a secret
 # Thresholds of Python's garbage collector, above its defaults. A mesh has no reference cycles, so Python frees it without the
 # collector. With the default thresholds, the collector takes half of the time of a build. A change for 2,000 proxies creates
@@ -103,7 +105,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
-        trust = Trust(state, setup.settings, options.authority)
+        trust = Trust(options.authority or FileKeyStore(state / KEYS), setup.settings)
         ports = Ports(store, events, active=Latest(value=True))  # the state directory's lock replaces leader election
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)

@@ -1,0 +1,166 @@
+"""The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.admission.injection import InjectionMode, pod_namespace, wants_sidecar
+from headgate.envoy.probes import READY_PATH
+from headgate.envoy.view import TRANSPARENT_UID
+from headgate.model.routing import PROBE_PORT
+from headgate.objects.ports import AdmissionStep, View
+from headgate.resources.meta import Object, Value, part
+from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
+
+CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
+AUDIENCE = "headgate"
+ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
+DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
+TOKEN_SECONDS = 3600
+_KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
+
+
+class SidecarOptions(Value, frozen=True, kw_only=True):
+    """The options of injected sidecars. `xds` is the `host:port` at which proxies reach the control plane.
+
+    `resources` are the container's requests and limits. With `native`, the sidecar is an init container that restarts
+    (Kubernetes 1.29 and newer).
+    """
+
+    image: str
+    xds: str
+    pull_policy: str = "IfNotPresent"
+    resources: Mapping[str, Any] = {}
+    native: bool = False
+    log_level: str = "warning"
+
+
+def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> AdmissionStep:
+    """Return the admission step that injects transparent sidecars into new pods."""
+
+    def admit(new: Object, old: Object | None, view: View) -> Object:
+        names = [item.get("name") for item in (new["spec"].get("containers") or ())]
+        if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
+            return new
+        if wants_sidecar(new, mode, pod_namespace(view, new)):
+            return with_transparent_sidecar(new, options)
+        return new
+
+    return admit
+
+
+def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
+    """Return a pod with a transparent sidecar. The application's HTTP probes go to the proxy, which makes the checks.
+
+    The sidecar starts before the application and ends after it.
+    """
+    spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
+    probes = {
+        f"{container['name']}/{name}": container[name]
+        for container in spec.get("containers") or ()
+        for name in _KINDS
+        if (container.get(name) or {}).get("httpGet")
+    }
+    annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
+    if probes:
+        annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
+    sidecar, applications = _sidecar(options), [_redirected(item) for item in spec.get("containers") or ()]
+    initial = [_redirection(options), *(spec.get("initContainers") or ())]
+    spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
+    if options.native:
+        spec["initContainers"] = [initial[0], {**sidecar, "restartPolicy": "Always"}, *initial[1:]]
+        spec["containers"] = applications
+    else:
+        spec["initContainers"] = initial
+        spec["containers"] = [sidecar, *applications]
+    return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
+
+
+def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a container with the paths and ports at which the proxy serves its HTTP probes."""
+    changed = dict(container)
+    for name in _KINDS:
+        probe = container.get(name) or {}
+        if get := probe.get("httpGet"):
+            kept = {field: value for field, value in get.items() if field in ("host", "httpHeaders")}
+            path = f"/{container['name']}/{name.removesuffix('Probe')}"
+            changed[name] = {**probe, "httpGet": {**kept, "path": path, "port": PROBE_PORT, "scheme": "HTTP"}}
+    return changed
+
+
+def _sidecar(options: SidecarOptions) -> dict[str, Any]:
+    command = ["headgate", "sidecar"]
+    started = [] if options.native else [("postStart", ["wait"])]
+    hooks = [*started, ("preStop", ["drain"])]
+    return {
+        "name": CONTAINER,
+        "image": options.image,
+        "imagePullPolicy": options.pull_policy,
+        "command": [*command, "run"],
+        "env": [
+            {"name": "HEADGATE_XDS", "value": options.xds},
+            {"name": "HEADGATE_LOG_LEVEL", "value": options.log_level},
+            _field_variable("POD_NAMESPACE", "metadata.namespace"),
+            _field_variable("POD_NAME", "metadata.name"),
+        ],
+        "resources": dict(options.resources),
+        "securityContext": _restricted(runAsUser=TRANSPARENT_UID, runAsGroup=TRANSPARENT_UID, runAsNonRoot=True),
+        "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
+        "readinessProbe": _probe(failureThreshold=3),
+        **({"startupProbe": _probe(failureThreshold=600)} if options.native else {}),
+        "volumeMounts": [
+            {"name": "headgate", "mountPath": DIRECTORY},
+            {"name": "headgate-secrets", "mountPath": SECRETS, "readOnly": True},
+        ],
+    }
+
+
+def _redirection(options: SidecarOptions) -> dict[str, Any]:
+    ports = "EXCLUDED_INBOUND_PORTS"
+    return {
+        "name": INIT_CONTAINER,
+        "image": options.image,
+        "imagePullPolicy": options.pull_policy,
+        "command": ["headgate", "redirect", "apply", f"--excluded-inbound-ports=$({ports})"],
+        "env": [_field_variable(ports, f"metadata.annotations['{EXCLUDED_PORTS}']")],
+        "resources": dict(options.resources),
+        "securityContext": _restricted(
+            capabilities={"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
+            runAsUser=0,
+            runAsGroup=0,
+            runAsNonRoot=False,
+        ),
+    }
+
+
+def _restricted(**more: Any) -> dict[str, Any]:
+    """Return a security context with no more privileges than `more` gives."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **more,
+    }
+
+
+def _field_variable(name: str, field: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
+def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the field's name
+    return {
+        "httpGet": {"path": READY_PATH, "port": PROBE_PORT},
+        "periodSeconds": 2,
+        "timeoutSeconds": 3,
+        "failureThreshold": failureThreshold,
+    }
+
+
+def _volumes() -> list[dict[str, Any]]:
+    token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    roots = {"name": ROOTS_CONFIG_MAP, "items": [{"key": ROOTS_KEY, "path": ROOTS_KEY}]}
+    return [
+        {"name": "headgate", "emptyDir": {"medium": "Memory"}},
+        {"name": "headgate-secrets", "projected": {"sources": [{"serviceAccountToken": token}, {"configMap": roots}]}},
+    ]

@@ -1,0 +1,163 @@
+"""Webhooks that a cluster's API server calls: injection, validation, and conversion between versions.
+
+`/inject` adds sidecars to pods, `/validate` checks the objects of the mesh, and `/convert` converts them. A review is answered from the snapshot that
+the control plane has; the API server asks while it writes, so no request goes back to it.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from headgate.api.responses import json_response
+from headgate.errors import Cause, DecodeError, Invalid
+from headgate.objects.ports import AdmissionStep, View
+from headgate.resources.decode import Check
+from headgate.resources.meta import Input, Object
+from headgate.resources.registry import split_api_version
+from headgate.resources.versions import from_hub, to_hub
+
+LONGEST_WARNING, MOST_WARNINGS = 256, 20  # characters and number; the API server drops what exceeds 4096 characters
+
+
+class _Request(Input, frozen=True, kw_only=True):
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    object: Object | None = None
+    old_object: Object | None = None
+    dry_run: bool = False
+
+
+class _Review(Input, frozen=True, kw_only=True):
+    api_version: str
+    request: _Request
+
+
+class _Conversion(Input, frozen=True, kw_only=True):
+    uid: str
+    desired_api_version: str = msgspec.field(name="desiredAPIVersion")
+    objects: tuple[Object, ...] = ()
+
+
+class _ConversionReview(Input, frozen=True, kw_only=True):
+    api_version: str
+    request: _Conversion
+
+
+class Reviews(NamedTuple):
+    """What the webhooks run: `inject` changes new pods, `check` validates objects, `warn` returns warnings about a write.
+
+    `view` returns the objects that injection reads: Namespaces and TLSConfigs.
+    """
+
+    inject: AdmissionStep
+    check: Check
+    warn: Callable[[Object], Any]
+    view: Callable[[], View]
+
+
+def create_webhooks(reviews: Reviews, is_ready: Callable[[], bool]) -> Starlette:
+    """Return the application of the webhooks, with `/healthz` and `/readyz` for the kubelet."""
+    handlers = _Handlers(reviews)
+
+    def ready(_request: Request) -> Response:
+        return PlainTextResponse("ok") if is_ready() else PlainTextResponse("not ready", 503)
+
+    return Starlette(
+        routes=[
+            Route("/inject", handlers.inject, methods=["POST"]),
+            Route("/validate", handlers.validate, methods=["POST"]),
+            Route("/convert", _convert, methods=["POST"]),
+            Route("/healthz", lambda _request: PlainTextResponse("ok")),
+            Route("/readyz", ready),
+        ]
+    )
+
+
+class _Handlers:
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+
+    async def inject(self, request: Request) -> Response:
+        """Answer a review of a new pod with a JSON patch."""
+        return await _answer(request, self._injected)
+
+    async def validate(self, request: Request) -> Response:
+        """Answer a review of an object of the mesh: allowed with warnings, or denied with each mistake."""
+        return await _answer(request, self._validated)
+
+    async def _injected(self, asked: _Request) -> dict[str, Any]:
+        pod = asked.object or {}
+        metadata = {**(pod.get("metadata") or {}), "namespace": asked.namespace}
+        found = self._reviews.inject({**pod, "metadata": metadata}, None, self._reviews.view())
+        patch = list(_patch(pod, found, namespace=asked.namespace))
+        if not patch:
+            return {}
+        return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
+
+    async def _validated(self, asked: _Request) -> dict[str, Any]:
+        obj = asked.object or {}
+        checked = self._reviews.check(obj, request=True)
+        if checked.causes:
+            raise Invalid(*checked.causes)
+        found = await self._reviews.warn(to_hub(obj))
+        return {"warnings": [text[:LONGEST_WARNING] for text in found[:MOST_WARNINGS]]} if found else {}
+
+
+async def _answer(request: Request, review: Callable[[_Request], Any]) -> Response:
+    try:
+        asked = msgspec.json.decode(await request.body(), type=_Review)
+    except msgspec.DecodeError as error:
+        return PlainTextResponse(f"the body is not an AdmissionReview: {error}", 400)
+    try:
+        response = {"allowed": True, **await review(asked.request)}
+    except (Invalid, DecodeError) as error:
+        response = {"allowed": False, "status": _denied(error.causes)}
+    answer = {"uid": asked.request.uid, **response}
+    return json_response({"apiVersion": asked.api_version, "kind": "AdmissionReview", "response": answer})
+
+
+async def _convert(request: Request) -> Response:
+    """Answer a ConversionReview: every object in the desired version, or the reason why one can't be converted."""
+    try:
+        review = msgspec.json.decode(await request.body(), type=_ConversionReview)
+    except msgspec.DecodeError as error:
+        return PlainTextResponse(f"the body is not a ConversionReview: {error}", 400)
+    group, version = split_api_version(review.request.desired_api_version)
+    answer: dict[str, Any] = {"uid": review.request.uid}
+    try:
+        answer["convertedObjects"] = [from_hub(to_hub(obj), group, version) for obj in review.request.objects]
+        answer["result"] = {"status": "Success"}
+    except DecodeError as error:
+        answer["result"] = {"status": "Failure", "message": str(error)}
+    return json_response({"apiVersion": review.api_version, "kind": "ConversionReview", "response": answer})
+
+
+def _denied(causes: Sequence[Cause]) -> dict[str, Any]:
+    return {
+        "code": 422,
+        "reason": "Invalid",
+        "message": "; ".join(map(str, causes)),
+        "details": {
+            "causes": [
+                {"reason": "FieldValueInvalid", "field": cause.field, "message": cause.message} for cause in causes
+            ]
+        },
+    }
+
+
+def _patch(old: Object, new: Object, *, namespace: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the operations that replace the changed fields of `metadata` and `spec`."""
+    for part in ("metadata", "spec"):
+        before, after = old.get(part) or {}, dict(new.get(part) or {})
+        if part == "metadata" and after.get("namespace") == namespace and "namespace" not in before:
+            del after["namespace"]
+        for name, value in after.items():
+            if before.get(name) != value:
+                yield {"op": "add", "path": f"/{part}/{name}", "value": value}

@@ -1,0 +1,118 @@
+"""`headgate sidecar`: the commands of an injected sidecar's container on Kubernetes."""
+
+import http.client
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headgate.admission.sidecar_containers import DIRECTORY, ROOTS_KEY, SECRETS
+from headgate.cli.output import usage_error
+from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
+from headgate.envoy.probes import READY_PATH
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.envoy.view import SIDECAR as NODE_PREFIX
+from headgate.errors import HeadgateError
+from headgate.model.routing import PROBE_PORT
+from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
+
+Action = Literal["run", "wait", "drain"]
+POLL_S = 0.1
+QUIET_S = 2.0
+"""Seconds without a connection of the application after which the sidecar may end."""
+READY_S = 600.0
+_LISTEN, _ESTABLISHED = "0A", "01"  # states in /proc/net/tcp
+_OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
+
+
+def sidecar(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            metavar="run|wait|drain",
+            help="run: run Envoy. wait: wait until Envoy is ready. drain: wait until the application has ended.",
+        ),
+    ],
+) -> None:
+    """Run the sidecar of a pod; the commands of the container that injection adds."""
+    if action == "run":
+        _run(os.environ)
+    elif action == "wait":
+        _wait()
+    else:
+        _drain()
+
+
+def _run(environ: Mapping[str, str]) -> None:
+    """Write Envoy's bootstrap and replace this process by Envoy."""
+    missing = [name for name in ("HEADGATE_XDS", "POD_NAMESPACE", "POD_NAME") if not environ.get(name)]
+    if missing:
+        raise usage_error(f"the environment has no {' and '.join(missing)}: injection sets it", option="run")
+    host, _, port = environ["HEADGATE_XDS"].rpartition(":")
+    directory, secrets = Path(DIRECTORY), Path(SECRETS)
+    files = {
+        "token.json": token_source(str(secrets / "token")),
+        "roots.json": roots_source(str(secrets / ROOTS_KEY)),
+        "bootstrap.json": bootstrap(
+            node_id=f"{NODE_PREFIX}/{environ['POD_NAMESPACE']}/{environ['POD_NAME']}",
+            admin_socket=str(directory / "admin.sock"),
+            xds=XdsAddress(host=host, port=int(port), name=host, roots=str(directory / "roots.json")),
+            token=str(directory / "token.json"),
+        ),
+    }
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    binary = str(find_envoy(environ))
+    flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
+    os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - no shell is wanted
+
+
+def _wait() -> None:
+    """Wait until Envoy has its first configuration. Raises HeadgateError after READY_S seconds."""
+    end = time.monotonic() + READY_S
+    while not _is_ready():
+        if time.monotonic() > end:
+            raise HeadgateError(f"the sidecar has no configuration after {READY_S:.0f} s; see the log of its container")
+        time.sleep(POLL_S)
+
+
+def _is_ready() -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", PROBE_PORT, timeout=1)
+    try:
+        connection.request("GET", READY_PATH)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _drain() -> None:
+    """Wait until the application has closed its listeners, and no connection has been open for QUIET_S seconds.
+
+    Kubernetes ends the wait with the pod's grace period.
+    """
+    quiet_since = time.monotonic()
+    while time.monotonic() - quiet_since < QUIET_S:
+        time.sleep(POLL_S)
+        if any(_sockets_of_application()):
+            quiet_since = time.monotonic()
+
+
+def _sockets_of_application() -> Iterator[str]:
+    """Yield the state of each listener of the application, and of each open connection with a port of the proxy."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            _, local, _, state, *_ = line.split()
+            port = int(local.rpartition(":")[2], 16)
+            if (state == _LISTEN and port not in _OWN_PORTS) or (
+                state == _ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT}
+            ):
+                yield state

@@ -1,0 +1,75 @@
+"""Wires and runs a replica of the control plane on a cluster, as `headgate control-plane` does."""
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import AsyncExitStack
+
+from headgate.envoy import stats_sink
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.keys import SecretKeyStore
+from headgate.kubernetes.client import ApiServer, Client
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.lease import Lease, LeaseName
+from headgate.kubernetes.options import XDS_PORT, Options
+from headgate.kubernetes.registration import Registration
+from headgate.kubernetes.served_versions import ServedVersions
+from headgate.kubernetes.serving_certificate import ServingCertificate
+from headgate.kubernetes.store import ClusterStore
+from headgate.kubernetes.token_reviews import TokenReview
+from headgate.kubernetes.webhooks import serve_webhooks
+from headgate.latest import until
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Ports
+from headgate.plane.control_plane import ControlPlane, ProxyOptions
+from headgate.plane.loop import HostProxies
+from headgate.plane.trust import Trust
+
+COMPONENT = "headgate"
+LEASE = "headgate-control-plane"
+
+log = logging.getLogger(__name__)
+
+
+async def run(options: Options) -> None:
+    """Run until canceled. Raises LeaseLost when another replica may become active."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(InCluster(os.environ)))
+        # The Lease has its own connections: other requests can't delay its renewal.
+        lease_client = await stack.enter_async_context(Client(InCluster(os.environ)))
+        versions = ServedVersions(client)
+        await versions.refresh()
+        store = ClusterStore(client, versions)
+        lease = Lease(lease_client, LeaseName(options.namespace, LEASE), options.pod)
+        stack.push_async_callback(lease.release)
+        keys = SecretKeyStore(store)
+        plane = ControlPlane(
+            Ports(store, EventRecorder(store, COMPONENT), lease.active),
+            ProxyOptions(
+                HostProxies(),
+                TokenReview(ApiServer(client)),
+                stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
+            ),
+            options.settings,
+            Trust(keys, options.settings),
+        )
+        serving = ServingCertificate(
+            lambda: EmbeddedIssuer(SecretKeyStore(store), options.settings.trust_domain, clock=time.time),
+            options.names,
+            options.settings.trust_domain,
+        )
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(versions.run(), name="served versions")
+        for name, work in plane.work():
+            tasks.create_task(work, name=name)
+        certificate = await serving.first()
+        tasks.create_task(serving.renew(certificate), name="serving certificate")
+        tasks.create_task(serve_webhooks(options, plane.live_state, certificate), name="webhooks")
+        tasks.create_task(lease.run(), name="lease")
+        registration = Registration(store, client, options, certificate)
+        await until(lease.active.get, lease.active)
+        log.warning("%s is the active control plane", options.pod)
+        await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
+        stack.push_async_callback(plane.stop)
+        await registration.run(plane.live_state.feed.snapshot)

@@ -1,0 +1,104 @@
+"""The CustomResourceDefinitions of SMI's and headgate's kinds, from the schemas by which headgate checks objects."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headgate.kinds import GATEWAY
+from headgate.resources.definitions.catalog import schemas
+from headgate.resources.meta import Object
+from headgate.resources.registry import KINDS, Kind
+
+CONVERSION_PATH = "/convert"
+_KEPT = frozenset(
+    {
+        "description",
+        "enum",
+        "maxItems",
+        "maxLength",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minimum",
+        "pattern",
+        "required",
+        "type",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
+        "x-kubernetes-preserve-unknown-fields",
+    }
+)
+_FORMATS = frozenset({"int32", "int64", "date-time", "byte"})
+
+Schema = Mapping[str, Any]
+
+
+def mesh_kinds() -> tuple[Kind, ...]:
+    """Return the kinds that headgate's installation defines. The Gateway API has its own installation."""
+    return tuple(kind for kind in KINDS if kind.is_custom and kind.group != GATEWAY)
+
+
+def custom_resource_definitions(kinds: Iterable[Kind], webhook: Mapping[str, Any]) -> tuple[Object, ...]:
+    """Return the definition of each kind. `webhook` is the clientConfig of the conversion between versions."""
+    return tuple(_definition(kind, webhook) for kind in kinds)
+
+
+def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
+    names: dict[str, Any] = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    if kind.short:
+        names["shortNames"] = list(kind.short)
+    spec: dict[str, Any] = {
+        "group": kind.group,
+        "names": names,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "versions": [_version(kind, version) for version in kind.versions],
+    }
+    if len(kind.versions) > 1:
+        reviews = {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {**webhook, "service": {**webhook["service"], "path": CONVERSION_PATH}},
+        }
+        spec["conversion"] = {"strategy": "Webhook", "webhook": reviews}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": spec,
+    }
+
+
+def _version(kind: Kind, version: str) -> Mapping[str, Any]:
+    schema = _structural(schemas()[kind.group, version, kind.kind])
+    schema["properties"] = {**schema["properties"], "metadata": {"type": "object"}}
+    found = {
+        "name": version,
+        "served": True,
+        "storage": version == kind.versions[0],
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {**found, "subresources": {"status": {}}} if kind.status else found
+
+
+def _structural(schema: Schema) -> dict[str, Any]:
+    """Return a schema in the form that CustomResourceDefinitions accept.
+
+    Kubernetes does not know headgate's formats; the webhook checks these texts. A field without a type may have any
+    content.
+    """
+    found = {name: value for name, value in schema.items() if name in _KEPT}
+    if schema.get("format") in _FORMATS:
+        found["format"] = schema["format"]
+    if "properties" in schema:
+        found["properties"] = {name: _structural(part) for name, part in schema["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), Mapping):
+            found[name] = _structural(schema[name])
+    if "type" not in found and not found.get("x-kubernetes-int-or-string"):
+        found["x-kubernetes-preserve-unknown-fields"] = True
+    return found

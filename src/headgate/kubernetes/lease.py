@@ -1,0 +1,129 @@
+"""The Lease by which the replicas of the control plane elect the active one (D28).
+
+The holder renews the Lease every RENEW_S seconds. A holder that could not renew it for STOP_S seconds stops; another
+replica may take the Lease LIFETIME_S seconds after its last renewal. So no two replicas are active at the same time,
+although their clocks may differ: each replica measures with its own clock since it saw the Lease change.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from headgate.errors import AlreadyExists, Conflict, HeadgateError, NotFound
+from headgate.kubernetes.client import Client
+from headgate.latest import Latest
+from headgate.resources.meta import Object
+
+LIFETIME_S = 15
+STOP_S = 10.0
+RENEW_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class LeaseLost(HeadgateError):
+    """The Lease could not be renewed in time, or another replica has it. The control plane must end."""
+
+
+class LeaseName(NamedTuple):
+    """The namespace and the name of a Lease."""
+
+    namespace: str
+    name: str
+
+
+class Lease:
+    """A Lease in the cluster. `active` is True while this replica, `identity`, holds it."""
+
+    def __init__(
+        self, client: Client, lease: LeaseName, identity: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.active: Latest[bool] = Latest(value=False)
+        self._client = client
+        self._name = lease
+        self._identity = identity
+        self._clock = clock
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{lease.namespace}/leases"
+        self._path = f"{self._collection}/{lease.name}"
+        self._seen: tuple[str, float] = ("", clock())  # the last resource version, and when it was first seen
+
+    async def run(self) -> None:
+        """Acquire the Lease and renew it, until canceled. Raises LeaseLost when this replica must stop."""
+        renewed = 0.0
+        while True:
+            began = self._clock()
+            try:
+                async with asyncio.timeout(STOP_S / 2):
+                    is_held = await self._try()
+            except (TimeoutError, HeadgateError) as error:
+                log.warning("the Lease %s/%s can't be renewed: %s", *self._name, str(error) or "no answer in time")
+                is_held = None
+            if is_held:
+                renewed = began
+                self.active.set(value=True)
+            elif self.active.get() and (is_held is False or self._clock() - renewed > STOP_S - RENEW_S):
+                raise LeaseLost(f"{self._identity} has lost the Lease {'/'.join(self._name)} and stops")
+            await asyncio.sleep(RENEW_S)
+
+    async def release(self) -> None:
+        """Give the Lease away, so that another replica becomes active at once."""
+        if not self.active.get():
+            return
+        try:
+            lease = await self._client.get(self._path)
+            if lease["spec"].get("holderIdentity") == self._identity:
+                await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder="", seconds=1)})
+        except HeadgateError as error:
+            log.warning("the Lease %s/%s can't be released: %s", *self._name, error)
+
+    async def _try(self) -> bool:
+        """Acquire or renew the Lease; return whether this replica holds it."""
+        try:
+            lease = await self._client.get(self._path)
+        except NotFound:
+            return await self._create()
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder not in ("", self._identity) and not self._is_expired(
+            lease, int(spec.get("leaseDurationSeconds") or 0)
+        ):
+            return False
+        try:
+            await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder=self._identity)})
+        except Conflict:
+            return False
+        return True
+
+    async def _create(self) -> bool:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": self._name.namespace, "name": self._name.name},
+            "spec": self._spec({}, holder=self._identity),
+        }
+        try:
+            await self._client.post(self._collection, body)
+        except AlreadyExists:
+            return False
+        return True
+
+    def _is_expired(self, lease: Object, seconds: int) -> bool:
+        version = str(lease["metadata"]["resourceVersion"])
+        if version != self._seen[0]:
+            self._seen = version, self._clock()
+        return self._clock() - self._seen[1] > seconds
+
+    def _spec(self, lease: Object, *, holder: str, seconds: int = LIFETIME_S) -> dict[str, Any]:
+        before = lease.get("spec") or {}
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        changes = holder != before.get("holderIdentity")
+        return {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "acquireTime": now if changes else before.get("acquireTime", now),
+            "renewTime": now,
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + bool(changes and holder and before),
+        }

@@ -1,0 +1,211 @@
+"""Objects in a cluster's API server, through the ports of `objects.ports`.
+
+Objects are converted between the version that the server serves and the hub version. A kind that the server does not
+serve has no objects until it is served (`served_versions`).
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any, Literal, TypeVar
+
+from headgate.errors import DecodeError, Gone, HeadgateError, NotFound, StoreError, Unavailable
+from headgate.kubernetes.client import Client, WatchEvent, path_of
+from headgate.kubernetes.retries import pauses
+from headgate.kubernetes.served_versions import ServedVersions
+from headgate.latest import until
+from headgate.objects.ports import Change, Listing
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import ServedKind, find, key_of, split_api_version
+from headgate.resources.versions import from_hub, to_hub
+
+T = TypeVar("T")
+CHUNK = 500
+"""Objects in one part of a list."""
+WATCH_S = 290
+"""Seconds after which the server ends a watch; up to a third is added at random, so that watches end at different times."""
+IDLE_S = 120.0
+"""Seconds without a byte after which a watch counts as broken. API servers send a bookmark every minute."""
+_FIELDS: Mapping[tuple[str, str], str] = {("", "Secret"): "type=kubernetes.io/tls"}
+"""Field selectors of lists and watches: of Secrets, headgate reads only the certificates that Gateways can use."""
+
+log = logging.getLogger(__name__)
+
+
+class ClusterStore:
+    """Implements `objects.ports.Store` with a cluster's API server."""
+
+    def __init__(self, client: Client, versions: ServedVersions) -> None:
+        self._client = client
+        self._versions = versions
+
+    async def get(self, key: Key) -> Object:
+        """Return an object. Raises NotFound."""
+        served = self._served(key.group, key.kind)
+        return _hub(served, await _stored(self._client.get(_path(served, key.namespace, key.name))))
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind, or those of one namespace. A kind that is not served has none."""
+        served = self._versions.current.get().get((group, kind))
+        if served is None:
+            return Listing((), "")
+        try:
+            return await self._list(served, namespace, {"limit": str(CHUNK)})
+        except Gone:  # the continue token of a part has expired
+            return await self._list(served, namespace, {})
+        except NotFound:  # the kind is not served anymore
+            await self._refresh()
+            return Listing((), "")
+
+    async def _list(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> Listing:
+        path, items = _path(served, namespace), []
+        query = _selected(served, query)
+        while True:
+            part = await _stored(self._client.get(path, **query))
+            items += [_hub(served, item) for item in part.get("items") or ()]
+            metadata = part.get("metadata") or {}
+            if not metadata.get("continue"):
+                break
+            query = {**query, "continue": str(metadata["continue"])}
+        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+        return Listing(items, str(metadata.get("resourceVersion", "")))
+
+    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+        """Yield every change of a kind after a resource version, in order, without end. Raises Gone.
+
+        After a lost connection, the watch continues at the last change.
+        """
+        if not since:
+            await until(lambda: (group, kind) in self._versions.current.get(), self._versions.current)
+            raise Gone(f"{kind} is served now")
+        served = self._served(group, kind)
+        waits = pauses()
+        while True:
+            try:
+                async for event in self._events(served, namespace, since):
+                    waits = pauses()
+                    since = str(event.object["metadata"]["resourceVersion"])
+                    if event.type != "BOOKMARK":
+                        yield _change(served, event)
+            except NotFound as error:
+                await self._refresh()
+                raise Gone(f"{kind} is not served anymore") from error
+            except Unavailable as error:
+                pause = next(waits)
+                log.warning("the watch of kind %s has ended, next attempt in %.1f s: %s", kind, pause, error)
+                await asyncio.sleep(pause)
+
+    async def _events(self, served: ServedKind, namespace: str, since: str) -> AsyncIterator[WatchEvent]:
+        query = _selected(
+            served,
+            {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": since,
+                "timeoutSeconds": str(WATCH_S + random.randrange(WATCH_S // 3)),  # noqa: S311 - no secret
+            },
+        )
+        events = self._client.watch_at(_path(served, namespace), query, idle_s=IDLE_S)
+        async with contextlib.aclosing(events):
+            try:
+                async for event in events:
+                    yield event
+            except StoreError:
+                raise
+            except HeadgateError as error:
+                raise Unavailable(str(error)) from error
+
+    async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
+        """Create an object and return it. Raises AlreadyExists, Invalid, and NotFound without its namespace."""
+        served, body = self._written(obj)
+        path = _path(served, obj["metadata"].get("namespace", ""))
+        return _hub(served, await _stored(self._client.post(path, body, **_dry(dry_run=dry_run))))
+
+    async def update(self, obj: Object, *, subresource: Literal["", "status"] = "", dry_run: bool = False) -> Object:
+        """Replace an object, or only its status, and return it. Raises NotFound, Invalid and Conflict."""
+        served, body = self._written(obj)
+        key = key_of(obj)
+        path = _path(served, key.namespace, key.name, subresource)
+        return _hub(served, await _stored(self._client.put(path, body, **_dry(dry_run=dry_run))))
+
+    async def apply(self, config: Object, *, manager: str, subresource: Literal["", "status"] = "") -> Object:
+        """Apply an object, or only its status, as `manager`, and return it. Raises Invalid and NotFound."""
+        served, body = self._written(config)
+        key = key_of(config)
+        path = _path(served, key.namespace, key.name, subresource)
+        return _hub(served, await _stored(self._client.apply(path, body, manager=manager)))
+
+    async def delete(
+        self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Delete an object. Return the deleted object, or the server's Status. Raises NotFound and Conflict."""
+        served = self._served(key.group, key.kind)
+        conditions = {name: text for name, text in (("uid", uid), ("resourceVersion", resource_version)) if text}
+        options: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
+        options |= {"preconditions": conditions} if conditions else {}
+        options |= {"dryRun": ["All"]} if dry_run else {}
+        return await _stored(self._client.remove(_path(served, key.namespace, key.name), options))
+
+    def _served(self, group: str, kind: str) -> ServedKind:
+        """Return the version in which a kind is served. Raises NotFound."""
+        served = self._versions.current.get().get((group, kind))
+        if served is None:
+            known = find(group, kind)
+            raise NotFound(f"the cluster's API server does not serve {known.plural if known else kind}.{group}")
+        return served
+
+    def _written(self, obj: Object) -> tuple[ServedKind, Object]:
+        """Return the version in which a kind is served, and an object in this version. Raises NotFound."""
+        group, _ = split_api_version(obj["apiVersion"])
+        served = self._served(group, obj["kind"])
+        return served, obj if served.is_hub else from_hub(obj, served.group, served.version)
+
+    async def _refresh(self) -> None:
+        await _stored(self._versions.refresh())
+
+
+async def _stored(answer: Awaitable[T]) -> T:
+    """Await an answer. Every failure becomes a StoreError: a missing permission may be granted later."""
+    try:
+        return await answer
+    except StoreError:
+        raise
+    except HeadgateError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _path(served: ServedKind, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    return path_of(served.kind, namespace, name, subresource, version=served.version)
+
+
+def _selected(served: ServedKind, query: Mapping[str, str]) -> dict[str, str]:
+    selector = _FIELDS.get((served.kind.group, served.kind.kind))
+    return {**query, "fieldSelector": selector} if selector else dict(query)
+
+
+def _dry(*, dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
+
+
+def _hub(served: ServedKind, obj: Object) -> Object:
+    """Return an object of the server in hub version. The items of lists have neither `apiVersion` nor `kind`.
+
+    An object that can't be converted keeps its version, and the feed reports what is wrong with it.
+    """
+    obj = {**obj, "apiVersion": served.api_version, "kind": served.kind.kind}
+    if served.is_hub:
+        return obj
+    try:
+        return to_hub(obj)
+    except DecodeError:
+        return obj
+
+
+def _change(served: ServedKind, event: WatchEvent) -> Change:
+    obj = _hub(served, event.object)
+    kind = served.kind
+    metadata = obj["metadata"]
+    key = kind.key(metadata.get("namespace", ""), metadata["name"])
+    return Change(event.type, key, obj)  # type: ignore[arg-type]  # ADDED, MODIFIED or DELETED
