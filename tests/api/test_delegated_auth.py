@@ -30,7 +30,7 @@ from headgate.api.status import ApiError
 from headgate.errors import ProxyError
 from headgate.latest import Latest, until
 
-from .request_header_ca import Authority
+from .request_header_ca import Authority, credential_of
 
 BASE = "/apis/traffic.metrics.k8s.io/v1beta1"
 PODS = f"{BASE}/namespaces/default/pods"
@@ -331,7 +331,7 @@ async def serving(
 ) -> AsyncIterator[int]:
     app = create_aggregated_app(MetricsApi(await stored(), FakeSource(FLOWS)), config, DelegatedAuthorizer(reviewer))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(serve_aggregated(app, listener, certificate, config))
+        task = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(certificate)), config))
         try:
             yield listener.getsockname()[1]
         finally:

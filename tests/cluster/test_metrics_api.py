@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
+from tests.api.request_header_ca import credential_of
 from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
@@ -121,7 +122,7 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        serving = asyncio.create_task(serve_aggregated(app, listener, own, front))
+        serving = asyncio.create_task(serve_aggregated(app, listener, Latest(credential_of(own)), front))
         found = Metrics(cluster, port)
         _publish(cluster, own.pem, port)
         try:

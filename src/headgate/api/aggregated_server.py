@@ -18,7 +18,6 @@ from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headgate.api import discovery, responses
-from headgate.api.certificate import Certificate
 from headgate.api.delegated_auth import (
     DelegatedAuthorizer,
     KubernetesApi,
@@ -32,9 +31,11 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
+from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.status import ApiError, method_not_allowed, no_such_path
 from headgate.errors import ProxyError
 from headgate.latest import Latest
+from headgate.model.identities import Credential
 from headgate.resources import inspect as inspection
 from headgate.resources.meta import Object
 
@@ -151,15 +152,21 @@ def common_name(certificate: Any) -> str | None:
 
 
 async def serve_aggregated(
-    app: Starlette, listener: socket.socket, certificate: Certificate, config: Latest[RequestHeaderConfig]
+    app: Starlette, listener: socket.socket, certificate: Latest[Credential], config: Latest[RequestHeaderConfig]
 ) -> None:
-    """Serve on a bound socket until canceled. A change of the request-header CA applies to new connections."""
+    """Serve on a bound socket until canceled.
+
+    A renewed certificate and a changed request-header CA apply to new connections.
+    """
     while True:
         authority = config.get().authority
-        context = _tls_context(certificate, authority)
+        context = tls_context(certificate.get())
+        context.verify_mode = ssl.CERT_OPTIONAL  # the kubelet's probes send no certificate
+        context.load_verify_locations(cadata=authority)
         server = Server(app, http=_Protocol, ssl_context_factory=lambda *_, context=context: context)
         serving = asyncio.ensure_future(server.serve(sockets=[listener.dup()]))
         changed = asyncio.ensure_future(_authority_changed(config, authority))
+        renewing = asyncio.ensure_future(follow_renewals(context, certificate))
         try:
             await asyncio.wait({serving, changed}, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -167,6 +174,7 @@ async def serve_aggregated(
                 return
         finally:
             changed.cancel()
+            renewing.cancel()
             server.should_exit = True
             await serving
 
@@ -189,21 +197,13 @@ async def refresh_request_header_config(
             _log.warning("can't refresh the request-header configuration; the last one stays in use: %s", error)
 
 
-def _tls_context(certificate: Certificate, authority: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate.path, certificate.key_path)
-    context.verify_mode = ssl.CERT_OPTIONAL  # the kubelet's probes send no certificate
-    context.load_verify_locations(cadata=authority)
-    return context
-
-
 def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:
     """Return the APIServices that register `service` (`namespace/name`), one for each group (R80 to R82).
 
-    `authority` is the PEM of the CA that signed the Service's certificate.
+    `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later.
     """
     namespace, name = service.split("/")
+    trusted = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
     return tuple(
         {
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -213,7 +213,7 @@ def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Ob
                 "group": group,
                 "version": version,
                 "service": {"namespace": namespace, "name": name, "port": port},
-                "caBundle": base64.b64encode(authority).decode(),
+                **trusted,
                 "groupPriorityMinimum": _GROUP_PRIORITY,
                 "versionPriority": _VERSION_PRIORITY,
             },

@@ -46,6 +46,8 @@ COMMANDS: Mapping[str, Command] = {
     "logs": Command("logs:logs", "Print the logs of a pod."),
     "run": Command("run:run", "Run a program with its own identity and sidecar."),
     "redirect": Command("redirect:redirect", "Redirect the TCP connections of a pod to its sidecar."),
+    "install": Command("install:install", "Install headgate on a Kubernetes cluster, or upgrade it."),
+    "uninstall": Command("install:uninstall", "Remove headgate from a Kubernetes cluster."),
     "sidecar": Command("sidecar:sidecar", "Run the sidecar of a pod on Kubernetes."),
     "control-plane": Command("control_plane:control_plane", "Run the control plane on Kubernetes."),
     "ca": Command("ca:ca", "Show the certificate authority of the mesh, or rotate its root."),

@@ -39,12 +39,13 @@ def control_plane(
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    pod, namespace = (os.environ.get(name, "") for name in ("POD_NAME", "POD_NAMESPACE"))
-    if not (pod and namespace):
-        raise usage_error("the environment has no POD_NAME and POD_NAMESPACE: run it in a pod", option="control-plane")
+    pod = os.environ.get("POD_NAME")
+    if not pod:
+        raise usage_error(
+            "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
+        )
     options = Options(
         pod=pod,
-        namespace=namespace,
         image=image,
         sidecars=sidecars,
         settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain),

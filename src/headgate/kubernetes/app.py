@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import SecretKeyStore
+from headgate.kubernetes.aggregated_apis import serve_apis
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.lease import Lease, LeaseName
-from headgate.kubernetes.options import XDS_PORT, Options
+from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
+from headgate.kubernetes.options import Options
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.serving_certificate import ServingCertificate
@@ -27,7 +29,6 @@ from headgate.plane.loop import HostProxies
 from headgate.plane.trust import Trust
 
 COMPONENT = "headgate"
-LEASE = "headgate-control-plane"
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +42,14 @@ async def run(options: Options) -> None:
         versions = ServedVersions(client)
         await versions.refresh()
         store = ClusterStore(client, versions)
-        lease = Lease(lease_client, LeaseName(options.namespace, LEASE), options.pod)
+        lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
         stack.push_async_callback(lease.release)
-        keys = SecretKeyStore(store)
+        keys, api = SecretKeyStore(store), ApiServer(client)
         plane = ControlPlane(
             Ports(store, EventRecorder(store, COMPONENT), lease.active),
             ProxyOptions(
                 HostProxies(),
-                TokenReview(ApiServer(client)),
+                TokenReview(api),
                 stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
             ),
             options.settings,
@@ -56,7 +57,7 @@ async def run(options: Options) -> None:
         )
         serving = ServingCertificate(
             lambda: EmbeddedIssuer(SecretKeyStore(store), options.settings.trust_domain, clock=time.time),
-            options.names,
+            SERVER_NAMES,
             options.settings.trust_domain,
         )
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -72,4 +73,5 @@ async def run(options: Options) -> None:
         log.warning("%s is the active control plane", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
+        tasks.create_task(serve_apis(options, plane, store, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)

@@ -3,13 +3,15 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
+from headgate.api.aggregated_server import api_services
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.custom_resources import mesh_kinds
+from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -17,13 +19,7 @@ from headgate.objects.ports import Store
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR, SIDECARS
 
-ACTIVE = "headgate.dev/active"
-"""The label of the active replica's pod; the Service of xDS and metrics selects it."""
-MANAGER = "headgate"
-WEBHOOKS = "headgate"
-"""The name of both webhook configurations."""
-RETRY_S = 2.0
-_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+RESTORE_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -38,71 +34,71 @@ class Registration:
         self._certificate = certificate
 
     async def run(self, snapshot: Latest[Snapshot | None]) -> None:
-        """Write the label, and keep the roots in all places where they are needed, until canceled."""
-        await self._persist("its label", self._label)
+        """Write the label and the roots, and restore them where they are changed, until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._restore(), name="label and CA bundles")
+            tasks.create_task(self._publish_roots(snapshot), name="roots of sidecars")
+
+    async def _restore(self) -> None:
+        """Write the label and the CA bundles every RESTORE_S seconds, where they differ: an upgrade may reset them."""
+        while True:
+            try:
+                await self._label()
+                await self._trust()
+            except HeadgateError as error:
+                log.warning("the control plane can't be registered, next attempt in %g s: %s", RESTORE_S, error)
+            await asyncio.sleep(RESTORE_S)
+
+    async def _publish_roots(self, snapshot: Latest[Snapshot | None]) -> None:
+        """Write the roots to each namespace with sidecars."""
         published: dict[str, str] = {}
         async for current in snapshot.changes():
             roots = self._certificate.get().roots
-            if published.get("") != roots:
-                await self._persist("the CA of the webhooks", self._trust_webhooks)
-                published[""] = roots
             for namespace in sorted(set(_injected(current))):
                 if published.get(namespace) != roots:
                     await self._publish(namespace, roots)
                     published[namespace] = roots
 
-    async def _persist(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await write()
-            except HeadgateError as error:
-                log.warning("%s can't be written, next attempt in %g s: %s", what, RETRY_S, error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
-
     async def _label(self) -> None:
-        path = f"/api/v1/namespaces/{self._options.namespace}/pods/{self._options.pod}"
-        await self._client.merge(path, {"metadata": {"labels": {ACTIVE: "true"}}})
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self._options.pod}"
+        if ((await self._client.get(path))["metadata"].get("labels") or {}).get(ACTIVE) != "true":
+            await self._client.merge(path, {"metadata": {"labels": {ACTIVE: "true"}}})
 
-    async def _trust_webhooks(self) -> None:
+    async def _trust(self) -> None:
+        """Write the CA of this control plane into webhooks, CustomResourceDefinitions and APIServices."""
         bundle = base64.b64encode(self._certificate.get().roots.encode()).decode()
-        await self._trust_conversion(bundle)
-        for kind in _KINDS:
-            path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{WEBHOOKS}"
-            try:
-                found = await self._client.get(path)
-            except NotFound:
-                log.warning("%s %s is missing: install headgate again", kind, WEBHOOKS)
-                continue
-            hooks = [
-                {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}} for hook in found["webhooks"]
-            ]
-            if hooks != found["webhooks"]:
-                await self._client.put(path, {**found, "webhooks": hooks})
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            await self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
+        for custom in mesh_kinds():
+            name = f"{custom.plural}.{custom.group}"
+            await self._amend(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
+        for service in api_services(f"{NAMESPACE}/{NAME}", b""):
+            await self._amend(f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}", bundle)
 
-    async def _trust_conversion(self, bundle: str) -> None:
-        """Write the CA of the conversion webhook into the CustomResourceDefinitions."""
-        for kind in mesh_kinds():
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.plural}.{kind.group}"
-            try:
-                found = await self._client.get(path)
-            except NotFound:
-                continue
-            config = found["spec"].get("conversion", {}).get("webhook", {}).get("clientConfig")
-            if config and config.get("caBundle") != bundle:
-                config["caBundle"] = bundle
-                await self._client.put(path, found)
+    async def _amend(self, path: str, bundle: str) -> None:
+        try:
+            found = await self._client.get(path)
+        except NotFound:
+            log.warning("%s is missing: install headgate again", path)
+            return
+        places = [hook["clientConfig"] for hook in found.get("webhooks") or ()]
+        spec = found.get("spec") or {}
+        places += [spec["conversion"]["webhook"]["clientConfig"]] if "webhook" in spec.get("conversion", {}) else []
+        places += [spec] if found["kind"] == "APIService" else []
+        if any(place.get("caBundle") != bundle for place in places):
+            for place in places:
+                place["caBundle"] = bundle
+            await self._client.put(path, found)
 
     async def _publish(self, namespace: str, roots: str) -> None:
         metadata = {
             "name": ROOTS_CONFIG_MAP,
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": MANAGER},
+            "labels": {"app.kubernetes.io/managed-by": NAME},
         }
         body: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {ROOTS_KEY: roots}}
         try:
-            await self._store.apply(body, manager=MANAGER)
+            await self._store.apply(body, manager=NAME)
         except HeadgateError as error:
             log.warning("the roots can't be written to namespace %s, so its sidecars can't start: %s", namespace, error)
 

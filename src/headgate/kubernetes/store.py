@@ -26,8 +26,8 @@ CHUNK = 500
 """Objects in one part of a list."""
 WATCH_S = 290
 """Seconds after which the server ends a watch; up to a third is added at random, so that watches end at different times."""
-IDLE_S = 120.0
-"""Seconds without a byte after which a watch counts as broken. API servers send a bookmark every minute."""
+LATE_S = 30
+"""Seconds after that end without a byte, after which a watch counts as broken."""
 _FIELDS: Mapping[tuple[str, str], str] = {("", "Secret"): "type=kubernetes.io/tls"}
 """Field selectors of lists and watches: of Secrets, headgate reads only the certificates that Gateways can use."""
 
@@ -98,16 +98,17 @@ class ClusterStore:
                 await asyncio.sleep(pause)
 
     async def _events(self, served: ServedKind, namespace: str, since: str) -> AsyncIterator[WatchEvent]:
-        query = _selected(
-            served,
-            {
-                "watch": "true",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": since,
-                "timeoutSeconds": str(WATCH_S + random.randrange(WATCH_S // 3)),  # noqa: S311 - no secret
-            },
+        """Yield the events of one watch. Raises StoreError."""
+        seconds = WATCH_S + random.randrange(WATCH_S // 3)  # noqa: S311 - no secret
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": since,
+            "timeoutSeconds": str(seconds),
+        }
+        events = self._client.watch_at(
+            _path(served, namespace), _selected(served, query), idle_s=float(seconds + LATE_S)
         )
-        events = self._client.watch_at(_path(served, namespace), query, idle_s=IDLE_S)
         async with contextlib.aclosing(events):
             try:
                 async for event in events:

@@ -2,11 +2,20 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, encode_basic_auth
+from aiohttp import (
+    AddrInfoType,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    TCPConnector,
+    encode_basic_auth,
+)
 from yarl import URL
 
 from headgate.errors import Unavailable
@@ -16,6 +25,7 @@ from headgate.kubernetes.connection import ApiRequest, Connection
 CONNECT_S = 5.0
 ANSWER_S = 30.0  # until the response headers, which a watch also sends at once
 FAILURES = (OSError, ClientError)
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -62,8 +72,20 @@ def open_session(connection: Connection) -> ClientSession:
     """
     host = str(URL(connection.host).host)
     return ClientSession(
-        connector=TCPConnector(ssl=connection.tls or True, limit=0), trust_env=not host.startswith(_LOOPBACK)
+        connector=TCPConnector(ssl=connection.tls or True, limit=0, socket_factory=_socket),
+        trust_env=not host.startswith(_LOOPBACK),
     )
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    """Return a socket that detects within a minute that its peer is gone, also while a watch has no events."""
+    family, kind, protocol, _, _ = address
+    found = socket.socket(family, kind, protocol)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return found
 
 
 def provider_session(requestor: Any) -> ClientSession:

@@ -1,19 +1,17 @@
 """Serves the webhooks of injection and validation, over TLS."""
 
 import asyncio
-import ssl
-import tempfile
-from pathlib import Path
 
 import msgspec
 
 from headgate.admission.chain import object_check
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
 from headgate.api.http_server import Server
+from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
-from headgate.atomic_file import write_private
 from headgate.compiler.snapshot import Snapshot
-from headgate.kubernetes.options import WEBHOOK_PORT, XDS_PORT, Options
+from headgate.kubernetes.names import SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
+from headgate.kubernetes.options import Options
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import View
@@ -23,7 +21,7 @@ from headgate.resources.meta import Key, Object, Resource
 
 async def serve_webhooks(options: Options, live_state: LiveState, certificate: Latest[Credential]) -> None:
     """Serve until canceled. After a renewal, new connections get the new certificate."""
-    sidecars = SidecarOptions(image=options.image, xds=f"{options.names[0]}:{XDS_PORT}")
+    sidecars = SidecarOptions(image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}")
     reviews = Reviews(
         inject_transparent_sidecars(options.sidecars, sidecars),
         object_check(options.settings),
@@ -34,33 +32,11 @@ async def serve_webhooks(options: Options, live_state: LiveState, certificate: L
     context = tls_context(certificate.get())
     server = Server(app, host="0.0.0.0", port=WEBHOOK_PORT, ssl_context_factory=lambda *_: context)  # noqa: S104 - pods listen on their address
     async with asyncio.TaskGroup() as tasks:
-        renewing = tasks.create_task(_renew(context, certificate), name="certificate of the webhooks")
+        renewing = tasks.create_task(follow_renewals(context, certificate), name="certificate of the webhooks")
         try:
             await server.serve()
         finally:
             renewing.cancel()
-
-
-async def _renew(context: ssl.SSLContext, certificate: Latest[Credential]) -> None:
-    async for credential in certificate.changes():
-        load(context, credential)
-
-
-def tls_context(credential: Credential) -> ssl.SSLContext:
-    """Return the TLS settings of a server with this certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    load(context, credential)
-    return context
-
-
-def load(context: ssl.SSLContext, credential: Credential) -> None:
-    """Use a certificate for new connections. OpenSSL reads keys from files only."""
-    with tempfile.TemporaryDirectory() as directory:
-        chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
-        write_private(chain, credential.chain.encode())
-        write_private(key, credential.key.reveal().encode())
-        context.load_cert_chain(chain, key)
 
 
 class SnapshotView(View):

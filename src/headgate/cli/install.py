@@ -1,0 +1,115 @@
+"""`headgate install` and `headgate uninstall`: the installation on a Kubernetes cluster, without Helm."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+import yaml
+from msgspec import structs
+
+from headgate import __version__
+from headgate.admission.injection import InjectionMode
+from headgate.cli.output import TimedOut, stdout
+from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client, ErrorHints
+from headgate.kubernetes.credentials import Kubeconfig as Credentials
+from headgate.kubernetes.installer import Installer
+from headgate.kubernetes.manifests import Values, manifests
+from headgate.resources.meta import Object
+
+IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
+_HINTS = ErrorHints(
+    unreachable="is it the right cluster? see --kubeconfig", refused="install as a cluster administrator"
+)
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", help="Path of the kubeconfig; by default $KUBECONFIG, else ~/.kube/config."),
+]
+
+
+def install(
+    image: Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")] = IMAGE,
+    replicas: Annotated[int, typer.Option(min=1, help="Replicas of the control plane; one of them is active.")] = 2,
+    mtls: Annotated[
+        Literal["off", "permissive", "strict"],
+        typer.Option(help="TLS mode of pods with a sidecar that no TLSConfig selects."),
+    ] = "permissive",
+    access: Annotated[
+        Literal["selected", "deny"],
+        typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
+    ] = "selected",
+    sidecars: Annotated[
+        InjectionMode, typer.Option(help="Which pods of the webhook's namespaces get a sidecar.")
+    ] = "labelled",
+    trust_domain: Annotated[str, typer.Option(help="Trust domain of all identities.")] = "cluster.local",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
+    timeout: Annotated[int, typer.Option(help="Seconds to wait until the control plane is ready.")] = 120,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Install headgate on a Kubernetes cluster, or upgrade it. Applying twice changes nothing."""
+    values = Values(
+        image=image, replicas=replicas, mtls=mtls, access=access, sidecars=sidecars, trust_domain=trust_domain
+    )
+    if dry_run:
+        sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
+        return
+    asyncio.run(_install(Client(_credentials(kubeconfig), _HINTS), values, patience=timeout))
+
+
+def uninstall(
+    force: Annotated[
+        bool, typer.Option("--force", help="Uninstall although pods still have sidecars, which then get no updates.")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Remove headgate from a Kubernetes cluster, with its CustomResourceDefinitions and all of their objects."""
+    asyncio.run(_uninstall(Client(_credentials(kubeconfig), _HINTS), force=force))
+
+
+def _credentials(kubeconfig: Path | None) -> Credentials:
+    paths = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    return Credentials([kubeconfig] if kubeconfig else paths or [Path.home() / ".kube" / "config"])
+
+
+async def _install(client: Client, values: Values, *, patience: int) -> None:
+    async with client:
+        installer = Installer(client)
+        values = structs.replace(values, budget_version=await installer.budget_version())
+        async for obj, outcome in installer.apply(manifests(values)):
+            _print(obj, outcome)
+        try:
+            async with asyncio.timeout(patience):
+                await installer.wait_ready()
+        except TimeoutError:
+            raise TimedOut(
+                f"the control plane is not ready after {patience} s; see `kubectl -n headgate-system describe pods`"
+            ) from None
+        stdout().print(
+            "headgate is ready; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
+        )
+
+
+async def _uninstall(client: Client, *, force: bool) -> None:
+    async with client:
+        installer = Installer(client)
+        pods = await installer.pods_with_sidecar()
+        if pods and not force:
+            shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
+            raise HeadgateError(
+                f"{len(pods)} pods still have a sidecar: {shown}. Remove the label headgate.dev/inject of their namespaces"
+                " and restart them, or add --force"
+            )
+        async for obj, outcome in installer.delete(
+            manifests(Values(image="", budget_version=await installer.budget_version()))
+        ):
+            _print(obj, outcome)
+        await installer.delete_roots()
+
+
+def _print(obj: Object, outcome: str) -> None:
+    kind, name = obj["kind"], obj["metadata"]["name"]
+    stdout().print(f"{kind.lower()}/{name} {outcome}", soft_wrap=True, highlight=False)

@@ -1,0 +1,68 @@
+"""Serves the metrics API and the inspect API of the active control plane to the cluster's API server."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+
+from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
+from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
+from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics.handlers import MetricsApi
+from headgate.errors import ProxyError
+from headgate.kubernetes.client import ApiServer
+from headgate.kubernetes.names import API_PORT
+from headgate.kubernetes.options import Options
+from headgate.latest import Latest
+from headgate.model.identities import Credential
+from headgate.objects.ports import Store
+from headgate.plane.control_plane import ControlPlane
+from headgate.plane.inspector import Inspector
+from headgate.resources.inspect import PodCounts, ProxyProcess
+
+RETRY_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class ClusterHost:
+    """Implements `plane.inspector.Host`: the cluster runs the pods and their proxies."""
+
+    def processes(self) -> Mapping[str, ProxyProcess]:
+        """Return no processes: headgate starts none."""
+        return {}
+
+    def pods(self) -> PodCounts | None:
+        """Return None, as the cluster runs the pods."""
+        return None
+
+
+async def serve_apis(
+    options: Options, plane: ControlPlane, store: Store, api: ApiServer, certificate: Latest[Credential]
+) -> None:
+    """Serve until canceled."""
+    config = Latest(await _request_header_config(api))
+    closing = asyncio.Event()
+    app = create_aggregated_app(
+        MetricsApi(store, plane.traffic.windows, settings=options.settings),
+        config,
+        DelegatedAuthorizer(api),
+        InspectApi(Inspector(plane.live_state, ClusterHost()), closing),
+    )
+    listener = socket.create_server(("", API_PORT), family=socket.AF_INET)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(refresh_request_header_config(api, config), name="request-header configuration")
+            tasks.create_task(serve_aggregated(app, listener, certificate, config), name="aggregated APIs")
+    finally:
+        closing.set()
+        listener.close()
+
+
+async def _request_header_config(api: ApiServer) -> RequestHeaderConfig:
+    while True:
+        try:
+            return await read_request_header_config(api)
+        except ProxyError as error:
+            log.warning("the aggregated APIs can't be served yet, next attempt in %g s: %s", RETRY_S, error)
+            await asyncio.sleep(RETRY_S)

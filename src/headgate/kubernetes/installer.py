@@ -1,0 +1,120 @@
+"""Applies the objects of an installation to a cluster, and deletes them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
+from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.resources.inspect import API_VERSION
+from headgate.resources.meta import Object
+from headgate.resources.pods import SIDECAR
+
+MANAGER = "headgate-install"
+BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
+POLL_S = 0.5
+_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+
+
+class Installer:
+    """Installs objects with a client. Every call raises HeadgateError."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._resources: dict[str, dict[str, Any]] = {}
+
+    async def budget_version(self) -> str:
+        """Return the newest version of PodDisruptionBudgets that the cluster serves."""
+        served = await self._client.get("/apis")
+        versions = {item["groupVersion"] for group in served["groups"] for item in group["versions"]}
+        return next((version for version in BUDGET_VERSIONS if version in versions), BUDGET_VERSIONS[0])
+
+    async def apply(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Apply objects in their order. Yield each with `created`, `configured` or `unchanged`."""
+        for obj in objects:
+            path = await self._path(obj)
+            try:
+                before = await self._client.get(path)
+            except NotFound:
+                before = {}
+            # API servers of Kubernetes 1.20 panic when an APIService is applied.
+            write = self._replace if obj["kind"] == "APIService" else self._apply
+            yield obj, _outcome(before, await write(path, before, obj))
+
+    async def _apply(self, path: str, _before: Object, obj: Object) -> Object:
+        return await self._client.apply(path, obj, manager=MANAGER)
+
+    async def _replace(self, path: str, before: Object, obj: Object) -> Object:
+        """Create an object, or replace the fields of `spec` that are given."""
+        if not before:
+            return await self._client.post(path.rpartition("/")[0], obj, fieldManager=MANAGER)
+        spec = {**before["spec"], **obj["spec"]}
+        return before if spec == before["spec"] else await self._client.put(path, {**before, "spec": spec})
+
+    async def delete(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Delete objects in reverse order. Yield each with `deleted` or `not found`."""
+        for obj in reversed(list(objects)):
+            try:
+                await self._client.remove(await self._path(obj), {"propagationPolicy": "Background"})
+                yield obj, "deleted"
+            except NotFound:
+                yield obj, "not found"
+
+    async def delete_roots(self) -> None:
+        """Delete the ConfigMaps with the roots, which the control plane created in namespaces with sidecars."""
+        path = f"/api/v1/configmaps?fieldSelector={quote(f'metadata.name={ROOTS_CONFIG_MAP}')}"
+        for item in (await self._client.get(path)).get("items") or ():
+            namespace = item["metadata"]["namespace"]
+            await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
+
+    async def pods_with_sidecar(self) -> Sequence[str]:
+        """Return the pods that still have a sidecar, as `namespace/name`."""
+        pods = (await self._client.get("/api/v1/pods")).get("items") or ()
+        return sorted(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            for pod in pods
+            if SIDECAR in (pod["metadata"].get("annotations") or {})
+        )
+
+    async def wait_ready(self) -> None:
+        """Wait until every replica of the control plane is ready, and its APIs answer."""
+        while not (  # noqa: ASYNC110 - the API has no event for this
+            _is_rolled_out(await self._client.get(_DEPLOYMENT)) and await self._has_active_replica()
+        ):
+            await asyncio.sleep(POLL_S)
+
+    async def _has_active_replica(self) -> bool:
+        try:
+            return bool(await self._client.get(f"/apis/{API_VERSION}/meshstatuses"))
+        except (NotFound, Unavailable):
+            return False
+
+    async def _path(self, obj: Object) -> str:
+        """Return the path of an object, of any kind that the cluster serves."""
+        version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if version not in self._resources:
+            found = (await self._client.get(root)).get("resources") or ()
+            self._resources[version] = {item["kind"]: item for item in found if "/" not in item["name"]}
+        resource = self._resources[version].get(kind)
+        if resource is None:
+            raise HeadgateError(f"the cluster does not serve {kind} in {version}")
+        inside = f"/namespaces/{metadata['namespace']}" if resource["namespaced"] else ""
+        return f"{root}{inside}/{resource['name']}/{quote(metadata['name'])}"
+
+
+def _outcome(before: Object, after: Object) -> str:
+    if not before:
+        return "created"
+    same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    return "unchanged" if same else "configured"
+
+
+def _is_rolled_out(deployment: Object) -> bool:
+    status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+    counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "readyReplicas")]
+    observed = int(status.get("observedGeneration", 0))
+    return observed >= int(deployment["metadata"]["generation"]) and counts == [wanted] * len(counts)

@@ -1,0 +1,271 @@
+"""The objects of an installation on a cluster. The Helm chart is generated from them (`tools/chart.py`)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.api.aggregated_server import api_services
+from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.kubernetes.custom_resources import custom_resource_definitions, mesh_kinds
+from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
+from headgate.resources.meta import Object, Value
+from headgate.resources.pods import INJECT
+
+USER = 65532  # without a name in the image
+_GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
+_LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": NAME}
+_SELECTOR = {"app.kubernetes.io/name": NAME}
+_READ = ["get", "list", "watch"]
+_RBAC = "rbac.authorization.k8s.io"
+
+
+class Values(Value, frozen=True, kw_only=True):
+    """The values that a user can set, in the chart and for `headgate install`.
+
+    `arguments` are further arguments of `headgate control-plane`. `memory` and `cpu` are the replica's requests.
+    """
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+    replicas: int | str = 2
+    mtls: str = "permissive"
+    access: str = "selected"
+    sidecars: str = "labelled"
+    trust_domain: str = "cluster.local"
+    cpu: str = "100m"
+    memory: str = "256Mi"
+    memory_limit: str = "2Gi"
+    budget_version: str = "policy/v1"
+
+
+def manifests(values: Values) -> tuple[Object, ...]:
+    """Return all objects, in the order in which they can be created."""
+    return (
+        _object("v1", "Namespace", NAMESPACE, namespace=""),
+        *custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()}),
+        _object("v1", "ServiceAccount", NAME),
+        *_roles(),
+        *_services(),
+        _deployment(values),
+        _disruption_budget(values),
+        _network_policy(),
+        _injection(),
+        _validation(),
+        *api_services(f"{NAMESPACE}/{NAME}", b""),
+    )
+
+
+def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, **parts: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(_LABELS)}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
+
+
+def _rule(groups: Sequence[str], resources: str, verbs: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
+    found = {"apiGroups": list(groups), "resources": resources.split(), "verbs": list(verbs)}
+    return {**found, "resourceNames": list(names)} if names else found
+
+
+def _roles() -> tuple[Object, ...]:
+    """Return the permissions. docs/security.md says why each verb is needed."""
+    cluster = [
+        _rule([""], "namespaces services pods secrets", _READ),
+        _rule([""], "nodes replicationcontrollers", _READ),
+        _rule([""], "configmaps", ["create", "patch"]),
+        _rule([""], "events", ["get", "create", "update"]),
+        _rule(["apps"], "deployments replicasets daemonsets statefulsets", _READ),
+        _rule(["batch"], "jobs", _READ),
+        _rule(["discovery.k8s.io"], "endpointslices", _READ),
+        _rule(_GROUPS, "*", _READ),
+        _rule(_GROUPS, "*/status", ["update"]),
+        _rule(
+            ["admissionregistration.k8s.io"],
+            "mutatingwebhookconfigurations validatingwebhookconfigurations",
+            ["get", "update"],
+            [NAME],
+        ),
+        _rule(
+            ["apiextensions.k8s.io"],
+            "customresourcedefinitions",
+            ["get", "update"],
+            [f"{kind.plural}.{kind.group}" for kind in mesh_kinds()],
+        ),
+        _rule(
+            ["apiregistration.k8s.io"],
+            "apiservices",
+            ["get", "update"],
+            [item["metadata"]["name"] for item in api_services(f"{NAMESPACE}/{NAME}", b"")],
+        ),
+    ]
+    own = [
+        _rule([""], "secrets", ["create", "update"]),
+        _rule([""], "configmaps", _READ),
+        _rule([""], "pods", ["patch"]),
+        _rule(["coordination.k8s.io"], "leases", ["get", "create", "update"]),
+    ]
+    return (
+        _object(f"{_RBAC}/v1", "ClusterRole", NAME, namespace="", rules=cluster),
+        _binding("ClusterRoleBinding", NAME, ("ClusterRole", NAME), namespace=""),
+        _binding(
+            "ClusterRoleBinding", f"{NAME}-auth-delegator", ("ClusterRole", "system:auth-delegator"), namespace=""
+        ),
+        _object(f"{_RBAC}/v1", "Role", NAME, rules=own),
+        _binding("RoleBinding", NAME, ("Role", NAME)),
+        _binding(
+            "RoleBinding",
+            f"{NAME}-reader",
+            ("Role", "extension-apiserver-authentication-reader"),
+            namespace="kube-system",
+        ),
+    )
+
+
+def _binding(kind: str, name: str, role: tuple[str, str], *, namespace: str = NAMESPACE) -> Object:
+    return _object(
+        f"{_RBAC}/v1",
+        kind,
+        name,
+        namespace=namespace,
+        roleRef={"apiGroup": _RBAC, "kind": role[0], "name": role[1]},
+        subjects=[{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+    )
+
+
+def _services() -> tuple[Object, ...]:
+    active = [
+        {"name": "grpc-xds", "port": XDS_PORT, "targetPort": XDS_PORT, "protocol": "TCP"},
+        {"name": "https", "port": 443, "targetPort": API_PORT, "protocol": "TCP"},
+    ]
+    every = [{"name": "https", "port": 443, "targetPort": WEBHOOK_PORT, "protocol": "TCP"}]
+    return (
+        _object("v1", "Service", NAME, spec={"selector": {**_SELECTOR, ACTIVE: "true"}, "ports": active}),
+        _object("v1", "Service", WEBHOOKS, spec={"selector": dict(_SELECTOR), "ports": every}),
+    )
+
+
+def _deployment(values: Values) -> Object:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    spec = {
+        "replicas": values.replicas,
+        "selector": {"matchLabels": dict(_SELECTOR)},
+        "strategy": strategy,
+        "template": {"metadata": {"labels": {**_LABELS, INJECT: "false"}}, "spec": _pod(values)},
+    }
+    return _object("apps/v1", "Deployment", NAME, spec=spec)
+
+
+def _pod(values: Values) -> Mapping[str, Any]:
+    apart = {
+        "weight": 100,
+        "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
+    }
+    return {
+        "serviceAccountName": NAME,
+        "priorityClassName": "system-cluster-critical",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        "containers": [_container(values)],
+        "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
+    }
+
+
+def _container(values: Values) -> Mapping[str, Any]:
+    options = {
+        "sidecars": values.sidecars,
+        "mtls": values.mtls,
+        "access": values.access,
+        "trust-domain": values.trust_domain,
+    }
+    ports = {"grpc-xds": XDS_PORT, "webhooks": WEBHOOK_PORT, "https": API_PORT}
+    return {
+        "name": NAME,
+        "image": values.image,
+        "imagePullPolicy": values.pull_policy,
+        "command": ["headgate", "control-plane"],
+        "args": [f"--{name}={value}" for name, value in options.items()],
+        "env": [
+            {"name": "HEADGATE_IMAGE", "value": values.image},
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "readinessProbe": _probe("/readyz", period=2),
+        "livenessProbe": _probe("/healthz", period=10),
+        "resources": {
+            "requests": {"cpu": values.cpu, "memory": values.memory},
+            "limits": {"memory": values.memory_limit},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
+    }
+
+
+def _probe(path: str, *, period: int) -> Mapping[str, Any]:
+    get = {"path": path, "port": WEBHOOK_PORT, "scheme": "HTTPS"}
+    return {"httpGet": get, "periodSeconds": period, "timeoutSeconds": 5}
+
+
+def _disruption_budget(values: Values) -> Object:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(_SELECTOR)}}
+    return _object(values.budget_version, "PodDisruptionBudget", NAME, spec=spec)
+
+
+def _network_policy() -> Object:
+    """Return the policy that opens the three ports and no other. The API server has no pod that could be selected."""
+    ports = [{"protocol": "TCP", "port": port} for port in (XDS_PORT, WEBHOOK_PORT, API_PORT)]
+    spec = {
+        "podSelector": {"matchLabels": dict(_SELECTOR)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": ports}],
+    }
+    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, spec=spec)
+
+
+def _webhooks_service() -> dict[str, Any]:
+    return {"namespace": NAMESPACE, "name": WEBHOOKS, "port": 443}
+
+
+def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
+    return {
+        "name": f"{name}.headgate.dev",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {**_webhooks_service(), "path": path}},
+        **more,
+    }
+
+
+def _injection() -> Object:
+    """Return the webhooks of injection: for namespaces, and for single pods, that ask for sidecars.
+
+    Pods of such a namespace must not start without a sidecar, so the webhook fails closed there, and only there.
+    """
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    asks = {INJECT: "true"}
+    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    elsewhere = {"matchExpressions": [{"key": INJECT, "operator": "NotIn", "values": ["true"]}, names]}
+    hooks = [
+        _webhook("namespaces", "/inject", failurePolicy="Fail", rules=[rule], namespaceSelector={"matchLabels": asks}),
+        _webhook(
+            "pods",
+            "/inject",
+            failurePolicy="Fail",
+            rules=[rule],
+            namespaceSelector=elsewhere,
+            objectSelector={"matchLabels": asks},
+        ),
+    ]
+    return _object(
+        "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", NAME, namespace="", webhooks=hooks
+    )
+
+
+def _validation() -> Object:
+    rule = {"apiGroups": _GROUPS, "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*"]}
+    hook = _webhook("objects", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[rule])
+    return _object(
+        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", NAME, namespace="", webhooks=[hook]
+    )
