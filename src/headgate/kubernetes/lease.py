@@ -6,6 +6,7 @@ although their clocks may differ: each replica measures with its own clock since
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -66,7 +67,28 @@ class Lease:
                 self.active.set(value=True)
             elif self.active.get() and (is_held is False or self._clock() - renewed > STOP_S - RENEW_S):
                 raise LeaseLost(f"{self._identity} has lost the Lease {'/'.join(self._name)} and stops")
-            await asyncio.sleep(RENEW_S)
+            if self.active.get():
+                await asyncio.sleep(RENEW_S)
+            else:
+                await self._wait_changed()
+
+    async def _wait_changed(self) -> None:
+        """Wait until the Lease changes, at most RENEW_S seconds: its holder may give it away."""
+        query = {
+            "watch": "true",
+            "fieldSelector": f"metadata.name={self._name.name}",
+            "resourceVersion": self._seen[0] or "0",
+        }
+        end = self._clock() + RENEW_S
+        with contextlib.suppress(TimeoutError, HeadgateError):
+            async with (
+                asyncio.timeout(RENEW_S),
+                contextlib.aclosing(self._client.watch_at(self._collection, query)) as events,
+            ):
+                async for event in events:
+                    if not event.object.get("spec", {}).get("holderIdentity"):
+                        return
+        await asyncio.sleep(max(0.0, end - self._clock()))
 
     async def release(self) -> None:
         """Give the Lease away, so that another replica becomes active at once."""

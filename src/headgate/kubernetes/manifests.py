@@ -101,7 +101,7 @@ def _roles() -> tuple[Object, ...]:
         _rule([""], "secrets", ["create", "update"]),
         _rule([""], "configmaps", _READ),
         _rule([""], "pods", ["patch"]),
-        _rule(["coordination.k8s.io"], "leases", ["get", "create", "update"]),
+        _rule(["coordination.k8s.io"], "leases", ["get", "list", "watch", "create", "update"]),
     ]
     return (
         _object(f"{_RBAC}/v1", "ClusterRole", NAME, namespace="", rules=cluster),
