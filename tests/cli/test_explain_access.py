@@ -122,16 +122,6 @@ def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Ca
     assert "the gateway forwards its requests" in found["caller_note"]
 
 
-def test_the_health_check_port_bypasses_a_transparent_sidecar(explain: Callable[..., Any]) -> None:
-    """D26. The port is not redirected, so a Service with this target port reaches the application."""
-    led = service("led", ("server", "10.1.0.1"), port=80, behind=15020)
-    arrived = arrival(explain(world(*CLOSED, *led), "pod/three", url="http://led/"))
-    assert arrived["allowed"]
-    assert (
-        arrived["reason"] == "port 15020 is not redirected to its sidecar, so the request reaches the process directly"
-    )
-
-
 @pytest.mark.parametrize(
     ("server", "reason"),
     [

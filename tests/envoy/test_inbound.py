@@ -60,7 +60,10 @@ def pod(**changes):
 def chains(workload):
     """Return the filter chains of all listeners by name."""
     found = [
-        chain for (kind, _), message in made(workload).items() if kind == LISTENER for chain in message.filter_chains
+        chain
+        for (kind, name), message in made(workload).items()
+        if kind == LISTENER and name != "probes"
+        for chain in message.filter_chains
     ]
     assert len({chain.name for chain in found}) == len(found)
     return {chain.name: chain for chain in found}
@@ -154,8 +157,8 @@ def test_the_change_to_strict_mode_keeps_mtls_connections(capture):
 def test_plain_mode_has_no_tls_inspector(capture):
     """The inspector would wait for the client's first bytes, which delays a server that speaks first."""
     for tls_mode in TlsMode:
-        for (kind, _), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
-            if kind == LISTENER:
+        for (kind, name), message in made(pod(capture=capture, tls_mode=tls_mode)).items():
+            if kind == LISTENER and name != "probes":
                 filters = {item.name.rpartition(".")[2] for item in message.listener_filters}
                 assert ("tls_inspector" in filters) == (tls_mode is not TlsMode.PLAIN)
 
@@ -199,9 +202,8 @@ def test_a_second_protocol_of_a_port_is_selected_by_sni():
     assert named == {"9090/http/mesh": [], "9090/http/plain": [], "9090/tcp/mesh": db, "9090/tcp/passed": db}
 
 
-def test_only_transparent_sidecars_with_probes_serve_probes():
+def test_transparent_sidecars_serve_probes_and_explicit_ones_do_not():
     probed = (Probe(name="app/readiness", port=8443, path="/", https=True),)
-    assert (LISTENER, "probes") not in made(pod())
     assert (LISTENER, "probes") not in made(pod(capture="explicit", probes=probed))
     cluster = made(pod(probes=probed))[CLUSTER, "probes/8443/https"]
     assert cluster.transport_socket.name.endswith(".tls")
@@ -211,7 +213,8 @@ def test_a_probe_route_rejects_a_query_of_the_client():
     found = made(pod(probes=(Probe(name="app/liveness", port=8080, path="/healthy?deep=1"),)))[LISTENER, "probes"]
     manager = pb.HttpConnectionManager()
     assert found.filter_chains[0].filters[0].typed_config.Unpack(manager)
-    (route,) = manager.route_config.virtual_hosts[0].routes
+    ready, route = manager.route_config.virtual_hosts[0].routes
+    assert (ready.match.path, ready.direct_response.status) == ("/ready", 200)
     wanted = {header.name: header.string_match.exact for header in route.match.headers}
     assert wanted == {":method": "GET", ":path": "/app/liveness"}  # Envoy's :path includes the query
     assert route.route.prefix_rewrite == "/healthy?deep=1"

@@ -26,10 +26,14 @@ EPILOG = (
 
 
 class Command(NamedTuple):
-    """A command: its function, as `module:function` below `headgate.cli`, and its line in the list of commands."""
+    """A command: its function, as `module:function` below `headgate.cli`, and its line in the list of commands.
+
+    The list leaves out a `hidden` command: containers run it, not users.
+    """
 
     function: str
     summary: str
+    hidden: bool = False
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -48,8 +52,8 @@ COMMANDS: Mapping[str, Command] = {
     "redirect": Command("redirect:redirect", "Redirect the TCP connections of a pod to its sidecar."),
     "install": Command("install:install", "Install headgate on a Kubernetes cluster, or upgrade it."),
     "uninstall": Command("install:uninstall", "Remove headgate from a Kubernetes cluster."),
-    "sidecar": Command("sidecar:sidecar", "Run the sidecar of a pod on Kubernetes."),
-    "control-plane": Command("control_plane:control_plane", "Run the control plane on Kubernetes."),
+    "sidecar": Command("sidecar:sidecar", "Run the sidecar of a pod on Kubernetes.", hidden=True),
+    "control-plane": Command("control_plane:control_plane", "Run the control plane on Kubernetes.", hidden=True),
     "ca": Command("ca:ca", "Show the certificate authority of the mesh, or rotate its root."),
     "version": Command("version:version", "Show versions and the addresses of the running headgate."),
 }
@@ -141,4 +145,4 @@ def _unloaded() -> None:
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name, help=_command.summary)(_unloaded)
+    app.command(_name, help=_command.summary, hidden=_command.hidden)(_unloaded)

@@ -16,8 +16,8 @@ from headgate.cli.output import TimedOut, stdout
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig as Credentials
-from headgate.kubernetes.installer import Installer
-from headgate.kubernetes.manifests import Values, manifests
+from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.resources.meta import Object
 
 IMAGE = f"ghcr.io/headgate/headgate:{__version__}"

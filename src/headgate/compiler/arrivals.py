@@ -23,7 +23,6 @@ _GIVE_SIDECAR = f'give its pod template the label {INJECT}: "true" and replace i
 
 _BYPASS_TEXTS = {
     "excluded": f"its sidecar does not intercept port {{port}} ({EXCLUDED_PORTS})",
-    "probes": "port {port} is not redirected to its sidecar, so the request reaches the process directly",
     "written": "its sidecar does not serve port {port}, so the request reaches the process directly",
 }
 

@@ -1,8 +1,7 @@
 """Find where no sidecar enforces TLSConfigs and TrafficTargets: pods without sidecar (R73, R77), bypassed ports (D26).
 
 An explicit sidecar serves the ports that were known when the pod was created: declared container ports, and numeric
-targetPorts of the Services at that time. Ports of later Services bypass it. Excluded ports bypass every sidecar, and so
-does the port of the proxy's health checks if the pod has no probes.
+targetPorts of the Services at that time. Ports of later Services bypass it. Excluded ports bypass every sidecar.
 """
 
 from collections import defaultdict
@@ -13,7 +12,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, SelectedPods, pod_list
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import PodPort, excluded_ports, has_sidecar
-from headgate.model.routing import PROBE_PORT, PortRef, Workload
+from headgate.model.routing import PortRef, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import EXCLUDED_PORTS, INJECT
 from headgate.settings import Settings
@@ -30,7 +29,7 @@ def selected(snapshot: Snapshot, about: Key, pods: Sequence[str]) -> SelectedPod
     )
 
 
-Cause = Literal["excluded", "late", "written", "probes"]
+Cause = Literal["excluded", "late", "written"]
 
 
 class Bypass(NamedTuple):
@@ -39,7 +38,6 @@ class Bypass(NamedTuple):
     - `excluded`: the pods' annotation excludes the port.
     - `late`: the Service selects the pods, but got the port after they were created.
     - `written`: the endpoint is not the result of a selector, for example in an EndpointSlice of the user.
-    - `probes`: redirection reserves the port for health checks.
     """
 
     port: int
@@ -59,10 +57,6 @@ _EXPLAINED = {
     "late": (
         "No container declares the port, and the Service did not have it when the pods were created",
         "replace the pods (kubectl rollout restart)",
-    ),
-    "probes": (
-        "This port is reserved for health checks of pods that have probes, so connections to it are not redirected",
-        "use another port for the application",
     ),
     "written": (
         "No container declares the port, and no Service with a selector has it",
@@ -123,12 +117,9 @@ def cause_at(snapshot: Snapshot, item: Workload, port: int) -> Cause | None:
     """Return why traffic to a port of a workload bypasses its sidecar; None if it does not."""
     if port in excluded_ports(snapshot.pods[item.name]):
         return "excluded"
-    if item.capture == "explicit":
-        return "written" if all(port != known.port for known in item.ports) else None
-    return "probes" if port == PROBE_PORT and not item.probes else None
+    is_unknown = all(port != known.port for known in item.ports)
+    return "written" if item.capture == "explicit" and is_unknown else None
 
 
 def _can_be_bypassed(snapshot: Snapshot, item: Workload) -> bool:
-    if item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations:
-        return True
-    return not item.probes and any(port.port == PROBE_PORT for port in item.ports)
+    return item.capture == "explicit" or EXCLUDED_PORTS in snapshot.pods[item.name].metadata.annotations

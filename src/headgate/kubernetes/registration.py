@@ -10,7 +10,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.custom_resources import mesh_kinds
+from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest

@@ -5,7 +5,7 @@ from typing import Any
 
 from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
-from headgate.kubernetes.custom_resources import custom_resource_definitions, mesh_kinds
+from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
 from headgate.resources.meta import Object, Value
 from headgate.resources.pods import INJECT

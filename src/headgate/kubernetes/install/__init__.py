@@ -1,0 +1,1 @@
+"""The installation of headgate on a cluster: its objects, and applying them."""
