@@ -14,6 +14,7 @@ WITHOUT_PACKAGE = {
     "e2e": "sends real traffic through `headgate up`",
     "golden": "compares the result of every stage from manifests to proxies with files",
     "netns": "sends real traffic in network namespaces",
+    "pods": "sends real traffic between pods of a Kubernetes cluster",
     "properties": "tests properties of generated inputs across packages",
 }
 """Directories of tests that span several packages, and what these tests do."""

@@ -1,0 +1,154 @@
+"""A real Kubernetes cluster with real pods, in which headgate is installed.
+
+HEADGATE_TEST_CLUSTER names a directory with the programs `up`, `down`, `env` and `build-image`, which start such a
+cluster on this machine, end it, print its environment, and load an image into it. One cluster runs at a time.
+"""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+IMAGE = "localhost/headgate:test"
+APPLICATION = "localhost/base:dev"
+BIN = Path(sys.executable).parent
+START_S, COMMAND_S = 240, 120
+SYSTEM = "headgate-system"
+
+
+class Cluster:
+    """Runs commands against the cluster. Every command fails the test when it fails."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = os.environ | environment
+
+    def run(self, *command: object, stdin: str = "") -> str:
+        """Run a program with the cluster's kubeconfig; return its output."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            env=self._environment,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def kubectl(self, *arguments: object, stdin: str = "") -> str:
+        """Run kubectl."""
+        return self.run(BIN / "kubectl", *arguments, stdin=stdin)
+
+    def headgate(self, *arguments: object) -> str:
+        """Run headgate."""
+        return self.run(BIN / "headgate", *arguments)
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        """Apply objects."""
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def get(self, *arguments: object) -> Any:
+        """Return objects as JSON."""
+        return json.loads(self.kubectl("get", "-o", "json", *arguments))
+
+    def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
+        """Wait until Deployments have only ready pods of their newest template."""
+        for name in deployments:
+            self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=100s")
+
+    def python(self, namespace: str, deployment: str, program: str, *arguments: object) -> Any:
+        """Run a Python program in the container `app` of a Deployment; return its JSON output."""
+        target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app")
+        return json.loads(self.kubectl(*target, "--", "python3", "-c", program, *arguments))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster without headgate, which ends with the module."""
+    kit = Path(os.environ.get("HEADGATE_TEST_CLUSTER", "missing"))
+    if not (kit / "up").is_file():
+        pytest.skip("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a Kubernetes cluster")
+    with Path(tempfile.gettempdir(), "headgate-test-cluster.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            _run(kit / "up")
+            _run(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate")
+            yield Cluster(_environment(_run(kit / "env")))
+        finally:
+            _run(kit / "down")
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Cluster:
+    """A cluster with headgate."""
+    cluster.headgate("install", "--image", IMAGE)
+    return cluster
+
+
+def _run(*command: object) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=START_S, check=False)
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stderr}"
+    return done.stdout
+
+
+def _environment(exports: str) -> dict[str, str]:
+    """Return the variables of lines such as `export KUBECONFIG=/path`."""
+    shell = subprocess.run(["bash", "-c", f"{exports}\nenv -0"], capture_output=True, text=True, check=True).stdout
+    return dict(line.partition("=")[::2] for line in shell.split("\0") if line)
+
+
+# --- objects
+
+
+def namespace(name: str, *, injected: bool = True) -> dict[str, Any]:
+    """Return a Namespace, whose pods get sidecars if it is `injected`."""
+    labels = {"headgate.dev/inject": "true"} if injected else {}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def service(place: str, name: str, **selector: str) -> dict[str, Any]:
+    """Return a Service with the HTTP port 8080."""
+    spec = {"selector": selector, "ports": [{"name": "http", "port": 8080}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": place}, "spec": spec}
+
+
+def deployment(
+    place: str, name: str, *, replicas: int = 1, command: Sequence[str] = (), **labels: str
+) -> dict[str, Any]:
+    """Return a Deployment of the HTTP server that says which pod answers; with `command`, of another program."""
+    container: dict[str, Any] = {"name": "app", "image": APPLICATION, "imagePullPolicy": "Never"}
+    if command:
+        container["command"] = list(command)
+    else:
+        container["ports"] = [{"containerPort": 8080}]
+        container["readinessProbe"] = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
+    pod = {"containers": [container], "terminationGracePeriodSeconds": 3}
+    template = {"metadata": {"labels": {"app": name, **labels}}, "spec": pod}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name, **labels}}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": place},
+        "spec": spec,
+    }
+
+
+def split(place: str, name: str, root: str, **weights: int) -> dict[str, Any]:
+    """Return a TrafficSplit. Backends are written with `_` for `-`."""
+    backends = [{"service": word.replace("_", "-"), "weight": weight} for word, weight in weights.items()]
+    return {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": name, "namespace": place},
+        "spec": {"service": root, "backends": backends},
+    }
