@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 
 import pytest
-
 from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, service, split
 
 SHOP = "shop"
