@@ -204,5 +204,5 @@ def _wait(cluster: Cluster) -> None:
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "headgate"}
     cluster.make(
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        {"metadata": {"name": "headgate"}, "roleRef": role, "subjects": [subject]},
+        {"metadata": {"name": "token-reviews-of-headgate"}, "roleRef": role, "subjects": [subject]},
     )

@@ -107,10 +107,17 @@ class Installer:
 
 
 def _outcome(before: Object, after: Object) -> str:
+    """Return what a write has changed. Some API servers store a new time of the manager though nothing else differs."""
     if not before:
         return "created"
-    same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-    return "unchanged" if same else "configured"
+    return "unchanged" if _content(before) == _content(after) else "configured"
+
+
+def _content(obj: Object) -> Object:
+    metadata = {
+        name: value for name, value in obj["metadata"].items() if name not in ("managedFields", "resourceVersion")
+    }
+    return {**obj, "metadata": metadata}
 
 
 def _is_rolled_out(deployment: Object) -> bool:

@@ -1,0 +1,132 @@
+"""The containers, volumes and probes of transparent sidecars on Kubernetes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, with_transparent_sidecar
+from headgate.compiler.compile import compile_mesh
+from headgate.model.routing import Probe
+from headgate.plane.feed import snapshot_of
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
+from headgate.settings import DEFAULTS
+
+OPTIONS = SidecarOptions(image="headgate:1", xds="headgate.headgate-system.svc:15010")
+APP = {
+    "name": "app",
+    "ports": [{"name": "web", "containerPort": 8080, "protocol": "TCP"}],
+    "readinessProbe": {"httpGet": {"path": "/ready?deep=1", "port": "web"}, "periodSeconds": 1},
+    "livenessProbe": {"tcpSocket": {"port": 8080}},
+}
+
+
+class FakeView:
+    """A namespace with labels, and TLSConfigs."""
+
+    def __init__(self, labels: Mapping[str, str], configs: Sequence[Object] = ()) -> None:
+        self._labels = labels
+        self._configs = configs
+
+    def get(self, _key: Key) -> Object | None:
+        return {"metadata": {"name": "shop", "labels": self._labels}}
+
+    def select(self, _group: str, _kind: str, _namespace: str) -> Sequence[Object]:
+        return self._configs
+
+
+def pod(*, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:
+    metadata = {"name": "web-1", "namespace": "shop", "uid": "1", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [APP], **spec}}
+
+
+def injected(wanted: Object, namespace_labels: Mapping[str, str]) -> Object:
+    return inject_transparent_sidecars("labelled", OPTIONS)(wanted, None, FakeView(namespace_labels))
+
+
+def names(obj: Object, field: str) -> list[str]:
+    return [item["name"] for item in obj["spec"][field]]
+
+
+@pytest.mark.parametrize(
+    ("namespace_label", "pod_label", "expected"),
+    [("true", "", True), ("true", "false", False), ("", "", False), ("", "true", True), ("false", "true", True)],
+)
+def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
+    namespace_label: str, pod_label: str, expected: bool
+) -> None:
+    """R77. The pod's own label has precedence."""
+    found = injected(
+        pod(labels={"headgate.dev/inject": pod_label} if pod_label else {}),
+        {"headgate.dev/inject": namespace_label} if namespace_label else {},
+    )
+    assert ("headgate-sidecar" in names(found, "containers")) is expected
+
+
+def test_a_pod_is_injected_once_and_host_network_pods_never() -> None:
+    labels = {"headgate.dev/inject": "true"}
+    once = injected(pod(), labels)
+    assert injected(once, labels) == once
+    on_host = pod(hostNetwork=True)
+    assert injected(on_host, labels) == on_host
+
+
+def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -> None:
+    found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), OPTIONS)
+    assert names(found, "containers") == ["headgate-sidecar", "app"]
+    assert names(found, "initContainers") == ["headgate-redirect", "setup"]
+    sidecar = found["spec"]["containers"][0]
+    assert sidecar["lifecycle"]["postStart"]["exec"]["command"] == ["headgate", "sidecar", "wait"]
+
+
+def test_a_native_sidecar_is_a_restarting_init_container() -> None:
+    """Kubernetes 1.29 and newer start it before the other containers and end it after them, also in Jobs."""
+    options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)
+    found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), options)
+    assert names(found, "initContainers") == ["headgate-redirect", "headgate-sidecar", "setup"]
+    assert found["spec"]["initContainers"][1]["restartPolicy"] == "Always"
+    assert "postStart" not in found["spec"]["initContainers"][1]["lifecycle"]
+    assert names(found, "containers") == ["app"]
+
+
+def test_http_probes_lead_to_the_sidecar_and_tcp_probes_stay() -> None:
+    app = with_transparent_sidecar(pod(), OPTIONS)["spec"]["containers"][1]
+    assert app["readinessProbe"] == {
+        "httpGet": {"path": "/app/readiness", "port": 15020, "scheme": "HTTP"},
+        "periodSeconds": 1,
+    }
+    assert app["livenessProbe"] == APP["livenessProbe"]
+
+
+def test_the_compiler_reads_the_original_probes_of_an_injected_pod() -> None:
+    found = {**with_transparent_sidecar(pod(), OPTIONS), "status": {"podIP": "10.0.0.1", "phase": "Running"}}
+    compiled = compile_mesh(snapshot_of({key_of(found): found}), DEFAULTS, {})
+    (workload,) = compiled.mesh.workloads
+    assert workload.capture == "transparent"
+    assert workload.probes == (Probe(name="app/readiness", port=8080, path="/ready?deep=1"),)
+
+
+@pytest.mark.parametrize("annotation", ["", "{", '{"app/readinessProbe": 1}', "[]"])
+def test_a_damaged_annotation_of_probes_gives_no_probes(annotation: str) -> None:
+    found = with_transparent_sidecar(pod(), OPTIONS)
+    annotations = {**found["metadata"]["annotations"], "headgate.dev/probes": annotation}
+    damaged = {**found, "metadata": {**found["metadata"], "annotations": annotations}, "status": {"podIP": "10.0.0.1"}}
+    compiled = compile_mesh(snapshot_of({key_of(damaged): damaged}), DEFAULTS, {})
+    assert compiled.mesh.workloads[0].probes == ()
+
+
+def test_only_the_redirection_has_capabilities() -> None:
+    found = with_transparent_sidecar(pod(), OPTIONS)["spec"]
+    added = [item["securityContext"]["capabilities"] for item in (found["initContainers"][0], found["containers"][0])]
+    assert added == [{"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}, {"drop": ["ALL"]}]
+    assert found["containers"][0]["securityContext"]["runAsUser"] == 1337
+
+
+def test_the_token_is_for_headgate_and_bound_to_the_pod() -> None:
+    volumes = with_transparent_sidecar(pod(), OPTIONS)["spec"]["volumes"]
+    (projected,) = [item["projected"] for item in volumes if "projected" in item]
+    token = projected["sources"][0]["serviceAccountToken"]
+    assert token == {"audience": "headgate", "expirationSeconds": 3600, "path": "token"}
+    assert "secret" not in json.dumps(volumes).replace("headgate-secrets", "")

@@ -1,0 +1,153 @@
+"""Webhooks: injection as a JSON patch, validation with each mistake, warnings, and conversion between versions."""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from headgate.admission.chain import object_check
+from headgate.api.webhooks import Reviews, create_webhooks
+from headgate.resources.meta import Object
+from headgate.settings import DEFAULTS
+
+SPLIT = {
+    "apiVersion": "split.smi-spec.io/v1alpha4",
+    "kind": "TrafficSplit",
+    "metadata": {"name": "canary", "namespace": "shop"},
+    "spec": {"service": "website", "backends": [{"service": "v1", "weight": 1}]},
+}
+
+
+class FakeView:
+    """A view without objects."""
+
+    def get(self, _key: object) -> None:
+        return None
+
+    def select(self, *_selection: object) -> Sequence[Object]:
+        return ()
+
+
+def label(pod: Object, _old: Object | None, _view: object) -> Object:
+    """Return a pod with another label and a further container."""
+    if pod["spec"].get("hostNetwork"):
+        return pod
+    metadata = {**pod["metadata"], "labels": {"injected": pod["metadata"]["namespace"]}}
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], {}]}}
+
+
+async def warn(obj: Object) -> Sequence[str]:
+    return [f"spec.service: Service {obj['metadata']['namespace']}/{obj['spec']['service']} not found"]
+
+
+@pytest.fixture
+def app() -> Starlette:
+    return create_webhooks(Reviews(label, object_check(DEFAULTS), warn, FakeView), lambda: True)
+
+
+async def call(app: Starlette, path: str, body: Any, method: str = "POST") -> tuple[int, Any]:
+    """Call the application; return the status and the decoded body."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": content}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    answer = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], json.loads(answer) if answer.startswith(b"{") else answer.decode()
+
+
+def review(obj: Object, **more: Any) -> Any:
+    request = {"uid": "123", "operation": "CREATE", "namespace": "shop", "object": obj, **more}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+async def test_injection_answers_with_a_patch_of_the_changed_fields(app: Starlette) -> None:
+    """The API server sends the namespace of a new pod beside the pod, whose metadata may have only generateName."""
+    pod = {"metadata": {"generateName": "web-"}, "spec": {"containers": [{"name": "app"}], "nodeName": "n"}}
+    status, answer = await call(app, "/inject", review(pod))
+    assert (status, answer["response"]["uid"], answer["response"]["allowed"]) == (200, "123", True)
+    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+    assert patch == [
+        {"op": "add", "path": "/metadata/labels", "value": {"injected": "shop"}},
+        {"op": "add", "path": "/spec/containers", "value": [{"name": "app"}, {}]},
+    ]
+
+
+async def test_a_pod_that_gets_no_sidecar_is_allowed_without_a_patch(app: Starlette) -> None:
+    _, answer = await call(app, "/inject", review({"metadata": {}, "spec": {"hostNetwork": True, "containers": []}}))
+    assert answer["response"] == {"uid": "123", "allowed": True}
+
+
+async def test_a_valid_object_is_allowed_with_warnings(app: Starlette) -> None:
+    """R22."""
+    _, answer = await call(app, "/validate", review(SPLIT))
+    assert answer["response"] == {
+        "uid": "123",
+        "allowed": True,
+        "warnings": ["spec.service: Service shop/website not found"],
+    }
+
+
+async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> None:
+    """R18, D1."""
+    spec = {"service": "website", "backends": [{"service": "website", "weight": 1}]}
+    _, answer = await call(app, "/validate", review({**SPLIT, "spec": spec}))
+    assert not answer["response"]["allowed"]
+    assert answer["response"]["status"]["code"] == 422
+    (cause,) = answer["response"]["status"]["details"]["causes"]
+    assert cause["field"] == "spec.backends[0].service"
+
+
+async def test_a_body_that_is_no_review_is_a_bad_request(app: Starlette) -> None:
+    for path in ("/inject", "/validate", "/convert"):
+        for body in (b"", b"[]", b'{"request": 1}'):
+            status, answer = await call(app, path, body)
+            assert status == 400
+            assert "the body is not" in answer
+
+
+async def test_weights_survive_the_conversion_to_another_version_and_back(app: Starlette) -> None:
+    """R9, R10."""
+    old = {**SPLIT, "apiVersion": "split.smi-spec.io/v1alpha1"}
+    old["spec"] = {
+        "service": "website",
+        "backends": [{"service": "v1", "weight": "1500m"}, {"service": "v2", "weight": "1"}],
+    }
+    new = await converted(app, "split.smi-spec.io/v1alpha4", old)
+    assert [backend["weight"] for backend in new["spec"]["backends"]] == [3, 2]
+    assert await converted(app, "split.smi-spec.io/v1alpha1", new) == old
+
+
+async def converted(app: Starlette, version: str, obj: Object) -> Any:
+    request = {"uid": "9", "desiredAPIVersion": version, "objects": [obj]}
+    body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+    _, answer = await call(app, "/convert", body)
+    assert answer["response"]["result"] == {"status": "Success"}
+    (found,) = answer["response"]["convertedObjects"]
+    return found
+
+
+async def test_an_object_that_can_not_be_converted_fails_with_its_field(app: Starlette) -> None:
+    old = {**SPLIT, "apiVersion": "split.smi-spec.io/v1alpha1", "spec": {"service": "website", "backends": "none"}}
+    request = {"uid": "9", "desiredAPIVersion": "split.smi-spec.io/v1alpha4", "objects": [old]}
+    _, answer = await call(app, "/convert", {"apiVersion": "v1", "kind": "ConversionReview", "request": request})
+    assert answer["response"]["result"]["status"] == "Failure"
+    assert answer["response"]["result"]["message"].startswith("spec.backends: must be a list")
+
+
+async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
+    for is_ready, status in ((False, 503), (True, 200)):
+        app = create_webhooks(
+            Reviews(label, object_check(DEFAULTS), warn, FakeView), lambda is_ready=is_ready: is_ready
+        )
+        assert (await call(app, "/readyz", b"", "GET"))[0] == status
+        assert (await call(app, "/healthz", b"", "GET"))[0] == 200

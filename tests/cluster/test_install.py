@@ -1,0 +1,54 @@
+"""The installation, on a real API server: every object is accepted, a second time changes nothing, and all of it goes."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.cluster.conftest import ADMIN, Cluster
+
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.manifests import Values, manifests
+
+ROOTS = {"name": "headgate-roots", "namespace": "default"}
+
+
+@pytest_asyncio.fixture
+async def installer(cluster: Cluster) -> AsyncIterator[Installer]:
+    cluster.api(ADMIN)  # writes the files of the account
+    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
+        yield Installer(client)
+
+
+async def test_all_objects_are_accepted_unchanged_when_repeated_and_deleted(
+    cluster: Cluster, installer: Installer
+) -> None:
+    values = Values(image="headgate:1", budget_version=await installer.budget_version())
+    first = [outcome async for _, outcome in installer.apply(manifests(values))]
+    assert set(first) <= {"created", "configured"}  # other tests define some of the kinds
+    again = {
+        f"{obj['kind']}/{obj['metadata']['name']}": outcome async for obj, outcome in installer.apply(manifests(values))
+    }
+    assert {name for name, outcome in again.items() if outcome != "unchanged"} == set()
+    cluster.make("/api/v1/namespaces/default/configmaps", {"metadata": ROOTS, "data": {"roots.pem": ""}})
+    await installer.delete_roots()
+    assert cluster.call("GET", "/api/v1/namespaces/default/configmaps/headgate-roots")[0] == 404
+    gone = [outcome async for _, outcome in installer.delete(manifests(values))]
+    assert set(gone) == {"deleted"}
+
+
+async def test_pods_with_a_sidecar_are_named(cluster: Cluster, installer: Installer) -> None:
+    cluster.namespace("sidecars")
+    for name, annotations in (("plain", {}), ("web-1", {"headgate.dev/sidecar": "transparent"})):
+        spec = {"containers": [{"name": "web", "image": "web"}], "serviceAccountName": "web"}
+        body = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        cluster.make("/api/v1/namespaces/sidecars/pods", body)
+    assert "sidecars/web-1" in await installer.pods_with_sidecar()
+    assert "sidecars/plain" not in await installer.pods_with_sidecar()
+
+
+async def test_an_unknown_kind_is_named(installer: Installer) -> None:
+    unknown = {"apiVersion": "v1", "kind": "Wheel", "metadata": {"name": "a"}}
+    with pytest.raises(Exception, match="the cluster does not serve Wheel in v1"):
+        [outcome async for _, outcome in installer.apply([unknown])]

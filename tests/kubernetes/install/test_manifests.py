@@ -1,0 +1,79 @@
+"""The objects of an installation: labels, selectors, ports and permissions fit together."""
+
+from typing import Any
+
+import pytest
+
+from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
+from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.names import SERVER_NAMES
+from headgate.resources.registry import GROUPS
+
+VALUES = Values(image="headgate:1")
+
+
+def found(kind: str, name: str = "headgate") -> Any:
+    (one,) = [item for item in manifests(VALUES) if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return one
+
+
+def test_services_select_the_pods_and_their_ports() -> None:
+    template = found("Deployment")["spec"]["template"]
+    labels = {**template["metadata"]["labels"], "headgate.dev/active": "true"}
+    ports = {port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+    for name in ("headgate", "headgate-webhooks"):
+        spec = found("Service", name)["spec"]
+        assert spec["selector"].items() <= labels.items()
+        assert {port["targetPort"] for port in spec["ports"]} <= ports
+
+
+def test_webhooks_and_conversions_name_the_certificates_dns_names() -> None:
+    hooks = [*found("MutatingWebhookConfiguration")["webhooks"], *found("ValidatingWebhookConfiguration")["webhooks"]]
+    configs = [hook["clientConfig"] for hook in hooks]
+    configs += [
+        item["spec"]["conversion"]["webhook"]["clientConfig"]
+        for item in manifests(VALUES)
+        if "conversion" in item.get("spec", {})
+    ]
+    names = {f"{config['service']['name']}.{config['service']['namespace']}.svc" for config in configs}
+    assert names <= set(SERVER_NAMES)
+    assert {config["service"]["path"] for config in configs} == {"/inject", "/validate", "/convert"}
+
+
+def test_pods_start_without_a_sidecar_only_where_no_sidecar_is_requested() -> None:
+    """The webhook fails closed for namespaces and pods that request sidecars, and is not called for other pods."""
+    for hook in found("MutatingWebhookConfiguration")["webhooks"]:
+        assert hook["failurePolicy"] == "Fail"
+        selectors = [hook["namespaceSelector"], hook.get("objectSelector", {})]
+        assert {"matchLabels": {"headgate.dev/inject": "true"}} in selectors
+    (validation,) = found("ValidatingWebhookConfiguration")["webhooks"]
+    assert validation["failurePolicy"] == "Ignore"
+
+
+def test_the_control_plane_runs_without_privileges() -> None:
+    pod = found("Deployment")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def test_no_permission_is_for_all_groups_or_all_verbs() -> None:
+    for rule in [*found("ClusterRole")["rules"], *found("Role")["rules"]]:
+        assert "*" not in rule["apiGroups"]
+        assert "*" not in rule["verbs"]
+        if set(rule["verbs"]) & {"update", "patch", "create", "delete"}:
+            assert "secrets" not in rule["resources"] or rule in found("Role")["rules"]
+
+
+@pytest.mark.parametrize("kind", mesh_kinds(), ids=lambda kind: kind.plural)
+def test_a_definition_serves_every_version_and_stores_the_hub(kind: Any) -> None:
+    webhook = {"service": {"namespace": "a", "name": "b"}}
+    (definition,) = custom_resource_definitions([kind], webhook)
+    versions = definition["spec"]["versions"]
+    assert [version["name"] for version in versions] == [name for name in GROUPS[kind.group] if name in kind.versions]
+    assert [version["name"] for version in versions if version["storage"]] == [kind.versions[0]]
+    assert ("conversion" in definition["spec"]) is (len(versions) > 1)
+    assert all(("status" in version.get("subresources", {})) is kind.status for version in versions)
