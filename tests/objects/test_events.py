@@ -85,3 +85,12 @@ async def test_expired_events_are_deleted(store, recorder, clock):
     clock.now += TTL_SECONDS + 1
     await recorder.record(birds, type="Normal", reason="A", message="new")
     assert [event["message"] for event in await events(store)] == ["new"]
+
+
+async def test_a_clusters_api_server_deletes_expired_events_itself(store, clock):
+    recorder = EventRecorder(store, "headgate-test", deletes_expired=False, clock=clock)
+    birds = await service(store)
+    await recorder.record(birds, type="Normal", reason="A", message="old")
+    clock.now += TTL_SECONDS + 1
+    await recorder.record(birds, type="Normal", reason="A", message="new")
+    assert sorted(event["message"] for event in await events(store)) == ["new", "old"]

@@ -46,7 +46,7 @@ async def run(options: Options) -> None:
         stack.push_async_callback(lease.release)
         keys, api = SecretKeyStore(store), ApiServer(client)
         plane = ControlPlane(
-            Ports(store, EventRecorder(store, COMPONENT), lease.active),
+            Ports(store, EventRecorder(store, COMPONENT, deletes_expired=False), lease.active),
             ProxyOptions(
                 HostProxies(),
                 TokenReview(api),

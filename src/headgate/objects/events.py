@@ -17,10 +17,21 @@ _LONGEST_NAME = 230  # characters of the object's name in an Event's name
 
 
 class EventRecorder:
-    """Writes core/v1 Events. A repetition increases the count of the existing Event."""
+    """Writes core/v1 Events. A repetition increases the count of the existing Event.
 
-    def __init__(self, store: Store, component: str, *, clock: Callable[[], float] = time.time) -> None:
+    With `deletes_expired`, it also deletes Events after TTL_SECONDS, as the API server of a cluster does by itself.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        component: str,
+        *,
+        deletes_expired: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
+        self._deletes_expired = deletes_expired
         self._component = component
         self._clock = clock
         self._swept = clock()
@@ -35,7 +46,8 @@ class EventRecorder:
             await self._write(event)
         except (NotFound, Invalid):
             return
-        await self._sweep()
+        if self._deletes_expired:
+            await self._sweep()
 
     async def _involved(self, about: Object | Key) -> dict[str, str]:
         if isinstance(about, Key):
