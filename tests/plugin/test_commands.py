@@ -172,7 +172,7 @@ def test_a_window_longer_than_the_api_keeps_prints_a_warning(plugin: InProcessPl
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 900, window="15m0s"))
     ran = plugin.run("top", "pods", "--window", "1h")
     assert (ran.code, ran.out.splitlines()[1].split()[2]) == (0, "1.0rps")
-    assert ran.err == "Warning: the metrics cover the last 15m0s; the API does not keep the last 1h\n"
+    assert ran.err == "Warning: the metrics cover the last 15m0s, because the API stores less than the requested 1h\n"
     assert plugin.run("top", "pods", "--window", "15m").err == ""
 
 

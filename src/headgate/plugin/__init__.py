@@ -13,6 +13,6 @@ def main() -> None:
 
 def complete() -> None:
     """Run `kubectl_complete-traffic`, which kubectl calls for shell completion."""
-    from headgate.plugin.completion import main as run  # noqa: PLC0415 - same
+    from headgate.plugin.completion import main as run  # noqa: PLC0415 - importing the package does not load the completion
 
     run()

@@ -1,4 +1,4 @@
-"""`python -m headgate.plugin` runs the plugin when it is not on PATH."""
+"""Run the plugin by `python -m headgate.plugin`, for example when `kubectl-traffic` is not on PATH."""
 
 from headgate.plugin import main
 

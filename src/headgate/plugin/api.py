@@ -1,4 +1,4 @@
-"""A client of the metrics API: lists, one resource, and its edges (R82, R92 to R95)."""
+"""A client of the metrics API: lists of resources, a single resource, and the edges of a resource (R82, R92 to R95)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """Reads the metrics API. Every call raises HeadgateError with the next step; `warnings` are those of all responses."""
+    """Reads the metrics API. Every call raises HeadgateError with the next step. `warnings` are from the responses."""
 
     def __init__(self, proxy: KubectlProxy) -> None:
         self._proxy = proxy
@@ -113,7 +113,7 @@ def _other_window(query: Query, document: Document) -> Iterator[str]:
     """Yield a warning when the API returned another window than the requested one."""
     item = next((item for item in items(document) if item.get("window")), None)
     if query.window and item and parse_window(item) != seconds(query.window):
-        yield f"the metrics cover the last {item['window']}; the API does not keep the last {query.window}"
+        yield f"the metrics cover the last {item['window']}, because the API stores less than the requested {query.window}"
 
 
 def resource_name(item: Document) -> tuple[str, str]:
@@ -159,12 +159,12 @@ def no_api_error(message: str) -> Unavailable:
 
 
 def is_api_status(response: Response) -> bool:
-    """Return whether a response comes from the API server: it sends JSON; `kubectl proxy` and other proxies send text."""
+    """Return whether a response comes from the API server, which sends JSON; proxies like `kubectl proxy` send text."""
     return response.body.lstrip().startswith(b"{")
 
 
 def error_message(response: Response) -> str:
-    """Return the message of an error response: that of the Status object, or the first line of a text."""
+    """Return the message of an error response: the message of a Status object, or the first line of a text."""
     if is_api_status(response):
         return str(_document(response).get("message") or "")
     return response.body.decode(errors="replace").strip().partition("\n")[0]

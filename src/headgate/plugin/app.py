@@ -87,7 +87,7 @@ def _failed(message: str, code: int) -> typer.Exit:
 
 def run() -> None:
     """Run the command line and exit with the code of the command."""
-    for number in _SIGNALS:  # SystemExit also stops `kubectl proxy`
+    for number in _SIGNALS:  # SystemExit, unlike the default action of a signal, also stops `kubectl proxy`
         signal.signal(number, _end)
     try:
         kubectl, arguments = split_options(sys.argv[1:])

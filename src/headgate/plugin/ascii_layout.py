@@ -1,7 +1,8 @@
 """Place a pixel layout on the character grid of a terminal, as compactly as possible (one-dimensional compaction).
 
-First the columns are solved, then the rows. Each border of a box and each segment of a line is a variable. Variables that
-could collide get a constraint, which keeps their order and a minimum distance. The smallest solution is the longest path.
+The columns are computed first, then the rows. Each border of a box and each segment of a line is a variable. A constraint
+between two variables that could collide keeps their order and a minimum distance. The smallest value of a variable is the
+length of the longest path to it in the graph of constraints.
 """
 
 from collections import defaultdict
@@ -26,7 +27,7 @@ _HEAD_ROOM = 3  # additional cells beside a box, for an arrowhead
 
 Variable = Hashable
 Constraint = tuple[Variable, Variable, int]
-"""The second variable is greater than the first one by at least this distance."""
+"""Two variables and a distance in cells: the second variable is greater than the first by at least the distance."""
 
 
 class GridBox(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class GridBox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GridPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A line on the grid, from border to border. `label_span` are the columns between which its label is."""
+    """A line on the grid, from border to border. The label is centered between the two columns of `label_span`."""
 
     link: Link
     points: tuple[tuple[int, int], ...]
@@ -57,10 +58,10 @@ class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A straight segment of an edge path, the `number`th from the source.
+    """A straight segment of an edge path. `number` counts the segments from the source, from 0.
 
-    `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes that it ends at. `ends` are
-    the variables at `low` and `high`: the border of a box, or the next segment.
+    `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes at which the
+    segment ends. `ends` are the variables at `low` and `high`: the border of a box, or the next segment.
     """
 
     path: int
@@ -78,7 +79,7 @@ class _Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Span(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a horizontal segment with a label: between two variables, at least `room` cells apart."""
+    """The part of a horizontal segment that has the label: from `start` to `end`, at least `room` cells apart."""
 
     segment: Variable
     start: Variable
@@ -114,7 +115,7 @@ def _side(node_box: NodeBox, point: Point) -> Literal["left", "right"]:
 
 
 def layout_on_grid(layout: Layout, labels: Sequence[str] = ()) -> GridLayout:
-    """Place a layout on the grid. `labels` are the texts of its edge paths, in order. Raises NotDrawable."""
+    """Place a layout on the grid. `labels` are the texts of the edge paths, in order. Raises NotDrawable."""
     return _Compaction(layout, labels).solution()
 
 
@@ -164,7 +165,7 @@ class _Compaction:
                 yield *segment.ends, _COLUMN_GAP + (path.link.back is not None)
 
     def _beside(self, segment: _Segment, node_box: NodeBox) -> Iterator[Constraint]:
-        """Yield the constraints that keep a vertical segment beside a box, or within it where the segment ends there."""
+        """Yield the constraints that keep a vertical segment beside a box, or within a box where the segment ends."""
         layer = _layer(node_box)
         if node_box.node in segment.ports:
             yield ("left", layer), segment.key, 2
@@ -176,7 +177,7 @@ class _Compaction:
                 yield ("right", layer), segment.key, _BESIDE
 
     def _span(self, path: int, label: str) -> _Span:
-        """Return the place of a label: the longest part of a horizontal segment that no other line crosses."""
+        """Return the place for the label of a path: its longest horizontal part that no other line crosses."""
         parts = [
             part
             for segment in self._segments
@@ -188,7 +189,10 @@ class _Compaction:
         return _Span(segment=segment, start=start, end=end, room=len(label) + 2 * _ROOM + ends)
 
     def _parts(self, segment: _Segment) -> Iterator[tuple[float, int, Variable, Variable, Variable]]:
-        """Yield the parts of a horizontal segment between the lines that cross it: length, number, key, start, end."""
+        """Yield the parts of a horizontal segment between the lines that cross the segment.
+
+        Each part is its length in pixels, the number and key of the segment, and the variables at its start and end.
+        """
         ends = dict(zip((segment.low, segment.high), segment.ends, strict=True))
         crossing = {
             one.at: one.key
@@ -230,7 +234,7 @@ class _Compaction:
         elif reach[0] <= right + 1 and reach[1] >= left - 1:
             if (
                 segment.at < (node_box.top + node_box.bottom) / 2
-            ):  # nearly always above the box; at times a fraction of a pixel below its border
+            ):  # if above the box, or a fraction of a pixel below the upper border
                 yield segment.key, ("top", node_box.node), 2
             else:
                 yield ("bottom", node_box.node), segment.key, 2
@@ -239,7 +243,7 @@ class _Compaction:
         return self._columns["left", _layer(node_box)], self._columns["right", _layer(node_box)]
 
     def _aligned(self, rows: dict[Variable, int], constraints: Iterable[Constraint]) -> dict[Variable, int]:
-        """Move down the lines that turn beside their box, to the lowest line at the box, so that the box stays low."""
+        """Move lines that turn beside their box down, to the lowest line at the box, so that the box needs fewer rows."""
         after: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
         for low, high, distance in constraints:
             after[low].append((high, distance))
@@ -314,7 +318,7 @@ def _is_border(key: Variable) -> bool:
 
 
 def _order(segment: _Segment) -> tuple[float, int, int]:
-    """Return the sort key of parallel segments; those with the same coordinate get an arbitrary order."""
+    """Return the sort key of parallel segments; segments with equal coordinates are in the order of their paths."""
     return segment.at, segment.path, segment.number
 
 
@@ -323,7 +327,7 @@ def _overlap(one: _Segment, other: _Segment) -> bool:
 
 
 def solve(constraints: Iterable[Constraint]) -> dict[Variable, int]:
-    """Return the smallest integers, from 0, that satisfy all constraints. Raises NotDrawable when there are none."""
+    """Return the smallest integers, from 0, that satisfy all constraints. Raises NotDrawable for a contradiction."""
     before: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
     order: TopologicalSorter[Variable] = TopologicalSorter()
     for low, high, distance in constraints:

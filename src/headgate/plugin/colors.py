@@ -1,4 +1,4 @@
-"""Terminal colors: failures are red, denied requests yellow. Without a terminal, or with NO_COLOR, there are none."""
+"""Terminal colors: failures are red, denied requests yellow. Without a terminal, or with NO_COLOR, text has no color."""
 
 import os
 import sys

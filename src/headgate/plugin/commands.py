@@ -31,10 +31,14 @@ from headgate.plugin.terminal import draw
 REFRESH_S = 2.0
 pause = time.sleep
 
-What = Annotated[str, typer.Argument(metavar="KIND[/NAME]", help="pods, deployments, services, trafficsplits, ...")]
-WhatOne = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, service/NAME, ...")]
+What = Annotated[
+    str, typer.Argument(metavar="KIND[/NAME]", help="The kind: pods, deployments, services, trafficsplits, ...")
+]
+WhatOne = Annotated[
+    str, typer.Argument(metavar="KIND/NAME", help="The resource: deployment/NAME, pod/NAME, service/NAME, ...")
+]
 Name = Annotated[str, typer.Argument(help="Only the resource with this name.", show_default=False)]
-Of = Annotated[str, typer.Argument(metavar="[KIND]", help="deployments, services, pods, namespaces, ...")]
+Of = Annotated[str, typer.Argument(metavar="[KIND]", help="The kind: deployments, services, pods, namespaces, ...")]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
@@ -46,7 +50,10 @@ Selector = Annotated[
     ),
 ]
 Window = Annotated[
-    str, typer.Option("--window", help="Time to look back: 30s, 5m; by default 30s.", show_default=False)
+    str,
+    typer.Option(
+        "--window", help="Time window of the metrics, up to now: 30s, 5m; by default 30s.", show_default=False
+    ),
 ]
 SortBy = Annotated[
     str,
@@ -224,7 +231,7 @@ def _open_api(kubectl: Kubectl, query: Query, *, everywhere: bool = False) -> It
 
 
 def _print_warnings(api: MetricsApi) -> None:
-    """Print the warnings of the API, for example about requests that it could not count."""
+    """Print the warnings of the API, for example about requests that were not counted."""
     for warning in api.warnings:
         _print_note(f"Warning: {warning}")
     api.warnings.clear()
@@ -240,7 +247,7 @@ def _check_window(window: str) -> None:
 
 
 def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
-    """Show a table until interrupted: refreshed in place on a terminal, else printed again each time."""
+    """Show a table until interrupted: replace the table on a terminal at each refresh, otherwise print another one."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         while True:
@@ -259,7 +266,7 @@ def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
                 messages = f"error: {error}"
             api.warnings.clear()
             table = Text.from_ansi(shown.removesuffix("\n"), no_wrap=True, overflow="crop")
-            # Above the table: rich cuts what does not fit at the bottom.
+            # The messages are above the table, because rich cuts the lines at the bottom that do not fit.
             live.update(Group(Text(messages), table) if messages else table, refresh=True)
             pause(REFRESH_S)
 

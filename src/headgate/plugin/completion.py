@@ -1,6 +1,7 @@
 """Shell completion: kubectl runs `kubectl_complete-traffic` with the words of the command line and reads candidates.
 
-The output has the format of cobra: a candidate a line, a tab before its description, and last the number of a directive.
+The output has the format of cobra: each line is a candidate, a tab and a description; the last line is `:` and the number
+of a directive.
 """
 
 import contextlib
@@ -51,7 +52,7 @@ def candidates(before: Sequence[str], begun: str) -> Candidates:
     group: Any = typer.main.get_command(app)
     try:
         kubectl, words = split_options(before)
-    except WrongUsage:  # completes the value of an option of kubectl
+    except WrongUsage:  # the last word is the value of an option of kubectl
         return NOTHING
     if not words:
         return Candidates({name: one.help.partition("\n")[0] for name, one in group.commands.items()})

@@ -43,7 +43,10 @@ class Peer(msgspec.Struct, frozen=True, order=True):
 
 
 class Security(msgspec.Struct, frozen=True):
-    """How many requests and connections of an edge used mutual TLS, and between which SPIFFE IDs."""
+    """The mutual TLS of an edge: the number of all requests and connections, and of those with mutual TLS (`secured`).
+
+    `clients` and `servers` are the SPIFFE IDs of the certificates.
+    """
 
     total: int
     secured: int
@@ -116,7 +119,7 @@ def table(edges: Sequence[ResourceEdge], kind: Kind, namespace: str, *, wide: bo
 
 
 def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
-    """Return the columns; those for denials and for TCP connections only when an edge has some."""
+    """Return the columns of metrics. Columns for denials and TCP connections are included only if an edge has any."""
     any_connections = (CONNECTIONS,) if nonzero_columns(values, CONNECTIONS, CONNECTION_FAILURES) else ()
     optional = (*nonzero_columns(values, DENIED), *any_connections, *nonzero_columns(values, CONNECTION_FAILURES))
     return (WIDE if wide else NARROW) + optional
@@ -125,7 +128,7 @@ def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
 def _security_columns(
     values: Sequence[Security | None], *, wide: bool
 ) -> Iterator[tuple[str, Callable[[Security], str]]]:
-    """Yield title and text of each column about mutual TLS and identities."""
+    """Yield the title and the text function of each column about mutual TLS and identities."""
     if any(values):
         yield "SECURED", lambda one: one.share
     if wide and any(values):

@@ -19,13 +19,14 @@ from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate
 _CONCURRENCY = 8  # queries
 _SUMMED = ("success", "failure", "denied", "connections", "unreached", "denied_connections")
 Style = Literal["calls", "copies", "split"]
-"""Requests; copies of requests to a mirror; the share of a TrafficSplit's backend."""
+"""What an arrow shows: requests, copies of requests to a mirror, or the share of a TrafficSplit's backend."""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """An arrow of the graph.
 
-    For a backend of a split, `split` is `namespace/name`, and `weight` is its weight and the sum of all weights.
+    For a backend of a split, `split` is `namespace/name`, and `weight` are the weight of the backend and the sum
+    of all weights.
     """
 
     source: Peer
@@ -47,7 +48,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Return the label: `100.00% 1.8rps`, or `54 connections`, with `, 3 denied`, after the share of a split."""
+        """Return the label: `100.00% 1.8rps`, `54 connections, 3 denied`, or for a split `90%: 100.00% 1.8rps`."""
         share, metrics = f"{self.share}: " if self.share else "", self.metrics
         if metrics.is_denied:
             return f"{share}{metrics.denied_total} denied"
@@ -56,7 +57,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _connections(metrics: Metrics) -> str:
-    """Return the text for TCP connections; empty when the edge has requests."""
+    """Return a text such as `54 connections, 2 failed`; empty when the edge has requests."""
     if metrics.requests or not (metrics.connections or metrics.connection_failures):
         return ""
     plural = "" if metrics.connections == 1 else "s"
@@ -105,7 +106,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         return "failing" if "failing" in found else "denied" if "denied" in found else ""
 
     def label(self, joint: str, *, rightward: bool = True) -> str:
-        """Return the label; with an opposite edge both labels, each beside its arrowhead, joined by `joint`."""
+        """Return the label. With an opposite edge, join both labels by `joint`, each beside its arrowhead."""
         if self.back is None:
             return self.edge.label
         ends = (self.back.label, self.edge.label)
@@ -148,7 +149,7 @@ def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
 def build_graph(
     kind: str, namespace: str, edges: Mapping[Peer, Iterable[ResourceEdge]], splits: Iterable[Edge] = ()
 ) -> Graph:
-    """Return the graph of all edges. An edge that both of its ends report is in it once."""
+    """Return the graph of all edges. An edge that both of its ends report appears once."""
     found: dict[_Key, Edge] = {}
     for node, node_edges in edges.items():
         for one in node_edges:
@@ -177,7 +178,7 @@ def _edge(node: Peer, one: ResourceEdge) -> Edge:
 
 
 def _collapse_outside(peer: Peer) -> Peer:
-    """Return one peer for all outside addresses, so that clients share a box."""
+    """Return one common peer for all addresses outside of the mesh, so that they share a box; else the peer."""
     if peer.kind != OUTSIDE:
         return peer
     try:
@@ -188,7 +189,10 @@ def _collapse_outside(peer: Peer) -> Peer:
 
 
 def _merged(known: Edge | None, edge: Edge, *, outside: bool) -> Edge:
-    """Return one edge for two: outside clients are added up; the two ends of an edge report the same traffic."""
+    """Merge an edge into a known one with the same key. Metrics of peers outside of the mesh are added.
+
+    Otherwise the known edge remains, because both ends of an edge report the same traffic.
+    """
     if known is None or not outside:
         return known or edge
     a, b = known.metrics, edge.metrics
@@ -215,7 +219,7 @@ def split_edges(listed: Document) -> Iterator[Edge]:
 
 
 def _service(name: str, namespace: str) -> Peer:
-    """Return the Service of a name in a split: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
+    """Return the Service to which a name in a split refers: `web`, `web.shop`, `web.shop.svc.cluster.local`."""
     short, _, rest = name.partition(".")
     return Peer(SERVICES.kind, rest.partition(".")[0] or namespace, short)
 

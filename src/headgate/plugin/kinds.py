@@ -14,7 +14,7 @@ OUTSIDE = "Outside"
 
 
 class Kind(KindNames, frozen=True, kw_only=True):
-    """A kind with metrics. `api` is the group and version of its resource, whose name is the plural."""
+    """A kind with metrics. `api` is the group and version of the metrics resource, and `plural` is its name."""
 
     api: str = METRICS
 

@@ -1,8 +1,8 @@
 """Call the Kubernetes API through `kubectl proxy`, on a Unix socket that only this user can open.
 
 kubectl supports every way to authenticate: certificates, tokens, exec plugins, proxies, impersonation. `kubectl proxy`
-authenticates once for all queries. `kubectl get --raw` would do it for each query, and a client library would differ from
-kubectl in details.
+authenticates once for all queries. `kubectl get --raw` would authenticate for each query, and a client library would
+differ from kubectl in details.
 """
 
 import contextlib
@@ -21,7 +21,9 @@ from headgate.errors import HeadgateError, Unavailable
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _RESPONSE_S = 60.0
-_LOG_LINE = re.compile(rb"[EWI]\d{4} ")  # klog prefix of kubectl's own log; the response has the same error
+_LOG_LINE = re.compile(
+    rb"[EWI]\d{4} "
+)  # prefix of kubectl's own log (klog), which is not printed: the response has the same error
 _WARNING = re.compile(r'\d{3} \S+ "(.*)"(?: "[^"]*")?')
 _WRITES = "^(POST|PUT|PATCH|DELETE)$"
 
@@ -40,7 +42,7 @@ class Kubectl(NamedTuple):
     options: Sequence[str] = ()
 
     def namespace(self) -> str:
-        """Return the namespace of the context, else of the pod that this runs in, else `default`."""
+        """Return the namespace of the context, else of the pod in which this program runs, else `default`."""
         ran = subprocess.run(  # noqa: S603 - kubectl with the options of the user
             self._command("config", "view", "--minify", "--output=jsonpath={..namespace}"),
             stdin=subprocess.DEVNULL,
@@ -71,7 +73,7 @@ class Kubectl(NamedTuple):
     def _start(self, path: Path) -> "subprocess.Popen[bytes]":
         command = self._command("proxy", f"--unix-socket={path}", f"--reject-methods={_WRITES}")
         try:
-            return subprocess.Popen(  # noqa: S603 - same
+            return subprocess.Popen(  # noqa: S603 - kubectl with the options of the user
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
         except OSError as error:
@@ -83,7 +85,7 @@ class Kubectl(NamedTuple):
 
 
 class _StderrReader:
-    """Reads the stderr of kubectl: keeps its error, and prints the rest, such as login instructions, on our stderr."""
+    """Reads the stderr of kubectl: stores the error, and prints other lines, such as login instructions, on stderr."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -113,7 +115,7 @@ class KubectlProxy:
         self._path = str(path)
 
     def get(self, target: str) -> Response:
-        """Return the response for a path with query parameters. It is thread-safe. Raises Unavailable."""
+        """Return the response for a path with query parameters. This method is thread-safe. Raises Unavailable."""
         with contextlib.closing(_UnixConnection(self._path)) as connection, _unavailable_on_error():
             connection.request("GET", target, headers={"accept": "application/json"})
             response = connection.getresponse()
@@ -163,7 +165,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _warning(header: str) -> str:
-    """Return the text of a Warning header: `299 - "text"`."""
+    """Return the text of a Warning header such as `299 - "text"`."""
     found = _WARNING.fullmatch(header)
     return re.sub(r"\\(.)", r"\1", found[1]) if found else header
 

@@ -76,7 +76,7 @@ def _graph(names: Mapping[Peer, str], links: Sequence[Link]) -> graphlay.Graph:
     graph = graphlay.Graph()
     width = (
         max(map(len, names.values()), default=0) * _CHARACTER + _PADDING
-    )  # the same for all boxes, so that a layer is a column
+    )  # the same width for all boxes, so that a layer is a column
     out = Counter(link.edge.source for link in links)
     into = Counter(link.edge.target for link in links)
     for node in names:
@@ -118,7 +118,7 @@ def _attach(end: Point, before: Point, node_box: NodeBox) -> Point:
 
 
 def _orthogonal(points: Sequence[Point]) -> Iterator[Point]:
-    """Yield points of an orthogonal line: a slight slant is straightened, a greater one gets a corner."""
+    """Yield the points of an orthogonal line: a slight slant is straightened, and a greater one gets a corner."""
     before = points[0]
     yield before
     shift = Point(0.0, 0.0)
@@ -146,7 +146,7 @@ def _corners(points: Sequence[Point]) -> Iterator[Point]:
 
 
 def _runs_below(edges: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether more lines run below the boxes than above them, where 004 draws them."""
+    """Return whether more lines run below the boxes than above the boxes; 004 draws such lines above."""
     sides = Counter(edge[port]["side"] for edge in edges for port in ("source_port", "target_port"))
     return sides["bottom"] > sides["top"]
 
@@ -162,7 +162,10 @@ def _mirrored(layout: Layout) -> Layout:
 
 
 def _start_at_top(layout: Layout) -> Layout:
-    """Move the start of a line that ends at the top of its target to the top of its source, as in 004, if it is free."""
+    """Move the start of each line that ends at the top of its target to the top of its source, as in 004.
+
+    A line stays unchanged if another box or line is in the way.
+    """
     paths = list(layout.paths)
     for number, path in enumerate(paths):
         node_box = layout.node_boxes[path.link.edge.source]
@@ -181,7 +184,10 @@ def _ends_at_top(path: EdgePath, node_box: NodeBox) -> bool:
 
 
 def _is_blocked(node_box: NodeBox, number: int, paths: Sequence[EdgePath], layout: Layout) -> bool:
-    """Return whether a box or a line is between the top of a box and the lane, or on the extended lane."""
+    """Return whether another box or line prevents `_start_at_top` for the line `number`, which starts at a box.
+
+    The checked region is between the top of the box and the line's horizontal segment above the box.
+    """
     _, corner, lane, *_ = paths[number].points
     above = (
         other.center == node_box.center and lane.y < other.bottom and other.top < node_box.top

@@ -18,11 +18,12 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The traffic of an edge or a resource in `window` seconds.
 
     `denied` are requests that TrafficTargets do not allow; they are neither successes nor failures. `copies` are requests to
-    mirrors, counted separately (D22). `connections` are those of ports that are not HTTP, with `denied_connections` among
-    them; `connection_failures` reached no server (R98). `called` is the number of requests that named the receiving Service
-    itself. `p50` to `p99` are latencies in seconds.
+    mirrors, counted separately (D22). `connections` are TCP connections of ports that are not HTTP, including
+    `denied_connections`; `connection_failures` are connections that reached no server (R98). `called` is the number
+    of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
-    `weight` is that of a TrafficSplit's backend. `pods` is the number of pods of a resource, `meshed` of them have a sidecar.
+    `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
+    of pods with a sidecar.
     Fields that the API does not return are None.
     """
 

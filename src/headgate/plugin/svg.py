@@ -26,10 +26,12 @@ _STYLE = (
 def svg(graph: Graph) -> str:
     """Return a graph as SVG. Raises NotDrawable.
 
-    Arrows with failures are red, with denials yellow; copies are dotted, shares of splits thick.
+    Arrows with failures are red, arrows with denials yellow. Copies are dotted, and shares of splits thick.
     """
     links = list(build_links(graph))
-    layout = layout_graph({node: graph.name(node) for node in graph.nodes}, links)  # includes nodes without an edge
+    layout = layout_graph(
+        {node: graph.name(node) for node in graph.nodes}, links
+    )  # the layout includes nodes without an edge
     grid = layout_on_grid(layout, [path.link.label(" ↔ ", rightward=path.rightward) for path in layout.paths])
     low, high = _bounds(grid)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN

@@ -77,7 +77,7 @@ COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIG
 
 
 def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:
-    """Return the columns that have a value other than zero in a row."""
+    """Return the columns that have a value other than zero in at least one row."""
     rows = tuple(values)
     return tuple(column for column in columns if any(map(column.value, rows)))
 

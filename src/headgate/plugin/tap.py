@@ -137,7 +137,7 @@ def _clock(time: str) -> str:
 
 
 def _name(peer: Mapping[str, Any], namespace: str) -> str:
-    """Return the name of a peer: its ServiceAccount, pod, Service or address, the first that is known."""
+    """Return the name of a peer: its ServiceAccount, pod, Service or address, the first that the event contains."""
     if peer["identity"]:
         account = peer["identity"].partition("/ns/")[2].replace(_ACCOUNT, "/")
         return f"serviceaccount/{_short(account, namespace)}"

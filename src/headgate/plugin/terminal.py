@@ -20,7 +20,7 @@ _LEGEND: dict[Style, str] = {"copies": "..> copies of requests", "split": "==> s
 
 
 class Drawing(NamedTuple):
-    """The text to print. When it is a list, `needs` is the width of the diagram in columns; else 0."""
+    """The text to print: a diagram, or a list. If the diagram is too wide, `needs` is its width in columns, else 0."""
 
     text: str
     needs: int = 0
@@ -55,7 +55,7 @@ def draw(graph: Graph, *, wide: bool = False, width: int | None = None, colors: 
 
 
 def _diagram(graph: Graph, links: Sequence[Link], *, wide: bool) -> list[_Line]:
-    """Return the rows of a diagram; none without edges, with too many, or when the graph is not drawable."""
+    """Return the rows of a diagram; an empty list if the graph has no edges, too many edges, or is not drawable."""
     if not 0 < len(links) <= _DRAWABLE:
         return []
     try:
@@ -96,7 +96,7 @@ def _horizontal(path: GridPath) -> _Characters:
 
 
 def _vertical(path: GridPath) -> _Characters:
-    """Yield the vertical segments. They interrupt the horizontal ones that they cross: `-|-`."""
+    """Yield the characters of the vertical segments, which interrupt the horizontal segments that they cross: `-|-`."""
     for (ax, ay), (bx, by) in pairwise(path.points):
         if ax == bx:
             yield from (((ax, y), _VERTICAL[path.link.edge.style]) for y in range(min(ay, by), max(ay, by) + 1))
@@ -111,13 +111,13 @@ def _corners(path: GridPath) -> _Characters:
 
 
 def _ends(path: GridPath) -> _Characters:
-    """Yield the blanks beside the boxes and the arrowheads."""
+    """Yield the characters at both ends of a line: a blank beside the box, and an arrowhead."""
     yield from _end(path.points[0], path.points[1], path.link.back)
     yield from _end(path.points[-1], path.points[-2], path.link.edge)
 
 
 def _end(port: _Position, inner: _Position, edge: Edge | None) -> _Characters:
-    """Yield one end of a line, with an arrowhead if an `edge` ends there."""
+    """Yield the characters at the end `port` of a line: a blank, and an arrowhead if an `edge` ends there."""
     (x, y), (inner_x, inner_y) = port, inner
     if y == inner_y:
         away = 1 if inner_x > x else -1

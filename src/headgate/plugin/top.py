@@ -84,7 +84,10 @@ def table(lines: Sequence[ResourceRow], *, wide: bool = False, namespaces: bool 
 
 
 def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
-    """Return the columns. Optional ones show only with values, MESHED when only some pods have a sidecar."""
+    """Return the columns. Optional columns are included only if they have values.
+
+    In the narrow table, MESHED is included only if some pods, but not all, have a sidecar.
+    """
     if wide:
         meshed = (MESHED,) if any(one.pods is not None for one in values) else ()
         return (*WIDE, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
