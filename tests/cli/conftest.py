@@ -77,7 +77,7 @@ def make_split(weights: Mapping[str, int], name: str = "website", **more: Any) -
 
 
 def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None, **conditions: str) -> dict[str, Any]:
-    """Return a status with conditions such as `Programmed="False"`; `reasons` are `REASON: MESSAGE` by type."""
+    """Return a status with conditions such as `Programmed="False"`; `reasons` are `REASON: MESSAGE` by condition type."""
     words = reasons or {}
     return {
         "observedGeneration": generation,
@@ -95,7 +95,7 @@ def make_status(generation: int = 1, *, reasons: Mapping[str, str] | None = None
 
 
 class World:
-    """A served API, its store, and the state directory by which commands find it."""
+    """A served API, its store, and the state directory in which commands find the API."""
 
     def __init__(self, store: MemoryStore, state: Path) -> None:
         self.store = store
@@ -111,7 +111,7 @@ class World:
         )
 
     async def run(self, *arguments: str) -> Ran:
-        """Run a command to its end, in the parent of `.headgate`."""
+        """Run a command to its end, in the parent directory of `.headgate`."""
         return await ended(await self.start(*arguments))
 
     async def status(self, obj: Any, status: Mapping[str, Any]) -> None:

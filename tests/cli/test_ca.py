@@ -51,7 +51,7 @@ async def test_status_shows_the_fingerprint_and_validity_of_each_root(world: Wor
     assert authority.issuer.signer.get() in shown.stdout
 
 
-async def test_rotate_replaces_the_root_and_names_the_proxies_it_waits_for(world: World, authority: Authority) -> None:
+async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(world: World, authority: Authority) -> None:
     old = authority.issuer.roots.get()
     authority.proxies.slow.add("sidecar/default/web")
     process = await world.start("ca", "rotate", "--wait", "-o", "json")

@@ -21,7 +21,7 @@ def test_valid_manifests_have_no_findings_offline(run: Run, tmp_path: Path) -> N
     assert ended == (0, "", "no findings in 4 objects\n")
 
 
-def test_each_error_is_a_line_with_file_and_line(run: Run, tmp_path: Path) -> None:
+def test_each_error_is_printed_with_file_and_line_number(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(
         "apiVersion: split.smi-spec.io/v1alpha4\n"
         "kind: TrafficSplit\n"
@@ -50,7 +50,7 @@ def test_findings_of_the_compiler_name_their_object(run: Run, tmp_path: Path) ->
     assert "error SelfReference TrafficSplit default/website: spec.backends[1].service: website is both" in ended.out
 
 
-def test_warnings_exit_with_1_only_with_strict(run: Run, tmp_path: Path) -> None:
+def test_warnings_cause_exit_code_1_only_with_strict(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website-v3": 1}))
     loose, strict = run("check", file), run("check", file, "--strict")
     assert (loose.code, strict.code) == (0, 1)
@@ -89,7 +89,7 @@ def test_a_directory_without_manifests_is_an_error(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("stage", ["mesh", "report", "xds"])
-def test_every_stage_of_compile_is_deterministic_yaml(run: Run, tmp_path: Path, stage: str) -> None:
+def test_every_stage_of_compile_prints_deterministic_yaml(run: Run, tmp_path: Path, stage: str) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 3, "website-v2": 1}))
     ended = run("compile", file, "--stage", stage)
     assert ended.code == 0
@@ -109,7 +109,7 @@ def test_compile_shows_the_weights_of_a_split_without_running_pods(run: Run, tmp
     assert weights == {"website-v1": 3, "website-v2": 1}
 
 
-def test_named_target_ports_come_from_the_pods_of_the_files(run: Run, tmp_path: Path) -> None:
+def test_the_pods_of_the_files_resolve_named_target_ports(run: Run, tmp_path: Path) -> None:
     """R38."""
     pod = {
         "apiVersion": "v1",
@@ -216,7 +216,7 @@ def test_findings_are_colored_only_on_a_terminal_and_never_with_no_color(
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     assert "\x1b" not in run("check", path).out
-    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then prints colors as on a terminal
     assert "\x1b[33m" in run("check", path).out
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[33m" not in run("check", path).out

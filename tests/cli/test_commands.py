@@ -31,7 +31,7 @@ def test_each_command_has_a_help_page(run: Callable[..., Any], name: str) -> Non
     assert f"Usage: headgate {name}" in shown.out
 
 
-def test_paragraphs_of_a_help_page_fill_its_lines(run: Callable[..., Any]) -> None:
+def test_help_pages_wrap_paragraphs_at_the_terminal_width(run: Callable[..., Any]) -> None:
     lines = [line.split() for line in run("try", "--help").out.splitlines()]
     first = next(number for number, words in enumerate(lines) if words[:2] == ["With", "--from,"])
     paragraph = lines[first : lines.index([], first)]
@@ -40,7 +40,7 @@ def test_paragraphs_of_a_help_page_fill_its_lines(run: Callable[..., Any]) -> No
         assert len(" ".join([*words, following[0]])) > width
 
 
-def test_down_next_to_a_running_headgate_names_ctrl_c(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp_path: Path) -> None:
     with lock(tmp_path):
         ended = run("down", "--state", str(tmp_path))
     assert ended.code == 1
@@ -96,7 +96,7 @@ def test_wrong_usage_exits_with_2_and_two_lines_on_stderr(
 
 
 @pytest.mark.parametrize("command", [["wait", "ts/website"], ["try", "website"], ["logs", "web"]])
-def test_commands_without_a_running_headgate_name_headgate_up(run: Callable[..., Any], command: list[str]) -> None:
+def test_commands_without_a_running_headgate_suggest_headgate_up(run: Callable[..., Any], command: list[str]) -> None:
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
@@ -110,7 +110,7 @@ def test_the_version_option_prints_the_version(run: Callable[..., Any]) -> None:
 def test_an_unreachable_api_exits_with_3(
     run: Callable[..., Any], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubeconfig is missing, nothing listens, or the server accepts connections but does not respond."""
+    """Three cases: a missing kubeconfig, a closed port, and a server that accepts connections but does not respond."""
     monkeypatch.setattr("headgate.kubernetes.transport.ANSWER_S", 0.2)
     missing = run(*command, "--kubeconfig", "missing")
     assert missing.code == 3
@@ -170,6 +170,6 @@ def test_an_error_of_a_task_is_raised_without_its_exception_group() -> None:
         _run(together(HeadgateError("the port is taken"), HeadgateError("another")))
 
 
-def test_an_exception_group_with_a_bug_is_raised_as_it_is() -> None:
+def test_an_exception_group_with_a_bug_is_raised_unchanged() -> None:
     with pytest.raises(ExceptionGroup):
         _run(together(HeadgateError("the port is taken"), KeyError("a bug")))

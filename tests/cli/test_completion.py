@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import World, make_split, service
 
 PROGRAM = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
-"""The program with a longer timeout of completion, for busy machines."""
+"""A program that runs headgate with a longer timeout of completion, for busy machines."""
 
 
 def tab(state: Path, line: str) -> list[str]:

@@ -36,7 +36,7 @@ def objects() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that explains a request to the objects above, as decoded JSON."""
+    """Return a function that explains a request to the objects in this file, as decoded JSON."""
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects()))
     return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
 
@@ -112,7 +112,7 @@ def test_the_shares_of_a_split_are_exact_fractions(explain: Callable[..., Any]) 
 def test_the_first_failed_condition_of_a_route_is_named(
     explain: Callable[..., Any], request_: tuple[str, ...], condition: str
 ) -> None:
-    """R12. A request without a match goes to the root Service's own endpoints."""
+    """R12. A request that matches no route reaches the root Service's own endpoints."""
     found = explain(*request_)
     assert found["candidates"][0] == {
         "object": "TrafficSplit default/website",
@@ -158,7 +158,7 @@ def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     assert "default/website-v1:8080    1/2     50 %" in ended.out
 
 
-def test_explain_names_the_backend_of_the_requests_own_user(run: Run) -> None:
+def test_explain_names_the_backend_of_the_user_in_the_request(run: Run) -> None:
     """tests/e2e/test_sticky.py compares the backends with those of a real proxy."""
     backends = [
         next(line for line in ended.out.splitlines() if line.startswith("This user"))

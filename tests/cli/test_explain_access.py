@@ -27,7 +27,7 @@ CLOSED = [LOOK, TCP, target("access", "sa-1", "sa-2", rules=RULES)]
 
 
 def world(*more: Any, **server: Any) -> list[Any]:
-    """Return a pod of sa-1 behind two Services with different protocols for its port, and callers."""
+    """Return objects: a pod that runs as sa-1, two Services with different protocols for the pod's port, and callers."""
     made = {**SERVER, **server}
     return [
         *service("web", ("server", "10.1.0.1"), created="2026-01-01T00:00:00Z"),
@@ -73,8 +73,8 @@ def test_explain_names_the_target_and_rule_that_allow_the_request(explain: Calla
     }
 
 
-def test_a_denied_caller_sees_which_target_to_change(explain: Callable[..., Any]) -> None:
-    """D21. A denial exits with 1, like every error of a proxy."""
+def test_a_denial_names_the_traffic_target_to_change(explain: Callable[..., Any]) -> None:
+    """D21. The exit code of a denial is 1, as for every error of a proxy."""
     found = explain(world(*CLOSED), "sa/sa-3")
     arrived = arrival(found)
     assert (found["code"], arrived["allowed"]) == (1, False)
@@ -82,7 +82,7 @@ def test_a_denied_caller_sees_which_target_to_change(explain: Callable[..., Any]
     assert arrived["remedy"].startswith(wanted)
 
 
-def test_a_request_without_a_matching_rule_shows_the_nearest_one(explain: Callable[..., Any]) -> None:
+def test_a_request_without_a_matching_rule_shows_the_nearest_rule(explain: Callable[..., Any]) -> None:
     found = explain(world(*CLOSED), "pod/two", url="http://web:8080/other")
     arrived = arrival(found)
     assert arrived["reason"] == "TrafficTarget default/access, g/look: path is '/other', wanted regex (?:/version).*"
@@ -92,7 +92,7 @@ def test_a_request_without_a_matching_rule_shows_the_nearest_one(explain: Callab
 
 
 def test_the_protocol_of_the_called_service_selects_the_rules(explain: Callable[..., Any]) -> None:
-    """R67, R68. Both Services have the same port of the same pod."""
+    """R67, R68. Both Services lead to the same port of the same pod."""
     found = explain(world(*CLOSED), "pod/two", url="http://raw:9000/")
     assert (found["protocol"], arrival(found)["rule"]) == ("tcp", "t")
 
@@ -177,7 +177,7 @@ def test_access_rules_match_the_rewritten_path(explain: Callable[..., Any]) -> N
 
 
 def test_explain_prints_the_bookstore_example_of_the_docs(run: Run) -> None:
-    """A Deployment of the files counts as a pod with its name."""
+    """A Deployment in the files counts as one pod with the Deployment's name."""
     ended = run("explain", "POST", "http://bookstore:8080/books", "--from", "pod/thief", "-f", EXAMPLE)
     assert ended.code == 1
     assert "Caller     Pod default/thief, spiffe://cluster.local/ns/default/sa/thief\n" in ended.out
@@ -197,7 +197,7 @@ def test_pods_of_a_service_are_listed_separately_when_their_results_differ(run: 
     objects = [*service("web", ("one", "10.1.0.1"), ("two", "10.1.0.2")), *pods, *CLOSED]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     ended = run("explain", "GET", "http://web:8080/version", "-f", "all.yaml")
-    assert ended.code == 0  # some pods allow it
+    assert ended.code == 0  # some pods allow the request
     assert "  allowed    pod default/one, by mutual TLS\n" in ended.out
     assert "  denied     pod default/two, by mutual TLS\n" in ended.out
 
@@ -223,7 +223,7 @@ def test_a_service_account_without_pods_gets_a_note(explain: Callable[..., Any])
 def test_with_access_deny_a_sidecar_answers_403_for_unknown_hosts(
     explain: Callable[..., Any], caller: str, status: int
 ) -> None:
-    """D21. A sidecar gets only the Services that it may call, so it can't know whether another one exists."""
+    """D21. A sidecar receives only the Services that its pod may call, so unknown and denied hosts are alike."""
     found = explain(world(*CLOSED), caller, "--access", "deny", url="http://unknown:8080/")
     assert [item["status"] for item in found["backends"]] == [status]
     assert found["code"] == 1

@@ -37,7 +37,7 @@ def row(text: str, backend: str) -> list[str]:
     return next(line.split() for line in text.splitlines() if backend in line)
 
 
-def test_requests_count_since_the_start_and_shares_over_the_last_seconds() -> None:
+def test_the_table_counts_requests_since_its_start_and_shares_of_recent_requests() -> None:
     history = History()
     history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the start of the table
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])
@@ -112,7 +112,7 @@ def test_shares_of_a_sticky_split_are_not_marked() -> None:
 
 
 def test_findings_on_services_are_shown_below_the_table() -> None:
-    """Also for Services without a split. Findings on splits are shown only with the split."""
+    """This includes Services without a split. Findings on a split are shown only beside the split."""
 
     def finding(about: Any, reason: Reason) -> Finding:
         return Finding(about=about, reason=reason, field="spec", message=f"says {reason.value}")
@@ -137,7 +137,11 @@ def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
     split["status"]["ports"][0]["backends"] = [{"service": "v1", "weight": 1}]
     rendered(history, split)
     history.add(2.0, [seen("v1", 75), seen("v2", 30)])
-    assert row(rendered(history, split), "default/v2")[1:4] == ["0.0%", "100.0%!", "30"]  # requests still reach it
+    assert row(rendered(history, split), "default/v2")[1:4] == [
+        "0.0%",
+        "100.0%!",
+        "30",
+    ]  # requests still reach the removed backend
     history.add(9.0, [seen("v1", 175), seen("v2", 30)])
     history.add(14.0, [seen("v1", 275), seen("v2", 30)])
     assert "default/v2" not in rendered(history, split)

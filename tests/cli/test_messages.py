@@ -1,4 +1,4 @@
-"""Messages are collected while the live table covers the terminal, and printed at once otherwise."""
+"""Messages are collected while the live table fills the terminal, and printed at once otherwise."""
 
 import logging
 from collections.abc import Iterator

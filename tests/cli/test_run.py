@@ -11,7 +11,7 @@ from headgate.cli.output import EXIT_NOT_FOUND, NotStarted, exit_code
 from headgate.cli.run import PASSED, _foreground, _Signals
 
 
-async def test_a_signal_during_the_start_of_the_program_reaches_it() -> None:
+async def test_the_program_receives_a_signal_sent_during_its_start() -> None:
     """The program can run before `pass_to` is called; the signal must not be lost."""
     loop, signals = asyncio.get_running_loop(), _Signals()
     signals.listen()
@@ -25,7 +25,7 @@ async def test_a_signal_during_the_start_of_the_program_reaches_it() -> None:
             loop.remove_signal_handler(number)
 
 
-async def test_a_program_that_does_not_exist_is_named_without_a_field_of_a_pod() -> None:
+async def test_the_error_about_a_missing_program_names_the_program() -> None:
     pod = {
         "metadata": {"name": "run-1", "namespace": "default"},
         "spec": {"containers": [{"name": "process", "command": ["nosuchprogram"]}]},

@@ -11,7 +11,7 @@ ROOT = "default/website"
 
 
 def decided(weights: Mapping[str, int], reasons: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """Return a split with the status that headgate writes for port 8080; backends with a reason are left out."""
+    """Return a split with the status that headgate writes for port 8080; backends with a reason get no traffic."""
     split = make_split(weights, **more)
     backends = [{"service": name.split(".")[0], "weight": weight} for name, weight in weights.items()]
     for backend in backends:
@@ -33,7 +33,7 @@ def test_weights_are_exact_shares() -> None:
     }
 
 
-def test_a_left_out_backend_leaves_its_share_to_the_remaining_ones() -> None:
+def test_the_other_backends_share_the_requests_of_an_excluded_backend() -> None:
     """R43."""
     split = decided({"v1": 1, "v2": 1}, {"v2": "PortMismatch"})
     assert shares(split) == {"default/v1": 1, "default/v2": 0}
@@ -44,7 +44,7 @@ def test_without_resolved_backends_the_root_service_gets_all_requests() -> None:
     assert shares(decided({"v1": 1}, {"v1": "BackendNotFound"})) == {ROOT: 1}
 
 
-def test_a_backend_without_endpoints_that_keeps_its_weight_is_a_share_of_503() -> None:
+def test_a_backend_that_keeps_its_weight_without_endpoints_is_a_failing_share() -> None:
     """D9."""
     split = decided({"v1": 3, "v2": 1}, {"v2": "NoReadyEndpoints"}, annotations={"headgate.dev/no-endpoints": "fail"})
     assert shares(split) == {"default/v1": Fraction(3, 4), "(503)": Fraction(1, 4), "default/v2": 0}

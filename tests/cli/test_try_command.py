@@ -14,7 +14,7 @@ Serve = Callable[[Iterable[str]], contextlib.AbstractAsyncContextManager[list[st
 
 @pytest.fixture
 def proxy(world: World) -> Serve:
-    """Return a server that cycles through responses; it yields the list of received requests."""
+    """Return a function that serves a cycle of responses on the probe socket and yields the list of received requests."""
 
     @contextlib.asynccontextmanager
     async def serve(responses: Iterable[str]) -> AsyncIterator[list[str]]:
@@ -110,7 +110,7 @@ async def test_a_404_of_the_application_is_not_a_failure(world: World, proxy: Se
 
 
 async def test_a_denial_by_a_sidecar_is_a_failure(world: World, proxy: Serve) -> None:
-    """The sidecar marks its 403 with a header, to distinguish it from the application's own."""
+    """The sidecar marks its 403 with a header, to distinguish this 403 from one of the application."""
     await split_of(world, {"v1": 1})
     refusal = response("v1", 403, "headgate: access denied").replace("\r\n\r\n", "\r\nx-headgate-denied: true\r\n\r\n")
     async with proxy([refusal, response("v1", 403, "not yours")]):
@@ -195,7 +195,7 @@ async def test_a_timeout_of_a_request_is_a_failure(world: World, proxy: Serve) -
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
-async def test_a_share_that_was_not_observed_is_a_dash(world: World, proxy: Serve) -> None:
+async def test_without_a_response_of_a_backend_observed_shares_are_dashes(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 3, "v2": 1})
     async with proxy([response(status=503)]):
         ran = await world.run("try", "website", "-n", "2")

@@ -1,4 +1,4 @@
-"""`headgate wait` and `headgate logs` against a served API; the tests write the statuses."""
+"""`headgate wait` and `headgate logs` against a served API; the tests write the statuses of the objects."""
 
 import json
 import signal
@@ -30,7 +30,7 @@ async def test_wait_waits_for_a_missing_object_and_its_last_generation(world: Wo
         {**created, "spec": make_split({"v1": 2})["spec"], "metadata": split["metadata"]}
     )
     assert created["metadata"]["generation"] == 2
-    await world.status(split, make_status(1))  # of the previous generation, so `wait` goes on
+    await world.status(split, make_status(1))  # the status of the previous generation, so `wait` continues
     await world.status(split, make_status(2, reasons={"Programmed": "Programmed: at last"}))
     ran = await ended(process)
     document = json.loads(ran.out)
@@ -205,7 +205,7 @@ def pod(name: str, ready: str) -> dict[str, Any]:
     }
 
 
-async def test_logs_prints_those_of_a_pod_or_of_a_deployments_ready_pod(world: World) -> None:
+async def test_logs_prints_the_logs_of_a_pod_or_of_a_ready_pod_of_a_deployment(world: World) -> None:
     for one in (pod("web-1", "False"), pod("web-2", "True")):
         await world.store.create(one)
         await world.status(one, one["status"])

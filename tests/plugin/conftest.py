@@ -32,14 +32,17 @@ class Ran(NamedTuple):
 
 
 def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:
-    """Return the recorded status and body for a path. A text body is that of a server which is no API server."""
+    """Return the recorded status and body for a path. A body of plain text is the response of another kind of server."""
     found = responses.get(urlsplit(target).path, (404, "404 page not found"))
     status, body = found if isinstance(found, tuple) else (200, found)
     return status, body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
 class InProcessPlugin:
-    """The plugin in this process, with recorded responses by path instead of kubectl; `requests` are its requests."""
+    """Runs the plugin in this process, with recorded responses by path instead of kubectl.
+
+    `requests` are the requests that the plugin has sent.
+    """
 
     def __init__(self) -> None:
         self.responses: dict[str, Any] = {}
@@ -172,7 +175,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture
 def api(tmp_path: Path, certificate: Certificate) -> Iterator[RecordedApi]:
     if not (BIN / "kubectl").exists() or not (BIN / "kubectl-traffic").exists():
-        pytest.skip("kubectl, or kubectl-traffic, is not beside Python: install the package and its dev group")
+        pytest.skip(
+            "kubectl or kubectl-traffic is not in the directory of Python: install the package and its dev group"
+        )
     recorded = RecordedApi(tmp_path, certificate)
     yield recorded
     recorded.close()

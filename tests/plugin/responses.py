@@ -12,8 +12,8 @@ def traffic_metrics(
 ) -> Object:
     """Return a TrafficMetrics.
 
-    `p99` is a quantity of seconds. `peer`, `direction`, `copy` and `security` are those of the edge. `mesh` is the number of
-    pods and of those with a sidecar. `counts` and `more_metrics` are additional metrics.
+    `p99` is a quantity of seconds. `peer`, `direction`, `copy` and `security` are those of the edge. `mesh` are the number of
+    all pods and the number of pods with a sidecar. `counts` and `more_metrics` are additional metrics.
     """
     p99, peer = more.get("p99", "1m"), more.get("peer")
     resource = {"kind": peer[0], "namespace": peer[1], "name": peer[2]} if peer else {}
@@ -53,7 +53,7 @@ def leg(split: str, apex: str, backend: str, weight: int, success: int, *, failu
 
 
 def listed(*items: Object, **resource: str) -> Object:
-    """Return a TrafficMetricsList of items; `resource` is what the list is about."""
+    """Return a TrafficMetricsList of items; `resource` are the fields of the list's own resource."""
     return {"kind": "TrafficMetricsList", "apiVersion": API, "resource": resource, "items": list(items)}
 
 

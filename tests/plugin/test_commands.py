@@ -36,7 +36,7 @@ PODS = listed(traffic_metrics("foo", 54), traffic_metrics("bar", 27, 27), kind="
     ],
 )
 def test_arguments_become_the_path_and_query_of_the_request(plugin: InProcessPlugin, arguments: list[str], path: str):
-    # R104: kinds, -n, -A and -l.
+    # R104: the kinds, and the options -n, -A and -l.
     plugin.responses = {BASE + path.partition("?")[0]: listed(traffic_metrics("foo", 1))}
     ran = plugin.run(*arguments)
     assert ran.code == 0, ran.err
@@ -167,8 +167,8 @@ def test_edges_grouped_by_namespace_or_kind_show_the_group(plugin: InProcessPlug
     assert [row.split()[1] for row in rows] == ["shop", "Deployment", "(outside)"]
 
 
-def test_a_window_longer_than_the_api_keeps_prints_a_warning(plugin: InProcessPlugin):
-    # The API keeps 15 minutes, so the rates of a longer window need a warning.
+def test_a_window_longer_than_the_stored_metrics_prints_a_warning(plugin: InProcessPlugin):
+    # The API stores the metrics of 15 minutes, so the rates of a longer window need a warning.
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 900, window="15m0s"))
     ran = plugin.run("top", "pods", "--window", "1h")
     assert (ran.code, ran.out.splitlines()[1].split()[2]) == (0, "1.0rps")
@@ -343,7 +343,7 @@ def test_wrong_usage_exits_with_2_and_sends_no_request(plugin: InProcessPlugin, 
 
 
 class Pauses:
-    """Replaces the pause between two refreshes: sets the next response, and interrupts after the last one."""
+    """Replaces the pause between two refreshes: sets the next response, and interrupts the command after the last response."""
 
     def __init__(self, plugin: InProcessPlugin, *responses: Any) -> None:
         self._plugin = plugin
@@ -375,7 +375,7 @@ def test_a_watch_shows_warnings_only_while_the_api_sends_them(plugin: InProcessP
     screen = io.StringIO()
     terminal = partial(Console, file=screen, force_terminal=True, width=80, _environ={})
     monkeypatch.setattr(commands, "Console", terminal)
-    plugin.warning = "what a proxy had no room for: 3"
+    plugin.warning = "3 requests are not counted"
     plugin.responses[f"{BASE}/namespaces/default/pods"] = listed()
 
     def pause(_: float) -> None:
@@ -386,7 +386,7 @@ def test_a_watch_shows_warnings_only_while_the_api_sends_them(plugin: InProcessP
     monkeypatch.setattr(commands, "pause", pause)
     assert plugin.run("top", "pods", "--watch") == (130, "", "")
     first, second, *_ = screen.getvalue().split("No resources found in default namespace.")
-    assert "Warning: what a proxy had no room for: 3" in first
+    assert "Warning: 3 requests are not counted" in first
     assert "Warning" not in second
 
 
@@ -404,7 +404,7 @@ def test_a_watch_refreshes_in_place_and_survives_an_unavailable_api(
     assert "error" not in before
     assert "1.0rps" in first
     assert "no proxy has reported yet" in " ".join(first.split())  # the whole message, above the second table
-    assert "1.0rps" in second  # the last known table stays
+    assert "1.0rps" in second  # the last table remains
     assert "error" not in second
     assert "2.0rps" in third
-    assert "\x1b[1A" in screen.getvalue()  # the cursor moves up: each table replaces the one before
+    assert "\x1b[1A" in screen.getvalue()  # the cursor moves up: each table replaces the previous table

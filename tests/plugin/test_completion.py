@@ -70,7 +70,10 @@ def test_static_words_are_completed_without_the_api(api: RecordedApi, words: lis
 
 
 def test_no_space_follows_a_completed_kind_and_slash(api: RecordedApi):
-    assert completed(api, "edges", "deploy") == (["deployment/"], ":6")  # NoSpace and NoFileComp
+    assert completed(api, "edges", "deploy") == (
+        ["deployment/"],
+        ":6",
+    )  # 6: cobra's directives NoSpace (2) and NoFileComp (4)
     assert completed(api, "tap", "deploy") == (["deployment/"], ":6")
 
 

@@ -82,7 +82,7 @@ def test_an_exec_plugin_runs_once_for_a_whole_topology(api: RecordedApi, tmp_pat
         "kind": "ExecCredential",
         "status": {"token": "from-a-program"},
     }
-    program.write_text(f"#!/bin/sh\necho >> {runs}\necho To log in, look here. >&2\necho '{json.dumps(credential)}'\n")
+    program.write_text(f"#!/bin/sh\necho >> {runs}\necho Log in on this page. >&2\necho '{json.dumps(credential)}'\n")
     program.chmod(0o700)
     config = json.loads(api.kubeconfig.read_text())
     asks = {"apiVersion": credential["apiVersion"], "command": str(program), "interactiveMode": "Never"}
@@ -91,15 +91,15 @@ def test_an_exec_plugin_runs_once_for_a_whole_topology(api: RecordedApi, tmp_pat
     api.responses = deployments({(f"a{number}", f"b{number}"): 1 for number in range(10)})
     ran = api.run("topology")
     assert ran.code == 0
-    assert ran.err == "To log in, look here.\n"  # the login instructions reach the user
+    assert ran.err == "Log in on this page.\n"  # the login instructions reach the user
     assert {headers["authorization"] for headers in api.headers} == {"Bearer from-a-program"}
     assert len(runs.read_text().splitlines()) == 1
 
 
 def shown_at(terminal: int) -> str:
-    """Read a terminal until its last program has ended; close it."""
+    """Return the output of a terminal until its last program has ended; close the terminal."""
     shown = b""
-    with contextlib.suppress(OSError):  # EIO: the other side is closed
+    with contextlib.suppress(OSError):  # EIO: no program has the terminal open
         while segment := os.read(terminal, 1 << 16):
             shown += segment
     os.close(terminal)
@@ -153,7 +153,7 @@ def test_a_signal_ends_a_watch_and_its_kubectl_proxy(
         assert process.stdout
         assert process.stdout.readline() == b"NAME   SUCCESS      RPS   LATENCY_P99\n"
         (directory,) = short_path.glob("kubectl-traffic-*")
-        assert (directory / "api").stat().st_mode & 0o077 == 0  # no other user may use this user's rights
+        assert (directory / "api").stat().st_mode & 0o077 == 0  # no other user may call the API with this user's rights
         assert directory.stat().st_mode & 0o077 == 0
         process.send_signal(number)
         process.communicate()

@@ -67,7 +67,7 @@ def test_a_workload_that_calls_itself_has_a_line_to_itself(golden):
     golden("self.txt", draw(graph([("foo", "foo"), ("foo", "bar"), ("bar", "foo")])).text)
 
 
-def test_a_cycle_of_three_is_drawn(golden):
+def test_a_cycle_of_three_nodes_is_drawn(golden):
     golden("circle.txt", draw(graph([("a", "b"), ("b", "c"), ("c", "a")])).text)
 
 
@@ -154,7 +154,7 @@ def faults(picture: GridLayout) -> list[str]:
                 continue
             found += [f"a line runs through {box.text}" for box in picture.boxes.values() if inside(box, *cell[:2])]
             if drawn_by.setdefault(cell, number) != number:
-                found.append(f"two lines are one at {cell}")
+                found.append(f"two lines overlap at {cell}")
     on = {(x, y): number for (x, y, _), number in drawn_by.items()}
     found += [
         f"a corner is on another line at {point}" for point, number in corners if on.get(point) not in (number, None)
@@ -233,7 +233,7 @@ def test_a_line_with_failures_is_red_in_svg():
     assert "failing" not in re.sub(r"<style>.*</style>|<marker.*</marker>", "", svg(fine))
 
 
-def test_a_peer_of_another_namespace_or_kind_is_named_with_it():
+def test_a_peer_of_another_namespace_or_kind_has_a_qualified_name():
     shown = graph([])
     assert shown.name(peer("foo")) == "foo"
     other = msgspec.structs.replace(peer("foo"), namespace="shop")

@@ -85,7 +85,7 @@ DENIED = listed(
 
 
 def test_denials_are_a_column_when_there_are_any():
-    # R68, R103: after the columns of 004, and part of no rate.
+    # R68, R103: denials have a column after those of 004, and are not part of a rate.
     assert table(parse_rows(DENIED)) == (
         "NAME   SUCCESS      RPS   LATENCY_P99   DENIED\n"
         "shop   100.00%   1.0rps           1ms       60\n"
@@ -134,7 +134,7 @@ def test_copies_are_a_column_when_there_are_any():
     [
         ("name", ["a", "b", "c", "idle"]),
         ("rps", ["c", "b", "a", "idle"]),
-        ("success", ["b", "a", "c", "idle"]),  # the worst first
+        ("success", ["b", "a", "c", "idle"]),  # the lowest success rate first
         ("p99", ["a", "b", "c", "idle"]),
         ("latency_p99", ["a", "b", "c", "idle"]),
         ("failures", ["b", "a", "c", "idle"]),
@@ -151,7 +151,7 @@ def test_rows_are_sorted_by_a_column_with_the_worst_first(by: str, names: list[s
     assert [line.name for line in sort_rows(parse_rows(pods), by)] == names
 
 
-def test_an_unknown_sort_column_is_an_error_that_names_it():
+def test_the_error_about_an_unknown_sort_column_names_the_column():
     with pytest.raises(WrongUsage, match=r"no column 'speed'.*name, .*rps"):
         sort_rows([], "speed")
 
@@ -185,7 +185,7 @@ def test_a_latency_of_10m_seconds_is_10_milliseconds():
     assert parse_metrics(traffic_metrics("foo", 1, p99="10m")).p99 == 0.01
 
 
-def test_an_invalid_metric_is_an_error_that_names_it():
+def test_the_error_about_an_invalid_metric_names_the_metric():
     broken: Any = json.loads(json.dumps(traffic_metrics("foo", 1)).replace('"1m"', '"fast"'))
     with pytest.raises(HeadgateError, match=r"p99_response_latency.*'fast' seconds"):
         parse_metrics(broken)
