@@ -19,7 +19,7 @@ NUMBER = struct.Struct("<Q")
 
 
 class Counter:
-    """A number in a file that survives its process."""
+    """A number in a memory-mapped file, which survives the process."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(NUMBER.size))

@@ -69,7 +69,7 @@ async def up(tmp_path: Path, counts: Path) -> AsyncIterator[Up]:
 
 @pytest.fixture
 def targets(up: Up) -> list[Target]:
-    """Targets of the load: the Service's address, with fast and slow responses, and the HTTP proxy."""
+    """Return the load's targets: the Service's address, with fast and slow responses, and the HTTP proxy."""
     address = up.address("website", PORT)
     return [
         Target(address, "/", "website:8080"),
@@ -81,7 +81,7 @@ def targets(up: Up) -> list[Target]:
 
 @pytest.fixture
 async def load(targets: list[Target]) -> AsyncIterator[Load]:
-    """A running load of sixteen clients."""
+    """Run a load of sixteen clients."""
     found = Load(targets, clients=16)
     found.start()
     try:

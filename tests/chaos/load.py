@@ -58,19 +58,19 @@ class Load:
         await asyncio.gather(*self._tasks)
 
     async def reached(self, count: int) -> None:
-        """Wait for this number of further answers."""
+        """Wait for `count` further answers."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.answers) < count:
                 await asyncio.sleep(PAUSE_S)
 
     @property
     def failed(self) -> list[Answer]:
-        """The requests that no backend answered."""
+        """Return the requests that no backend answered."""
         return [answer for answer in self.answers if answer.status != 200]
 
     @property
     def backends(self) -> Counter[str]:
-        """The number of answers of each backend."""
+        """Return the number of answers of each backend."""
         return Counter(answer.backend for answer in self.answers if answer.status == 200)
 
     async def _client(self, target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Drives one `headgate up`: starts, kills and restarts it, and calls its API over one connection."""
+"""Start, kill and restart one `headgate up`, and call its API over one connection."""
 
 import asyncio
 import base64
@@ -68,7 +68,7 @@ class Api:
             except (asyncio.IncompleteReadError, ConnectionError) as error:
                 if getattr(error, "partial", b""):
                     raise
-                await self.close()  # a server ends a connection that is idle for 5 s, before it reads a request
+                await self.close()  # the server closes connections that are idle for 5 s
                 status, answer = await self._exchange(method, path, content)
         assert status < 300, f"{method} {path}: {status} {answer.decode()}"
         found: dict[str, Any] = json.loads(answer)
@@ -98,7 +98,7 @@ class Api:
 
 
 class Up:
-    """A `headgate up` with the manifests in `directory`; `ready` has the message that it printed when it was ready."""
+    """A `headgate up` with the manifests in `directory`; `ready` is the line that headgate prints when it is ready."""
 
     def __init__(self, directory: Path) -> None:
         self.manifests = directory / "manifests"
@@ -110,7 +110,7 @@ class Up:
 
     @property
     def proxy(self) -> str:
-        """The address of the HTTP proxy."""
+        """Return the address of the HTTP proxy."""
         return str(self.ready["proxy"])
 
     def address(self, service: str, port: int) -> str:
@@ -127,7 +127,7 @@ class Up:
         assert process.stdout
         async with asyncio.timeout(PATIENCE_S):
             while (line := await process.stdout.readline()) and not json.loads(line).get("ready"):
-                pass  # messages while pods start
+                pass  # skip the messages about starting pods
         if not line:
             await self._process.wait()
             self._process = None
@@ -138,7 +138,7 @@ class Up:
 
     @property
     def pid(self) -> int:
-        """The process of the control plane."""
+        """Return the process ID of the control plane."""
         assert self._process
         return self._process.pid
 

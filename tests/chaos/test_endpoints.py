@@ -54,7 +54,7 @@ async def outside(counts: Path) -> AsyncIterator[Outside]:
 
 
 async def add(up: Up, name: str, port: int) -> None:
-    """Create a Service without a selector, and an EndpointSlice with a process outside of pods."""
+    """Create a Service without a selector, and its EndpointSlice with the port of a process outside of pods."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": PORT}]}}
     await up.api.create(SERVICES, service)
     await up.api.create(

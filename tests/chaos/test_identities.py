@@ -1,4 +1,4 @@
-"""TLS modes, the root, pods and the control plane change at once under load."""
+"""TLS modes, the root certificate, pods and the control plane change at once under load."""
 
 import asyncio
 import itertools
@@ -47,7 +47,7 @@ async def disturb(up: Up, rng: random.Random, number: int) -> None:
 async def test_no_request_is_lost_while_tls_modes_roots_and_pods_change_at_once(
     up: Up, load: Load, counts: Path
 ) -> None:
-    """R74, R77. No call fails, in whichever step the migration and the rotation are."""
+    """R74, R77: no call fails in any step of the migration and of the rotation."""
     rng, numbers = random.Random(7), itertools.count()
     await up.weights(v1=50, v2=50, v3=0)
     for _ in range(KILLS):

@@ -63,7 +63,7 @@ class World:
             await until(self.fleet.proxies[node].settled, self.fleet.change_count)
 
     async def sent(self, node: str) -> None:
-        """Wait until a proxy has a stream and a response in flight."""
+        """Wait until a proxy is connected and has a response in flight."""
         proxy = self.fleet.proxies[node]
         async with asyncio.timeout(10):
             await until(
@@ -103,7 +103,7 @@ class Proxy:
             await self._channel.close()
 
     async def connect(self, address: str, *, initial: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Open the stream as Envoy does; `initial` are the versions that it reports, by type."""
+        """Open the stream as Envoy does; `initial` are the versions that the proxy reports, by type and name."""
         self._channel = grpc.aio.insecure_channel(address)
         self._call = self._channel.stream_stream(METHOD)()
         for type_url in (CLUSTER, LISTENER):
@@ -167,11 +167,11 @@ async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
         assert slow.session
         assert all(
             len(subscription.in_flight) <= 17 for subscription in slow.session.subscriptions.values()
-        )  # responses to it do not accumulate
+        )  # unanswered responses do not accumulate
         assert good.settled()
 
 
-async def test_a_proxy_that_does_not_read_takes_limited_memory(world: World) -> None:
+async def test_a_proxy_that_does_not_read_causes_limited_memory_use(world: World) -> None:
     slow = world.fleet.expect("slow")
     world.apply(mesh(1, services=1000))
     channel = grpc.aio.insecure_channel(world.address)
@@ -197,7 +197,7 @@ async def test_a_proxy_that_does_not_read_takes_limited_memory(world: World) -> 
         await channel.close()
 
 
-async def test_a_proxy_that_reports_old_versions_gets_new_ones_and_removals(world: World) -> None:
+async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals(world: World) -> None:
     world.fleet.expect("old")
     world.apply(mesh(1))
     async with Proxy("old") as proxy:

@@ -25,7 +25,7 @@ async def test_no_request_is_lost_while_the_control_plane_is_killed_repeatedly(
     ready = up.ready
     for number in range(KILLS):
         await up.in_force(await up.weights(v1=100 - number, v2=number, v3=0))
-        await up.weights(v1=90 - number, v2=10 + number, v3=0)  # killed right after the write
+        await up.weights(v1=90 - number, v2=10 + number, v3=0)  # headgate is killed right after this write
         await up.kill()
         await up.start()
         await up.in_force()

@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables by which a pod finds the API server."""
+        """Return the environment variables by which a pod finds the API server."""
         return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}
 
     def call(
@@ -87,7 +87,7 @@ class Cluster:
         assert status == 200, answer
 
     def token(self, namespace: str, pod: str = "", audiences: Sequence[str] = ("headgate",)) -> str:
-        """Request a token, as a kubelet does for a projected volume; bound to a pod, if one is given."""
+        """Request a token, as a kubelet does for a projected volume; the token is bound to `pod` unless empty."""
         spec: dict[str, Any] = {"audiences": list(audiences), "expirationSeconds": 600}
         if pod:
             _, found = self.call("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}")
@@ -142,7 +142,7 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
     files = {"api.crt": certificate, "api.key": key, "sa.pub": public, "sa.key": private, "users.csv": USERS.encode()}
     for name, content in files.items():
         (root / name).write_bytes(content)
-    front = Authority()  # authenticates the API server to servers behind an APIService
+    front = Authority()  # authority of the API server's client certificate for aggregated API servers
     (root / "front.crt").write_bytes(front.pem)
     proxy = front.write(root, "front-proxy")
     front.write(root, "other-client")
@@ -171,7 +171,7 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
         "token-auth-file": root / "users.csv",
         "authorization-mode": "RBAC",
         "service-cluster-ip-range": "10.0.0.0/24",
-        "disable-admission-plugins": "ServiceAccount",  # it waits for secrets of a controller that does not run
+        "disable-admission-plugins": "ServiceAccount",  # it needs a controller that does not run here
         "endpoint-reconciler-type": "none",
     }
     return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
@@ -199,7 +199,7 @@ def _wait(cluster: Cluster) -> None:
         except OSError:
             pass
         assert time.monotonic() < deadline, (cluster.root / "api.log").read_text()[-3000:]
-        time.sleep(0.1)  # readiness can only be polled
+        time.sleep(0.1)  # the API server has no event for readiness
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "headgate"}
     cluster.make(

@@ -1,4 +1,4 @@
-"""Server-side apply gives the same objects, managers and conflicts as a real kube-apiserver."""
+"""headgate's server-side apply has the same objects, managers and conflicts as a real kube-apiserver."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways"
 
 
 class Step(NamedTuple):
-    """One write of one manager; `verb` is apply, force, create, merge, update or status."""
+    """One write by one manager; `verb` is apply, force, create, merge, update or status."""
 
     manager: str
     verb: str
@@ -60,7 +60,7 @@ def _label(**labels: str) -> dict[str, Any]:
 
 WEB = {"name": "web", "image": "web", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
 SEQUENCES = {
-    "a field that leaves the manifest leaves the object": (
+    "a field removed from the manifest is removed from the object": (
         MAPS,
         [Step("one", "apply", _content(a="1", b="2")), Step("one", "apply", _content(b="2"))],
     ),
@@ -68,7 +68,7 @@ SEQUENCES = {
         MAPS,
         [Step("one", "apply", _content(a="1")), Step("two", "apply", _content(b="2")), Step("one", "apply", _label(x="y"))],
     ),
-    "a field of two managers stays until both left it": (
+    "a field of two managers stays until both remove it": (
         MAPS,
         [
             Step("one", "apply", _content(a="1", b="1")),
@@ -77,7 +77,7 @@ SEQUENCES = {
             Step("two", "apply", _label(x="y")),
         ],
     ),
-    "a conflict, then force": (
+    "a conflict, then a forced apply": (
         MAPS,
         [
             Step("one", "apply", _content(a="1", c="1")),
@@ -86,7 +86,7 @@ SEQUENCES = {
             Step("one", "apply", _content(a="1")),
         ],
     ),
-    "an update takes fields": (
+    "an update takes ownership of fields": (
         MAPS,
         [
             Step("one", "apply", _content(a="1", b="1")),
@@ -144,7 +144,7 @@ SEQUENCES = {
             Step("three", "merge", {"spec": {"backends": [{"service": "v1", "weight": 1}, {"service": "v3", "weight": 5}]}}),
         ],
     ),
-    "a split that is created, then applied": (
+    "a split is created, then applied": (
         SPLITS,
         [
             Step("one", "create", _split(v1=90, v2=10)),
@@ -203,11 +203,11 @@ def _structural(schema: Mapping[str, Any]) -> Any:
 
 def _until_served(cluster: Cluster, collection: str) -> None:
     while cluster.call("GET", collection)[0] != 200:
-        pass  # poll; the test's own timeout ends it
+        pass  # retry until the test's timeout
 
 
 class Sides:
-    """The kube-apiserver and headgate, which get the same writes."""
+    """The kube-apiserver and headgate; both receive the same writes."""
 
     def __init__(self, reference: Cluster, collection: str, name: str) -> None:
         store = MemoryStore(admit=admit)
@@ -259,7 +259,7 @@ class Sides:
 
 
 def managers(answer: Any) -> Any:
-    """Return the fields of each manager. Older servers do not record subresources."""
+    """Return the fields of each manager, without the subresource, which older servers do not report."""
     return {
         (entry["manager"], entry["operation"], entry["apiVersion"]): entry["fieldsV1"]
         for entry in answer["metadata"].get("managedFields", ())
@@ -271,7 +271,7 @@ def content(answer: Any) -> Any:
     labels = {name: answer["metadata"].get(name) for name in ("labels", "annotations")}
     labels["finalizers"] = sorted(
         answer["metadata"].get("finalizers", ())
-    )  # newer servers keep the order of what is applied
+    )  # newer servers keep the order of applied lists
     spec = answer.get("spec") or {}
     if answer["kind"] == "Service":
         return labels, spec.get("ports")
@@ -288,7 +288,7 @@ def conflicts(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-async def test_both_servers_agree(reference: Cluster, name: str) -> None:
+async def test_headgate_and_the_kube_apiserver_respond_equally_to_writes(reference: Cluster, name: str) -> None:
     collection, steps = SEQUENCES[name]
     sides = Sides(reference, collection, f"apply-{list(SEQUENCES).index(name)}")
     for number, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Every kind of credentials in a kubeconfig, against a real API server, which says how it identified the client."""
+"""Every kind of credentials in a kubeconfig, tested by the user that a real API server identifies."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ PARTS = (("certificate", "crt"), ("key", "key"))
 
 
 class Configs:
-    """Writes kubeconfigs for the cluster."""
+    """A writer of kubeconfigs for the cluster."""
 
     def __init__(self, directory: Path, cluster: Cluster) -> None:
         self.directory = directory
@@ -60,7 +60,7 @@ def configs(tmp_path: Path, cluster: Cluster) -> Configs:
 
 
 async def identified_user(client: Client) -> str:
-    """Return the user that the server identified, from its message when it denies a request."""
+    """Return the user that the server identified, from the server's message about a denied request."""
     with pytest.raises(AccessDenied, match="the API refuses") as raised:
         await client.get("/api/v1/nodes")
     return str(raised.value).partition('User "')[2].partition('"')[0]
@@ -124,7 +124,7 @@ async def test_a_credentials_program_may_return_a_certificate(configs, cluster):
     assert await user_of(configs.write(configs.program(status))) == "certified"
 
 
-async def test_the_error_for_a_failed_or_missing_program_names_it(configs):
+async def test_the_error_for_a_failed_or_missing_program_names_the_program(configs):
     path = configs.write(configs.program({"token": HEADGATE}, then="echo log in first >&2; exit 3"))
     with pytest.raises(HeadgateError, match=rf"{path} can't be used: exec: process returned 3. log in first"):
         await user_of(path)
@@ -160,7 +160,7 @@ async def test_tls_server_name_is_verified_instead_of_the_host(configs):
     assert await user_of(configs.write({"token": HEADGATE}, **{"tls-server-name": "localhost"})) == "headgate"
 
 
-async def test_several_kubeconfigs_are_merged_and_the_first_entry_wins(configs, tmp_path):
+async def test_several_kubeconfigs_are_merged_and_the_first_entry_takes_precedence(configs, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "token").write_text(HEADGATE)
@@ -177,7 +177,7 @@ async def test_several_kubeconfigs_are_merged_and_the_first_entry_wins(configs, 
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[tuple[str, list[str]]]:
-    """An HTTP proxy that supports CONNECT and records its requests."""
+    """Run an HTTP proxy that supports CONNECT; yield its URL and its requests."""
     asked: list[str] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -197,11 +197,11 @@ async def proxy() -> AsyncIterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
 
 
-async def test_requests_go_through_an_http_proxy(configs, cluster, proxy, monkeypatch):
+async def test_a_client_uses_the_proxy_url_of_the_kubeconfig(configs, cluster, proxy, monkeypatch):
     url, asked = proxy
     assert await user_of(configs.write({"token": HEADGATE}, **{"proxy-url": url})) == "headgate"
     assert asked == [f"CONNECT 127.0.0.1:{cluster.port}"]
-    monkeypatch.setenv("HTTPS_PROXY", url)  # `source STATE/env` sets one: it is not for the API of this machine
+    monkeypatch.setenv("HTTPS_PROXY", url)  # not used for API servers on loopback
     assert await user_of(configs.write({"token": HEADGATE})) == "headgate"
     assert len(asked) == 1
 

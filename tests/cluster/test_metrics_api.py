@@ -74,7 +74,7 @@ class Metrics(NamedTuple):
     def allow(
         self, user: str, *resources: str, namespace: str = "default", group: str = "traffic.metrics.k8s.io"
     ) -> None:
-        """Bind a user to a role with every verb on these resources; without a namespace, everywhere."""
+        """Bind a user to a role with every verb on these resources, in a namespace or (empty) in all namespaces."""
         scope, kind = (f"/namespaces/{namespace}", "Role") if namespace else ("", "ClusterRole")
         rule = {"apiGroups": [group], "resources": list(resources), "verbs": ["*"]}
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}s", {"metadata": {"name": user}, "rules": [rule]})
@@ -84,7 +84,7 @@ class Metrics(NamedTuple):
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}bindings", binding)
 
     async def settled(self, user: str, path: str) -> None:
-        """Wait until the API server uses its new objects, which can only be polled."""
+        """Poll until the API server uses new roles and APIServices."""
         async with asyncio.timeout(90):
             while (await self.through(user, path))[0] != 200:
                 await asyncio.sleep(0.05)
@@ -98,7 +98,7 @@ class Metrics(NamedTuple):
 
 @pytest.fixture(scope="module")
 def reader(cluster: Cluster) -> None:
-    """Allow headgate to read the CA of the API server's client certificate, as servers behind it may."""
+    """Allow headgate to read the CA of the API server's client certificate, as aggregated API servers may."""
     role = {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "Role",
@@ -170,7 +170,7 @@ async def test_a_role_for_all_resources_reads_all_metrics(metrics: Metrics) -> N
             assert (await way("alice", path))[0] == 200, (way, path)
 
 
-async def test_a_role_for_edges_of_pods_reads_only_these(metrics: Metrics) -> None:
+async def test_a_role_for_edges_of_pods_reads_only_edges_of_pods(metrics: Metrics) -> None:
     """R100."""
     metrics.allow("edgar", "pods/edges")
     await metrics.settled("edgar", f"{POD}/edges")
@@ -192,7 +192,7 @@ async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) ->
             assert (await way("nadia", path))[0] == 403, (way, path)
 
 
-async def test_a_role_for_one_group_gives_no_access_to_another(metrics: Metrics) -> None:
+async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: Metrics) -> None:
     metrics.allow("gustav", "pods", group="metrics.smi-spec.io")
     released = "/apis/metrics.smi-spec.io/v1alpha1/namespaces/default/pods"
     await metrics.settled("gustav", released)

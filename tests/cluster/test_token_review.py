@@ -82,11 +82,11 @@ async def test_the_token_of_a_deleted_pod_cant_be_replayed_even_under_its_old_na
     token = cluster.token(namespace, "web-1")
     cluster.delete_pod(namespace, "web-1")
     async with asyncio.timeout(60):
-        while True:  # the API server takes a moment to notice the deletion
+        while True:  # the API server notices the deletion after a moment
             try:
                 await reviews.verify(f"sidecar/{namespace}/web-1", token)
             except InvalidToken as refused:
-                assert "the API server does not accept" in str(refused)  # noqa: PT017 - a retry is no failure
+                assert "the API server does not accept" in str(refused)  # noqa: PT017 - the loop retries
                 break
     cluster.pod(namespace, "web-1")
     assert "does not accept" in await refusal(reviews, f"sidecar/{namespace}/web-1", token)
@@ -147,7 +147,7 @@ async def test_the_error_without_permission_names_the_missing_role(cluster, name
             await TokenReview(cluster.api(account)).verify(f"sidecar/{namespace}/web-1", token)
 
 
-async def test_the_error_for_an_unreachable_api_server_names_it(cluster, namespace):
+async def test_the_error_for_an_unreachable_api_server_names_its_address(cluster, namespace):
     cluster.pod(namespace, "web-1")
     token = cluster.token(namespace, "web-1")
     cluster.api()

@@ -35,7 +35,7 @@ ALL_STRICT = [strict(name, {"app": name}) for name in ("client", "stranger", "on
 
 @pytest.fixture(scope="package")
 def lab(_possible):
-    """Two pods of the account web, two clients with a sidecar, and one without."""
+    """Run two pods of the account web, two clients with a sidecar, and one client without a sidecar."""
     with Lab() as found:
         client = found.pod("client", account="client")
         found.pod("stranger", account="stranger")
@@ -52,7 +52,7 @@ def lab(_possible):
 
 @pytest.fixture(scope="package")
 def services(lab):
-    """All Services of the lab, as objects."""
+    """Return the objects of all Services of the lab."""
     client, one, two = (lab.members[name] for name in ("client", "one", "two"))
     return [
         *served("web", WEB.host, [one, two], port=WEB.port, target=8080),

@@ -56,7 +56,7 @@ def tls_of(root, identity):
 
 
 class Member:
-    """A pod: its namespace, and its proxy if it has one."""
+    """A pod: its network namespace, its applications, and its proxy unless it has no sidecar."""
 
     def __init__(self, name, space, manifest, directory):
         self.name = name
@@ -82,7 +82,7 @@ class Member:
 
 
 class Lab:
-    """A context manager: add each `pod`, then `start`, then `serve` objects as often as needed."""
+    """A mesh as a context manager: call `pod` for each pod, then `start`, then `serve` for each change of objects."""
 
     def __init__(self):
         self.network = Network()
@@ -177,7 +177,7 @@ class Lab:
             os.chown(path, PROXY, PROXY)
         binary = os.open(
             find_envoy(os.environ), os.O_RDONLY
-        )  # by its descriptor, as the proxy's user may not have access to the path
+        )  # run by its descriptor: the proxy's user may not have access to the path
         command = [
             *("setpriv", f"--reuid={PROXY}", f"--regid={PROXY}", "--clear-groups", "--pdeathsig=KILL"),
             *(f"/proc/self/fd/{binary}", "-c", member.directory / "bootstrap.json"),

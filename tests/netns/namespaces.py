@@ -75,7 +75,7 @@ class Namespace:
         home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
         try:
             _enter(self._there)
-            _LIBC.setfsuid(user)  # of this thread only; it becomes the owner of the socket
+            _LIBC.setfsuid(user)  # this thread's user, who owns the new socket
             yield
         finally:
             _LIBC.setfsuid(0)
@@ -155,7 +155,7 @@ class Bridge(Namespace):
 
 
 class Capture:
-    """A capture of all frames at one network device since its creation; use it as a context."""
+    """A capture of all frames at one network device since its creation; use it as a context manager."""
 
     def __init__(self, namespace, device):
         with namespace.entered():

@@ -72,7 +72,7 @@ def split(name, root, **weights):
 
 
 def mirror(name, root, port, copy):
-    """Return an HTTPRoute that mirrors a Service's requests to another Service."""
+    """Return an HTTPRoute that mirrors the requests of the Service `root` to the Service `copy`."""
     rule = {
         "backendRefs": [{"name": root, "port": port}],
         "filters": [{"type": "RequestMirror", "requestMirror": {"backendRef": {"name": copy, "port": port}}}],

@@ -31,7 +31,7 @@ def test_the_traffic_target_of_003_allows_its_client_the_listed_requests(example
 
 def test_an_account_that_is_not_a_source_is_denied_over_http_and_tcp(
     example,
-):  # R68, R70; D26: no container declares the ports
+):  # R68, R70, D26
     stranger = example.members["stranger"]
     refused = example.run(ask(stranger, WEB, path="/version"))
     assert (refused.status, "access denied" in refused.body) == (403, True)
@@ -85,7 +85,7 @@ def test_access_deny_closes_every_workload_without_a_traffic_target(lab, service
         for place in (ONE, TWO, WEB):
             assert lab.run(ask(client, place, headers=[("x-secret", MARKER)])).status == 403
         assert lab.run(talk(client, ECHO, MARKER.encode())) == CLOSED
-        assert not any(MARKER.encode() in frame for frame in wire.frames())  # denied, and not sent past the sidecar
+        assert not any(MARKER.encode() in frame for frame in wire.frames())  # it did not bypass the sidecar
     lab.serve(*services, VERSION, RAW, EXAMPLE, settings=Settings(access="deny"))
     assert lab.run(ask(client, WEB, path="/version")).status == 200
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")

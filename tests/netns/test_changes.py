@@ -14,9 +14,9 @@ CONNECTIONS = 4
 
 
 class Flow:
-    """Continuous requests of a pod to a Service over kept connections.
+    """Continuous requests of a pod to a Service over keep-alive connections.
 
-    `counts` are the responses by backend or status, `opened` is the number of connections so far.
+    `counts` has the number of responses by backend or status; `opened` is the number of connections so far.
     """
 
     def __init__(self, lab, pod, where):

@@ -32,7 +32,7 @@ def test_redirection_and_mtls_work_over_ipv6(lab):
     lab.serve(*services, strict("one", {"app": "one"}))
     assert lab.run(ask(client, WEB)).body == "one"
     assert one.apps[8080].seen[-1].peer == "::6"
-    assert lab.run(ask(one, WEB)).body == "one"  # a call of its own Service
+    assert lab.run(ask(one, WEB)).body == "one"  # the pod calls its own Service
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")
     assert lab.run(ask(plain, Address(one.address, 8080))).status == 0
     assert lab.run(talk(plain, Address(one.address, 7000), b"hello")) == CLOSED

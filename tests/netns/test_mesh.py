@@ -21,7 +21,7 @@ WHOLE = b"GET / HTTP/1.1\r\nhost: any\r\n\r\n"
 
 @pytest.fixture(params=["permissive", "strict"])
 def mesh(request, lab, services):
-    """The lab with mTLS, permissive and strict; clients with a sidecar must see no difference."""
+    """Return the lab in permissive and in strict mTLS mode; clients with a sidecar must notice no difference."""
     lab.serve(*services, *(ALL_STRICT if request.param == "strict" else []))
     return lab
 
@@ -34,7 +34,7 @@ def test_http_reaches_the_application_with_the_verified_identity(mesh):
     assert (answer.status, answer.body) == (200, "one")
     (seen,) = app.seen
     assert (seen.method, seen.path, seen.headers["x-mine"]) == ("POST", "/path?query", "1")
-    assert seen.peer == SOURCE  # the source address of the sidecar
+    assert seen.peer == SOURCE  # the sidecar connects from this address
     assert "spiffe://cluster.local/ns/default/sa/client" in str(seen.headers)
 
 
@@ -51,11 +51,11 @@ def test_two_services_of_one_pod_port_use_their_own_protocols(mesh):
     assert mesh.run(ask_h2(client, H2, 4)) == {"one": 2, "two": 2}
 
 
-def test_tcp_works_where_the_client_speaks_first(mesh):
+def test_tcp_works_when_the_client_speaks_first(mesh):
     assert mesh.run(talk(mesh.members["client"], ECHO, b"hello")) == ("", "hello")
 
 
-def test_tcp_works_where_the_server_speaks_first(mesh):
+def test_tcp_works_when_the_server_speaks_first(mesh):
     assert mesh.run(talk(mesh.members["client"], GREETING, b"hello", listen_first=True)) == ("one", "hello")
 
 
@@ -149,7 +149,7 @@ def test_a_client_without_a_sidecar_is_served_until_the_server_is_strict(lab, se
     one.apps[7001].peers.clear()
     assert lab.run(ask(plain, places[0])).status == 0
     assert lab.run(talk(plain, places[1], b"hello")) == CLOSED
-    assert not one.apps[7001].peers  # no connection reached the server, which would speak first
+    assert not one.apps[7001].peers  # no connection reached the server
     assert lab.run(ask(plain, Address(lab.members["two"].address, 8080))).body == "two"
     for place in (ONE, TWO, WEB):
         assert lab.run(ask(lab.members["client"], place)).status == 200
@@ -169,7 +169,7 @@ def test_tls_without_a_certificate_of_the_mesh_is_refused(lab, services, own_tls
 
 @pytest.fixture(scope="module")
 def stranger_tls(tmp_path_factory):
-    """The TLS context of a client with a valid identity but another authority."""
+    """Return the TLS context of a client with a valid identity from another certificate authority."""
     return tls_of(new_root("cluster.local", time.time()), "spiffe://cluster.local/ns/default/sa/client")
 
 
@@ -192,7 +192,7 @@ def test_traffic_between_sidecars_is_encrypted(lab, services):
     assert sent() == 0
 
 
-def test_an_unknown_address_is_reached_or_refused_as_the_setting_says(lab, services):
+def test_the_outbound_setting_forwards_or_refuses_connections_to_unknown_addresses(lab, services):
     client, plain = lab.members["client"], lab.members["plain"]
     place = Address(plain.address, 8080)
     lab.serve(*services)
@@ -208,6 +208,6 @@ def test_connections_to_a_sidecars_own_ports_are_closed(mesh, port):
     for name in ("plain", "client"):
         there = Address(mesh.members["one"].address, port)
         assert mesh.run(ask(mesh.members[name], there)).status == 0
-    assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # there was no loop
+    assert mesh.run(ask(mesh.members["client"], ONE)).body == "one"  # the proxies did not loop and still work
     assert mesh.run(ask(mesh.members["one"], Address(mesh.members["one"].address, port))).status == 0
     assert mesh.run(ask(mesh.members["one"], Address("127.0.0.1", port))).status == 0

@@ -105,7 +105,7 @@ def test_the_application_reaches_itself_without_the_proxy(pods, listen):
         assert original_destination(application, pod, host, 8080) == (host, 8080)
 
 
-def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(pods, listen):
+def test_a_call_to_the_pods_own_service_enters_through_the_inbound_proxy(pods, listen):
     pod, _ = pods
     apply(pod)
     inbound, application = listen(pod, 15006), listen(pod, 8080)
@@ -156,7 +156,7 @@ def test_dns_is_not_redirected_over_tcp_or_udp(pods, listen):
         assert server.recv(100) == b"query"
 
 
-def test_applying_again_changes_nothing_and_new_options_replace_the_rules(pods):
+def test_a_repeated_apply_changes_nothing_and_new_options_replace_the_rules(pods):
     pod, _ = pods
     assert "IPv4: redirected (" in apply(pod, "--excluded-inbound-ports=9090")
     before = rules_of(pod)
@@ -192,13 +192,13 @@ def test_rules_of_another_iptables_variant_are_found_and_removed(pods):
     assert not rules_of(pod, "iptables-legacy")
 
 
-def test_a_broken_transaction_changes_nothing(pods, listen):
+def test_an_invalid_iptables_restore_input_changes_no_rule(pods, listen):
     pod, other = pods
     apply(pod)
     before = rules_of(pod)
     broken = pod.run("iptables-save", "-t", "nat").replace("--to-ports 15001", "--to-ports many")
     assert pod.run("iptables-restore", "--noflush", stdin=broken, check=False).returncode
-    assert rules_of(pod) == before  # the command relies on one transaction
+    assert rules_of(pod) == before  # the command relies on iptables-restore being one transaction
     assert original_destination(listen(pod, 15006), other, pod.address, 80) == (pod.address, 80)
 
 
@@ -229,10 +229,10 @@ def test_ipv6_is_redirected_like_ipv4(pods, listen):
 
 
 @needs_ipv6
-def test_an_ipv6_call_of_the_pods_own_service_has_a_source_address_of_its_own(pods, listen):
+def test_an_ipv6_call_of_the_pods_own_service_has_its_own_source_address(pods, listen):
     pod, _ = pods
     apply(pod)
-    apply(pod)  # the address exists already
+    apply(pod)  # the second run finds an existing address
     inbound, application = listen(pod, 15006, "::"), listen(pod, 8080, "::")
     assert original_destination(inbound, pod, pod.address6, 8080, user=PROXY) == (pod.address6, 8080)
     assert original_destination(application, pod, pod.address6, 8080, user=PROXY, source="::6") == (pod.address6, 8080)
@@ -274,7 +274,7 @@ def test_namespaces_end_when_the_tests_are_killed():
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
     for pid in map(int, done.stdout.split()):
-        with contextlib.suppress(ProcessLookupError):  # it has already ended
+        with contextlib.suppress(ProcessLookupError):  # the process has already ended
             holder = os.pidfd_open(pid)
             ended, _, _ = select.select([holder], [], [], PATIENCE_S)
             os.close(holder)

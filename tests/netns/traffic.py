@@ -13,7 +13,7 @@ CLOSED = "closed"
 
 
 class Answer(NamedTuple):
-    """The response that a client got; status 0 if the connection was closed instead."""
+    """The response that a client received; `status` is 0 if the connection was closed instead."""
 
     status: int
     body: str
@@ -21,7 +21,7 @@ class Answer(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A request that the application got."""
+    """A request that an application received."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ async def connect(pod, host, port, **tls):
 
 
 async def ask(pod, where, method="GET", path="/", *, body=b"", headers=()):
-    """Send one request over a connection of its own."""
+    """Send one request over a new connection."""
     try:
         reader, writer = await connect(pod, *where)
     except OSError as error:
@@ -116,7 +116,7 @@ async def talk(pod, where, say=b"", *, listen_first=False, **tls):
 
 
 class Application:
-    """A server in a pod. `seen` are its requests, `peers` the addresses of its clients; `close` ends it."""
+    """A server in a pod. `seen` has its requests, `peers` the addresses of its clients; `close` stops the server."""
 
     def __init__(self, name):
         self.name = name
@@ -147,7 +147,7 @@ class Application:
             writer.close()
 
     async def until_seen(self, count):
-        """Wait until it has got `count` requests."""
+        """Wait until the application has received `count` requests."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.seen) < count:
                 self._arrived.clear()
@@ -187,18 +187,18 @@ class Application:
                 writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
 
     async def echo(self, reader, writer):
-        """Serve TCP where the client speaks first."""
+        """Serve a TCP protocol in which the client speaks first."""
         while data := await reader.read(4096):
             writer.write(data)
 
     async def greet(self, reader, writer):
-        """Serve TCP where the server speaks first."""
+        """Serve a TCP protocol in which the server speaks first."""
         writer.write(f"{self.name}\n".encode())
         await self.echo(reader, writer)
 
 
 class Relay(Application):
-    """Forwards connections between a pod and a unix socket, for programs that open their own sockets."""
+    """A forwarder of connections between a pod and a unix socket, for libraries that open their own sockets."""
 
     async def forward_to_socket(self, pod, port, path):
         """Forward from a pod's port to a unix socket."""
