@@ -1,4 +1,4 @@
-"""The expected outcome of a call of a pod with a sidecar, from the model, and its comparison with what was counted."""
+"""The model's expected outcome of a call to a pod with a sidecar, and its comparison with the counted outcome."""
 
 from typing import NamedTuple
 
@@ -13,10 +13,10 @@ FORBIDDEN = 403
 
 
 class Expected(NamedTuple):
-    """`arrives`: the application gets the request.
+    """The expected outcome of a call; `arrives`: the application receives the request.
 
-    `passes`: the application gets the bytes of TLS that is not mTLS. `http`: the proxy sees requests, not
-    connections. `status` is that of a denial, 0 if the model defines none. `rules` are all that allow the request;
+    `passes`: the application receives the client's own TLS, which is not mTLS. `http`: the proxy sees requests, not
+    connections. `status` is that of a denial, 0 if undefined. `rules` names all rules that allow the request;
     `named` is the rule that the model reports. Both are empty if no rule is needed.
     """
 
@@ -60,7 +60,7 @@ def expected(workload, call):
 
 
 def sent(call):
-    """Return the request of a call, with all headers that go over the wire."""
+    """Return the request of a call, with all headers that the client sends."""
     target = f"http://{call.authority}{call.target}" if call.absolute else call.target
     headers = call.headers if call.version == "2" else (*call.headers, ("content-length", "0"))
     return Request(authority=call.authority, method=call.method, target=target, headers=headers, version=call.version)
@@ -76,7 +76,7 @@ def single_rules(workload):
 
 
 def policy_name(origin, rule):
-    """Return the name of a rule in the proxy's counters."""
+    """Return the name that the proxy's counters have for a rule."""
     return f"{origin.namespace}/{origin.name}/{rule}"
 
 
@@ -94,7 +94,7 @@ def disagreement(expected, counted, *, is_http1):
 
 
 def _misnamed(expected, counted):
-    """Return a fault unless the proxy counted one rule that allows the request, and the model names one too."""
+    """Return a fault unless the model and the proxy each name one rule that allows the request."""
     if expected.named not in expected.rules:
         return f"the model names {expected.named or 'no rule'}"
     if len(counted.policies) != 1 or counted.policies[0] not in expected.rules:

@@ -1,4 +1,4 @@
-"""Random access-control worlds and calls in them, including headers and paths that attackers try."""
+"""Random pods with access rules, and calls to these pods, including headers and paths that attackers try."""
 
 from operator import itemgetter
 from typing import NamedTuple
@@ -113,9 +113,9 @@ SENT_METHODS = (*["GET"] * 9, "POST", "HEAD", "DELETE", "OPTIONS", "TRACE", "PAT
 
 
 class AccessWorld(NamedTuple):
-    """Objects by key, the settings of the compiler, and TLS modes by pod (empty: the wanted mode).
+    """Objects by key, settings of the compiler, and TLS modes by pod (empty: each pod has its wanted mode).
 
-    `leads` are the Service ports, each with the port of the pod that it leads to.
+    `leads` pairs each Service port with its target port on the pod.
     """
 
     objects: dict
@@ -125,9 +125,9 @@ class AccessWorld(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of the pod's `port`; with TLS, its SNI is that of `service` (name and port).
+    """A call to the pod's `port`; with TLS, the SNI names `service` (name and port).
 
-    `mesh_alpn` offers the mesh's ALPN protocol. `absolute` sends the target as a full URL.
+    With `mesh_alpn` the client offers the mesh's ALPN protocol. With `absolute` the target is a full URL.
     """
 
     port: int
@@ -285,7 +285,7 @@ def _tcp_route(draw, name):
 
 @st.composite
 def scenarios(draw):
-    """Return a world, and calls in it."""
+    """Return an AccessWorld, and calls to its pod."""
     world = draw(access_worlds())
     return world, draw(st.lists(calls(world), min_size=10, max_size=20, unique=True))
 
@@ -301,7 +301,7 @@ def calls(draw, world):
     version = draw(st.sampled_from(("1.1", "1.1", "2", "1.0")))
     headers = draw(SAME_NAME if draw(st.integers(0, 3)) == 3 else ANY_NAME if version == "2" else ANY_OF_HTTP1)
     if version == "2" and not target.startswith("/"):
-        target = f"/{target}"  # other targets take a second each; test_access_regressions covers them
+        target = f"/{target}"  # each call with another target takes a second; test_access_regressions covers these
     if draw(ODD):
         headers = [*headers, *draw(odd_headers.lists(http1=version != "2"))]
     return Call(

@@ -1,4 +1,4 @@
-"""Test backends that identify themselves, over HTTP/1.1 and HTTP/2, and their client; all on one event loop.
+"""Backends that identify themselves in responses (HTTP/1.1 and HTTP/2), and their client, all on one event loop.
 
 A member answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over HTTP/1.1 it
 keeps the request heads, and its responses have the headers `ANSWERED`.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_END = b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
-INDEXED_STATUS_200 = b"\x88"  # RFC 7541, appendix A
+INDEXED_STATUS_200 = b"\x88"  # in HPACK (RFC 7541, appendix A)
 TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 10
 CLOSED = "closed"
@@ -45,9 +45,9 @@ class Tally(NamedTuple):
 
 
 class Member:
-    """One backend; `port` is where it listens, `requests` is their number since the last `take`.
+    """One backend that listens on `port`; `requests` is the number of requests since the last call of `take`.
 
-    `connections` are those that began since then, `handshakes` those with TLS, which a member does not support.
+    `connections` counts the connections that began since then, `handshakes` those that began with TLS.
     """
 
     def __init__(self, number):
@@ -132,7 +132,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 async def ask(where, head, count, *, each_connects=False, tls=None):
-    """Send a request `count` times to (host, port), over TLS with (context, server name); return a Tally."""
+    """Send a request `count` times to `where` (host, port); `tls` is (context, server name) or None. Return a Tally."""
     found = Tally(Counter(), {})
     context, name = tls or (None, None)
     reader = writer = None
@@ -155,7 +155,7 @@ async def ask(where, head, count, *, each_connects=False, tls=None):
 
 
 async def _once(reader, writer, head):
-    """Return the responder, the response head, and whether the connection can be reused."""
+    """Send a request once; return the responder, the response head, and whether the connection can be reused."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             writer.write(head)
@@ -171,7 +171,7 @@ async def _once(reader, writer, head):
 
 
 async def _final(reader):
-    """Return the head of the final response, after those of 1xx."""
+    """Return the head of the final response; skip responses with a status of 1xx."""
     while _status(answer := head_of(await reader.readuntil(HEAD_END))) < FIRST_FINAL:
         pass
     return answer

@@ -1,4 +1,4 @@
-"""The systems that are compared with the model: the Envoys of a gateway and of a sidecar, and a running headgate."""
+"""Fixtures for the systems that are compared with the model: Envoys of a gateway and a sidecar, and a headgate."""
 
 import pytest
 from tests.differential.lab import MEMBERS, Lab

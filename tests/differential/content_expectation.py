@@ -1,4 +1,4 @@
-"""Compare the headers that backends and clients got with those that the model expects."""
+"""Compare the headers that backends and clients received with the headers that the model expects."""
 
 import re
 from collections import defaultdict
@@ -9,8 +9,8 @@ from tests.differential.routes import RESPONSE_NAMES
 from headgate.model.applied_filters import backend_request, client_headers, redirect_location
 from headgate.model.routing import PortRef
 
-OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # a Gateway adds the client's address
-NOTHING = ("content-length", "0")  # proxies add it for methods that may have a body
+OF_CLIENTS = ("x-forwarded-for", "x-envoy-external-address")  # a Gateway adds these headers with the client's address
+NOTHING = ("content-length", "0")  # proxies add this header for methods that may have a body
 USUAL = re.compile(r"(?<=^http:)(//[^/]*):80(?=/)|(?<=^https:)(//[^/]*):443(?=/)")
 HOST = re.compile(r"(?<=://)[^/]*")
 WATCHED = frozenset(name.lower() for name in RESPONSE_NAMES)
@@ -38,7 +38,7 @@ def misplaced_content(wanted, sent, tally, lab, ready):
 
 
 def _lowered(url):
-    """Return a URL with its host in lower case; the host is equivalent."""
+    """Return a URL with its host in lower case, because hosts are case-insensitive."""
     return HOST.sub(lambda found: found[0].lower(), url)
 
 
@@ -47,7 +47,7 @@ def _misplaced_location(decision, sent, head):
     scheme = "https" if sent.server_name else "http"
     port = place.port if isinstance(place, PortRef) else sent.port
     wanted = redirect_location(decision.sanitized.request, decision.route, scheme, port)
-    found = USUAL.sub(r"\1\2", head.get("location"))  # an equivalent URL (RFC 3986, 6.2.3)
+    found = USUAL.sub(r"\1\2", head.get("location"))  # without the scheme's default port (RFC 3986, 6.2.3)
     return "" if _lowered(found) == _lowered(wanted) else f"location is {found!r}, not {wanted!r}"
 
 
@@ -64,7 +64,7 @@ def _misplaced_at(responder, head, decision, portions, lab):
 
 
 def _is(head, request):
-    """Return whether a head is that of a request; repeated headers count as one value."""
+    """Return whether a head equals that of a request; repeated headers count as one value."""
     fields = (("host", request.authority), *request.headers)
     return head.line == f"{request.method} {request.target} HTTP/1.1" and _joined(head.headers) == _joined(fields)
 

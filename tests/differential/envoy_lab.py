@@ -24,11 +24,11 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 SETTLED_S = 30
-NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy uses these until they are deleted, so the lab waits for that
+NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # proxies use these types until deletion, so the lab waits for it
 
 
 class EnvoyLab:
-    """A context manager. A subclass defines `prepare`, which starts the members, and `view`, its proxy's view."""
+    """An Envoy as a context manager. Subclasses define `prepare`, which starts the members, and the proxy's `view`."""
 
     def __init__(self, node_id):
         self.node_id = node_id
@@ -89,7 +89,7 @@ class EnvoyLab:
         self.proxy.config.set(encode(self.view(mesh), self.memo))
 
     async def settle(self, mesh):
-        """Give the proxy a mesh, and wait until it has acknowledged all of it. Fail if it rejects a resource."""
+        """Push a mesh, and wait until the proxy has acknowledged every resource. Fail if it rejects a resource."""
         self._offer(mesh)
         try:
             async with asyncio.timeout(SETTLED_S):
@@ -100,11 +100,11 @@ class EnvoyLab:
         assert not refused, f"the proxy rejected {refused}"
 
     def is_needed(self, _type_url, _name):
-        """Return whether the proxy needs a resource of its configuration; here, always."""
+        """Return whether the proxy subscribes to a resource of its configuration; subclasses may override this."""
         return True
 
     def _awaited(self):
-        """Return the resources that the proxy has not acknowledged yet, and with `-` those that it must delete."""
+        """Return the resources that the proxy has not acknowledged yet; the prefix `-` marks resources to delete."""
         config = self.proxy.config.get()
         if self.proxy.session is None:
             return ["to connect"]

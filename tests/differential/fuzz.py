@@ -1,4 +1,4 @@
-"""Compare random worlds until interrupted, or for FUZZ_SECONDS: routing, access, commands (`make fuzz`)."""
+"""Compare routing, access and commands in random worlds for FUZZ_SECONDS, or until interrupted (`make fuzz`)."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "inf"))
 
 
-def test_random_worlds_agree_with_the_model_until_the_time_is_over(lab, sidecar_lab, running, capsys):
+def test_envoy_and_the_model_agree_in_random_worlds_until_the_time_limit(lab, sidecar_lab, running, capsys):
     end = time.monotonic() + SECONDS
     routing, access, commands = Counter(), Counter(), Counter()
     while time.monotonic() < end:

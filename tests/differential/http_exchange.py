@@ -1,6 +1,6 @@
-"""Send one call on a connection of its own, by HTTP/1.1 or HTTP/2, with or without TLS, and wait until it is over.
+"""Send one request over a new connection, by HTTP/1.1 or HTTP/2, with or without TLS, and wait for its end.
 
-Members count what they get; the response here only shows that nothing more will come.
+Members count what they receive. The response only shows that the members will receive no more of the request.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.differential.backends import (
 CONTINUATION, RST_STREAM, GOAWAY = 9, 3, 7
 LARGEST_FRAME = 1 << 14
 FRAME_HEAD = 9
-INTEGER = 0x7F  # the largest number that HPACK writes in one byte, where seven bits are free
+INTEGER = 0x7F  # the first length that HPACK can't write in one byte with a 7-bit prefix
 STREAM = 1
 CONTINUE = 100
 
@@ -78,7 +78,7 @@ def _integer(number):
 
 
 async def exchange(where, message, tls=None, name=None):
-    """Send one message to (host, port) and wait until it is over; return the HTTP/1 status, else 0."""
+    """Send one message to `where` (host, port) and wait for its end; return the HTTP/1 status, 0 for HTTP/2."""
     async with asyncio.timeout(DEADLINE_S):
         try:
             reader, writer = await asyncio.open_connection(*where, ssl=tls, server_hostname=name if tls else None)

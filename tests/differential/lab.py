@@ -1,4 +1,4 @@
-"""The gateway's Envoy, which routes requests in one world after the other."""
+"""The gateway's Envoy: a lab that serves random worlds one after the other, and sends requests."""
 
 import asyncio
 import ssl
@@ -25,7 +25,7 @@ NODE = "differential"
 
 
 class Lab(EnvoyLab):
-    """A context manager. `serve` a world, then `send` requests."""
+    """A gateway as a context manager: `serve` a world, then `send` requests."""
 
     def __init__(self):
         super().__init__(NODE)
@@ -48,13 +48,13 @@ class Lab(EnvoyLab):
         return project(mesh, self.node)
 
     def serve(self, world):
-        """Compile a world, and return the result when the proxy has acknowledged all of it."""
+        """Compile a world; wait until the proxy has acknowledged every resource, and return the compiled result."""
         found = compile_mesh(snapshot_of(self.placed(world)), Settings())
         self.network.run(self.settle(found.mesh))
         return found
 
     def member(self, endpoint):
-        """Return the name of the member that an endpoint is."""
+        """Return the name of the member that listens on an endpoint."""
         number = next(member.number for member in self.members if member.port == endpoint.port)
         return f"member {number}"
 
@@ -67,7 +67,7 @@ class Lab(EnvoyLab):
         resource = pb.Resource.FromString(self.proxy.config.get()[ROUTES][name].body)
         hosts = pb.RouteConfiguration.FromString(resource.resource.value).virtual_hosts
         host = next(host for host in hosts if not decision.host or decision.host in host.domains)
-        # A route that issues cookies belongs to the route before it; the model has no tunnels.
+        # Routes that issue cookies belong to the preceding route. The model does not have routes for tunnels.
         routes = [
             route
             for route in host.routes
@@ -85,7 +85,7 @@ class Lab(EnvoyLab):
         return sum(item["value"] for item in page["stats"] if "name" in item)
 
     def extra(self, counted, copies):
-        """Return the requests of each member beyond those that it answered, once `copies` of them have arrived."""
+        """Return the number of copies that each member received, once `copies` have arrived in total."""
         return self.network.run(self._extra(counted, copies))
 
     async def _extra(self, counted, copies):
@@ -95,9 +95,9 @@ class Lab(EnvoyLab):
                 found.subtract({name: count for name, count in counted.items() if name in found})
                 if found.total() >= copies:
                     return found
-                await asyncio.sleep(0.005)  # nothing announces the arrival of a copy
+                await asyncio.sleep(0.005)  # poll for copies that are on their way
 
     def send(self, where, head, count, *, each_connects=False, server_name=""):
-        """Send a request `count` times to (host, port), over TLS if there is a server name; return a Tally."""
+        """Send a request `count` times to `where` (host, port), over TLS if `server_name` is set; return a Tally."""
         tls = (self._client, server_name) if server_name else None
         return self.network.run(ask(where, head, count, each_connects=each_connects, tls=tls))

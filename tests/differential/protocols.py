@@ -1,4 +1,4 @@
-"""The protocols of the worlds."""
+"""The application protocols of Services in random worlds."""
 
 from headgate.envoy.config import LISTENER
 from headgate.envoy.encode import Memo, encode
@@ -10,7 +10,7 @@ CONNECTIONS = ("tcp", "mysql", "tls", "tcp", "redis")
 
 
 def protocols():
-    """Return the values of appProtocol that a world may have."""
+    """Return the values of appProtocol for the Services of a random world."""
     ref = PortRef("default/a", 1)
     mesh = Mesh(
         domain="",

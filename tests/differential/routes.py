@@ -1,4 +1,4 @@
-"""Random Gateways, and HTTPRoutes, GRPCRoutes and TCPRoutes for them and for Services; parts of the worlds."""
+"""Random Gateways, and random HTTPRoutes, GRPCRoutes and TCPRoutes whose parents are these Gateways or Services."""
 
 from hypothesis import strategies as st
 from tests.properties.worlds import named
@@ -44,7 +44,7 @@ MARKS = st.integers(0, 11).map(lambda drawn: drawn == 7)
 
 
 def gateway(place):
-    """Yield the Gateway, with an address of its own, and its certificate."""
+    """Yield the Gateway, which has its own address, and the Secret with its certificate."""
     listeners = [
         {"name": name, "port": port, "protocol": protocol}
         | ({"hostname": host} if host else {})
@@ -89,7 +89,7 @@ def grpc_route(draw, name, time):
 
 
 def tcp_route(draw, name, time):
-    """Return a TCPRoute for the Gateway's ports for connections, or for one of them."""
+    """Return a TCPRoute for all TCP ports of the Gateway, or for one TCP port."""
     parent = {"name": GATEWAY} | draw(st.sampled_from(({}, {"sectionName": "tcp"}, {"sectionName": "tcp2"})))
     spec = {"parentRefs": [parent], "rules": [{"backendRefs": _backends(draw)}]}
     route = named("HTTPRoute", "default", name, metadata={"creationTimestamp": time}, spec=spec)
@@ -227,7 +227,7 @@ NEW_PATHS = ("/", "/n", "/n/", "/n/m", "n", "", "/n%20m", "/\\1")
 
 
 def _edit(kind, field, names):
-    """Return a strategy for header modifiers; no name is in two of the lists, as their order is undefined."""
+    """Return a strategy for header modifiers. No name is in two lists: the order of set, add and remove is undefined."""
     values = st.sampled_from(("1", "n", "", "a b", "%REQ(x-a)%", "100%"))
     parts = st.dictionaries(
         st.sampled_from(names), st.tuples(st.sampled_from(("set", "add", "remove")), values), min_size=1, max_size=3

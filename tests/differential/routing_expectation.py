@@ -1,4 +1,4 @@
-"""The expected distribution of a request among backends, from the model, and its comparison with what was counted."""
+"""The distribution of a request among backends that the model expects, and its comparison with the counts."""
 
 import math
 from collections import Counter, defaultdict
@@ -14,16 +14,16 @@ from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, PortRef
 from headgate.model.sanitizing import FORBIDDEN, Downstream, sanitize
 
-NOT_REQUESTS = 400  # the HTTP proxy's response for a port that carries connections
+NOT_REQUESTS = 400  # the HTTP proxy's status for a request to a TCP port
 CLIENT = "127.0.0.1"
 
 
 class Expected(NamedTuple):
-    """The share of each responder; shares add up to 1. `exact`: they hold in each round robin cycle.
+    """The share of each responder; shares add up to 1. With `exact`, each round robin cycle has exactly these shares.
 
-    `copies` are the fractions of requests that are copied, by mirror cluster; `copied` are the fractions that each
-    member gets. Each may have several parts. `decision` is the model's; `portions` are its shares for the request's
-    user.
+    `copies` lists the fractions of requests that are mirrored, by mirror cluster, and `copied` the fractions that
+    are mirrored to each member; the fractions of one list are drawn separately. `decision` is the model's decision;
+    `portions` are its shares for the request's user.
     """
 
     shares: dict
@@ -38,7 +38,7 @@ class Expected(NamedTuple):
 def expected(mesh, sent, *, name_of, draws):
     """Return the distribution that the model expects.
 
-    `name_of` names the member of an endpoint. `draws` says whether a decision's route has several clusters.
+    `name_of` returns the member of an endpoint. `draws` returns whether a decision's route has weighted clusters.
     """
     decision = decide(mesh, place_of(mesh, sent), request_of(sent))
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
@@ -76,18 +76,18 @@ def _copies(mesh, mirrors, portions, name_of):
 
 
 def _are_apart(mesh, targets, ready):
-    """Return whether backends can't be in one cluster: they share an endpoint, or their protocols differ."""
+    """Return whether backends need separate clusters: they share an endpoint, or their protocols differ."""
     spoken = {table.ref: table.protocol for table in mesh.tables}
     places = [(item.address, item.port) for target in targets for item in ready[target.ref]]
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
 def _of_no_requests(sent):
-    """Return the HTTP proxy's response to a request for a port that carries connections."""
+    """Return the HTTP proxy's status for a request to a TCP port."""
     seen = sanitize(request_of(sent), Downstream())
     refused = (
         seen.refused_upgrade and sent.authority.islower()
-    )  # with capitals, Envoy checks upgrades before it has a route
+    )  # for a host with capitals, Envoy checks upgrades before routes
     return seen.status or (FORBIDDEN if refused else NOT_REQUESTS)
 
 
@@ -98,7 +98,7 @@ def _has_certificate(place, sent):
 
 
 def request_of(sent):
-    """Return a request as it is sent: with all headers, and for the HTTP proxy with a full URL."""
+    """Return a request as the client sends it: with all headers, and with a full URL for the HTTP proxy."""
     target = f"http://{sent.authority}{sent.target}" if sent.via == "proxy" else sent.target
     headers = (*sent.headers, ("content-length", "0"))
     return Request(
@@ -111,7 +111,7 @@ def request_of(sent):
 
 
 def _of_user(decision, sent, ready):
-    """Return the shares of the request's user; a recognized user has one side."""
+    """Return the shares for the request's user; a user that a sticky split recognizes has one backend."""
     sticky = decision.route.split.sticky if decision.route else None
     slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
     if sticky is None or slot is None:
@@ -133,14 +133,14 @@ def place_of(mesh, sent):
 
 
 def _is_exact(decision, draws):
-    """Return whether shares are exact: the localities of one cluster are (ADR 0003), several clusters are random."""
+    """Return whether shares are exact: localities of one cluster are exact (ADR 0003), weighted clusters are random."""
     return decision.route is not None and not draws(decision)
 
 
 def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter, *, sigmas: int):
     """Return how copies differ from the expectation; empty if they agree (R44, R45).
 
-    `issued` are the copies that the proxy sent to each mirror, `extra` the requests that members got as copies.
+    `issued` has the number of copies that the proxy sent to each mirror, `extra` the number that each member received.
     """
     for cluster, parts in wanted.copies.items():
         middle = total * sum(parts)
@@ -149,15 +149,13 @@ def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter,
     for responder, parts in wanted.copied.items():
         middle, turns = total * sum(parts), 2 * len(wanted.copied)
         if abs(extra[responder] - middle) > _room(total, parts, sigmas) + turns:
-            return (
-                f"{responder} got {extra[responder]} copies of {total} requests, which is far from {float(middle):.1f}"
-            )
+            return f"{responder} received {extra[responder]} copies of {total} requests, far from {float(middle):.1f}"
     strangers = {responder for responder, count in extra.items() if count and responder not in wanted.copied}
-    return f"{strangers} got copies and no mirror names them" if strangers else ""
+    return f"{strangers} received copies, but are backends of no mirror" if strangers else ""
 
 
 def _room(total, fractions, sigmas):
-    """Return how far the number of copies may deviate; all mirrors of a request copy it, or none."""
+    """Return the allowed deviation of the number of copies; either all mirrors of a request send copies, or none."""
     deviations = (math.sqrt(total * part * (1 - part)) for part in fractions if part < 1)
     return sum(sigmas * deviation + 1 for deviation in deviations)
 

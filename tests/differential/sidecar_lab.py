@@ -1,4 +1,4 @@
-"""A sidecar's Envoy, which gets calls in one world after the other; callers have certificates."""
+"""A sidecar's Envoy: a lab that serves random worlds one after the other; its callers have certificates."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from headgate.settings import Settings
 
 POD = "default/app"
 ADDRESS = "address-50"
-POD_PORTS = {8080: 0, 9090: 1, 7070: 2}  # with the number of the member behind each
+POD_PORTS = {8080: 0, 9090: 1, 7070: 2}  # the number of the member behind each port of the pod
 DOMAIN = Settings().trust_domain
 A, B = (spiffe_id(DOMAIN, "default", name) for name in "ab")
 BLUE = spiffe_id(DOMAIN, "blue", "a")
@@ -29,7 +29,7 @@ CALLERS = {
     "b": B,
     "blue": BLUE,
     "gateway": gateway_id(DOMAIN),
-    "b, with the second name a": B,  # its certificate has A as a second name, which is no identity (R75)
+    "b, with the second name a": B,  # the certificate has A's name as a second name, which is not an identity (R75)
 }
 STRANGERS = {
     "without certificate": "",
@@ -42,7 +42,7 @@ _POLICY = re.compile(r".*rbac\.policy\.(.*)\.allowed")
 
 
 class Caller(NamedTuple):
-    """The caller's label and its SNI (None: no SNI); `mesh_alpn` offers the mesh's ALPN protocol."""
+    """A caller by its label, and its SNI (None: no SNI); with `mesh_alpn` it offers the mesh's ALPN protocol."""
 
     label: str
     server_name: str | None
@@ -52,7 +52,7 @@ class Caller(NamedTuple):
 class Counted(NamedTuple):
     """The effects of one call.
 
-    `requests`, `connections` and `handshakes` are those of members, `status` is the response's, `policies` are those
+    `requests`, `connections` and `handshakes` are the members' counts. `status` is the response's. `policies` are those
     that the proxy counted.
     """
 
@@ -64,7 +64,7 @@ class Counted(NamedTuple):
 
 
 class SidecarLab(EnvoyLab):
-    """A context manager for the explicit sidecar of the pod POD. `serve` a world, then `call`."""
+    """The explicit sidecar of the pod POD, as a context manager: `serve` a world, then `call`."""
 
     def __init__(self):
         super().__init__(f"sidecar/{POD}")
@@ -97,19 +97,19 @@ class SidecarLab(EnvoyLab):
         return project(mesh, self.node, self.own[workload.identity if workload else A])
 
     def serve(self, world):
-        """Compile a world, and return the workload when its sidecar has acknowledged all of it."""
+        """Compile a world; wait until the sidecar has acknowledged every resource, and return the workload."""
         found = compile_mesh(snapshot_of(self.placed(world.objects)), world.settings, world.tls_modes)
         self.network.run(self._settle(found.mesh))
         return workload_of(found.mesh)
 
     def is_needed(self, type_url, name):
-        """Return whether the sidecar subscribes to a resource; its listeners name certificates and routes."""
+        """Return whether the sidecar subscribes to a resource; listeners name the certificates and routes."""
         return self.proxy.session.subscriptions[type_url].includes(name)
 
     async def _settle(self, mesh):
         await self.settle(mesh)
         while await self._stats("listener_manager.total_listeners_warming"):
-            pass  # each request is a round trip to the main thread, which warms listeners
+            pass  # each admin request waits for the main thread, which warms listeners
         # A worker thread gets the new listeners before it answers this request.
         await exchange((self.address, OUTBOUND_PORT), Message("1.1", "GET", "http://unknown/", "unknown", ()))
 
@@ -140,8 +140,8 @@ class SidecarLab(EnvoyLab):
     async def _reset_counters(self):
         """Reset all counters to zero.
 
-        Differences would sometimes be wrong: when the last world's listener has drained, its counters are removed,
-        and those of the same name restart at zero.
+        Differences of counters would be wrong: when the last world's listener has drained, its counters are removed,
+        and new counters of the same name start at zero.
         """
         reader, writer = await asyncio.open_unix_connection(f"{self.directory.name}/admin")
         writer.write(b"POST /reset_counters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n")

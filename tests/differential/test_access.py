@@ -1,6 +1,6 @@
 """Compare access control by the model with that of a real sidecar, in random worlds (R67 to R76, D15, D21).
 
-`make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
+`make fuzz` compares more worlds. A failure prints the smallest failing world.
 """
 
 import os
@@ -52,7 +52,7 @@ def check(lab, workload, call):
 
 
 def made(lab, call, *, counts_policies):
-    """Make a call, and return what was counted."""
+    """Make a call, and return its effects as `Counted`."""
     request = sent(call)
     message = Message(call.version, call.method, request.target, call.authority, request.headers)
     name = server_name(PortRef(f"default/{call.service[0]}", call.service[1]), DOMAIN) if call.service else None

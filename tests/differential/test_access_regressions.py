@@ -1,4 +1,4 @@
-"""Faults that random access worlds have found, and attacks, each as one small world."""
+"""Regression tests: faults that random access worlds found, and attacks, each in one small world."""
 
 import pytest
 from tests.differential.access_expectation import expected
@@ -28,7 +28,7 @@ TCP_ROUTE = {"kind": "TCPRoute", "name": "t"}
 def world(*services, match=None, port=0, ports=(), tls_mode=None, is_open=False):
     """Return a pod that `a` may call by one HTTPRouteGroup and one TCPRoute; `services` lead to its port 8080.
 
-    With `is_open`, it has no TrafficTarget.
+    With `is_open`, the pod has no TrafficTarget and allows all calls.
     """
     account = {"kind": "ServiceAccount", "name": "a"}
     spec = {
@@ -95,7 +95,7 @@ def call(target="/a", *headers, **more):
 
 
 def lets_in(lab, found, made):
-    """Check a call, and return whether it arrives."""
+    """Check that the sidecar agrees with the model; return whether the call arrives."""
     workload = lab.serve(found)
     check(lab, workload, made)
     return expected(workload, made).arrives
@@ -103,14 +103,14 @@ def lets_in(lab, found, made):
 
 @pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
 @pytest.mark.parametrize("service", [http, tcp])
-def test_a_traffic_targets_port_means_the_pods_port(sidecar_lab, service, port, arrives):
-    """2.3: the number of a Service port that leads there does not count."""
+def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, service, port, arrives):
+    """2.3: the number of a Service port that leads to the pod does not count."""
     assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])
 def test_a_tcp_route_ignores_the_ports_of_http_services(sidecar_lab, port, arrives):
-    """R69: also if another Service leads to the same pod port."""
+    """R69: the port of an HTTP Service does not count, although the Service leads to the same pod port."""
     found = world(http("s1", 80), tcp("s2", 9000), ports=[port])
     assert lets_in(sidecar_lab, found, call(service=("s2", 9000))) is arrives
 
@@ -134,7 +134,7 @@ def test_repeated_cookies_are_joined_as_http_defines(sidecar_lab, pattern):
 @pytest.mark.parametrize("name", CALLERS)
 @pytest.mark.parametrize("pattern", [".*sa/b.*", "By=.*/sa/a;.*;URI=.*/sa/a", ".+"])
 def test_a_client_cannot_forge_the_client_certificate_header(sidecar_lab, pattern, name):
-    """R70: a rule about that header matches what the application gets."""
+    """R70: a rule for that header matches the value that the application receives."""
     workload = sidecar_lab.serve(world(match={"headers": {CERTIFICATE: pattern}}))
     forged = (CERTIFICATE, "By=spiffe://x;URI=spiffe://cluster.local/ns/default/sa/b")
     for headers in ((), (forged,), (forged, forged)):
@@ -169,7 +169,7 @@ def test_the_model_and_envoy_agree_on_ambiguous_paths(sidecar_lab, pattern):
     ],
 )
 def test_a_rule_matches_sanitized_headers(sidecar_lab, condition, headers, arrives):
-    """R70: it matches the headers that the application gets."""
+    """R70: the rule matches the headers that the application receives."""
     found = world(match={"headers": {condition: ".+"}})
     assert lets_in(sidecar_lab, found, call("/a", *headers)) is arrives
 

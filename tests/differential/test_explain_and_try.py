@@ -1,6 +1,6 @@
 """Compare `headgate explain` with `headgate try`, for requests in random worlds.
 
-Both use one running headgate; `make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
+Both use one running headgate. `make fuzz` compares more worlds. A failure prints the smallest failing world.
 """
 
 import json
@@ -43,7 +43,7 @@ def compare_worlds(running):
         objects = [placed(running, obj) for obj in world.values() if obj["kind"] in KINDS]
         text = "---\n".join(yaml.safe_dump(obj, sort_keys=False) for obj in objects if not validate(obj))
         note(text)
-        if text not in served:  # headgate prints nothing without a change
+        if text not in served:  # headgate prints no line for an unchanged file
             running.write("world.yaml", text)
             served[:] = [text]
         for item in sent:
@@ -55,7 +55,7 @@ def compare_worlds(running):
 
 
 def is_sent(item):
-    """Return whether `try` can send a request: it sets some headers itself, and needs a lower-case host."""
+    """Return whether `try` can send a request: `try` sets some headers itself, and needs a lower-case host."""
     names = {name.lower() for name, _ in item.headers}
     plain = all(value.isprintable() and value.isascii() for _, value in item.headers)
     return item.via == "proxy" and item.authority.islower() and plain and not names & NOT_SENT
@@ -81,20 +81,20 @@ def compare(running, item):
     for number, sigmas in SAMPLES if len(wanted) > 1 else ((3, 0),):
         tried_code, tried = ask(running, "try", url, "-X", item.method, "-n", str(number), *headers)
         if tried is None:
-            assert not said["service"], f"{item}: try refuses, and explain says {said}"
+            assert not said["service"], f"{item}: try sends no request, but explain prints {said}"
             return
         found = disagreement(wanted, counts(tried), number, sigmas)
         if "far from" not in found:
             break
     assert not found, f"{item}: {found}\nexplain {said}\ntry {tried}"
     by_split = f"TrafficSplit {tried['split']}" if tried["split"] else PLAIN
-    if not said["object"].startswith("HTTPRoute "):  # try reports splits only
+    if not said["object"].startswith("HTTPRoute "):  # try names only splits
         assert said["object"] in {by_split, ""}, f"{item}: explain names {said['object']}, try {by_split}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{item}: try fails\nexplain {said}\ntry {tried}"
 
 
 def ask(running, *words):
-    """Run a command with the running headgate; return its exit code and its JSON, None without JSON."""
+    """Run a command with the running headgate; return its exit code and its JSON output (None if empty)."""
     done = CliRunner().invoke(app, [*words, "-o", "json", "--state", str(running.state)])
     return done.exit_code, json.loads(done.stdout) if done.stdout.startswith("{") else None
 

@@ -1,6 +1,6 @@
-"""Compare routing by the model with that of a real Envoy, for requests in random worlds.
+"""Compare the model's routing with a real Envoy's, for requests in random worlds.
 
-`make fuzz` continues it (`fuzz`). A failure prints the smallest world that shows it.
+`make fuzz` compares more worlds. A failure prints the smallest failing world.
 """
 
 import os
@@ -78,7 +78,7 @@ def connected(sent, wanted):
 
 
 def address_of(mesh, sent, lab):
-    """Return the address to send a request to; None for ports without a listener."""
+    """Return the destination address of a request; None if its port has no listener."""
     if sent.via == "gateway":
         place = place_of(mesh, sent)
         return place and (place.address, sent.port)

@@ -1,4 +1,4 @@
-"""Faults that random routing worlds have found, each as one small world."""
+"""Regression tests: faults that random routing worlds found, each in one small world."""
 
 import pytest
 from tests.differential.test_routing import check
@@ -11,7 +11,7 @@ TIME = {"creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def world(pattern):
-    """Return a Service `a`; its requests with a matching `x-a` go to `b`."""
+    """Return a world with a Service `a`, whose requests with a matching header `x-a` are sent to `b`."""
     found = [
         named("HTTPRouteGroup", "default", "g", spec={"matches": [{"name": "m", "headers": {"x-a": pattern}}]}),
         named(
@@ -85,15 +85,15 @@ def test_repeated_headers_match_as_one_value(lab, pattern):
     ],
 )
 def test_routes_match_sanitized_headers(lab, headers, via):
-    """Backends get the same headers. For a host with capitals, Envoy checks upgrades before it has a route."""
+    """Backends receive the sanitized headers. For a host with capitals, Envoy checks upgrades before routes."""
     mesh = lab.serve(world("1")).mesh
     for authority in ("a.default:8080", "A.default:8080", "gone.default:8080"):
         check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
 
 
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
-def test_a_rule_and_a_match_both_limit_the_path_whatever_the_case_of_the_host(lab, host):
-    """A host with capital letters has no route, and so no filters of a route, until Envoy has lowered it."""
+def test_a_rule_and_a_match_both_limit_the_path_for_hosts_in_any_case(lab, host):
+    """Envoy finds no route, and applies no filters of a route, before it converts the host to lower case."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/a"}}],
         "backendRefs": [{"name": "a", "port": 8080}],

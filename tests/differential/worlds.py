@@ -1,4 +1,4 @@
-"""Random worlds and requests for a real proxy: few names, so that objects and requests often match."""
+"""Random objects and requests for a real proxy, with few names, so that objects and requests often match."""
 
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ def services(draw, place, index, protocols):
 
 
 def _members(draw, index):
-    """Return the members of a Service: mostly few that other Services share, sometimes any or none."""
+    """Return the backends of a Service: mostly a few that other Services share, sometimes any or none."""
     if draw(SELDOM):
         return draw(st.lists(st.integers(0, MEMBERS - 1), max_size=4, unique=True))
     near = [(index + step) % MEMBERS for step in range(0, MEMBERS, 3)]
@@ -167,7 +167,7 @@ def worlds(draw, protocols=()):
 
 @st.composite
 def root_worlds(draw):
-    """Return objects by key, whose rules and mirrors name a root of splits with and without matches (D13)."""
+    """Return objects by key; routes and mirrors name the root of splits with and without matches (D13)."""
     found = [obj for index, place in enumerate(PLACES) for obj in services(draw, place, index, ())]
     for name, matches in (("s0", GROUPS[:1]), ("s1", GROUPS[1:]), ("s2", ())):
         obj = splits(draw, name)
@@ -184,7 +184,7 @@ def root_worlds(draw):
 class Sent(NamedTuple):
     """A request for a Service.
 
-    `via` is its address, the HTTP proxy (the authority selects the Service) or a Gateway. `server_name` is the SNI,
+    `via` is `address`, `proxy` (the authority selects the Service) or `gateway`. `server_name` is the TLS SNI,
     empty for plaintext.
     """
 
@@ -200,7 +200,7 @@ class Sent(NamedTuple):
 
 @st.composite
 def requests(draw):
-    """Return a request with the words of the worlds; near misses are as likely as matches."""
+    """Return a request with names from the random objects; near misses are as likely as matches."""
     namespace, name = draw(st.sampled_from((*PLACES, *ROOT_PLACES)))
     port, via = draw(st.sampled_from(PORTS)), draw(st.sampled_from(("address", "proxy", "gateway")))
     plain = f"{name}.{namespace}:{port}"
