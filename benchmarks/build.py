@@ -1,4 +1,4 @@
-"""Measure the time of a build, the cost of a change of one weight, and how much of it is sent to a proxy.
+"""Measure the time of a build, the cost of a change of one weight, and the bytes that a proxy receives.
 
 Only the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two other Services.
 Aim: a change of weights encodes and sends one resource, whatever the number of Services.
@@ -39,12 +39,12 @@ class Cost(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The sum of all times."""
+        """Return the sum of all times."""
         return self.compile + self.encode + self.session
 
 
 class Pipeline:
-    """The pipeline from objects to bytes for one proxy, which acknowledges everything."""
+    """The pipeline from objects to bytes for one proxy, which acknowledges every response."""
 
     def __init__(self, services: int) -> None:
         self._objects = dict(snapshot_of({key_of(item): item for item in objects(services)}).objects)

@@ -36,7 +36,7 @@ async def compete(contenders: Sequence[Contender]) -> None:
     """Load each proxy in each round in random order, and print a row for each. Raises SystemExit if a request fails."""
     for contender in contenders:
         pin(contender.pid, PROXIES)
-        await _measure(contender, seconds=1)  # connections to the backends, warm caches
+        await _measure(contender, seconds=1)  # open connections to the backends and warm the caches
     for _ in range(ROUNDS):
         for contender in random.sample(contenders, len(contenders)):
             contender.results.append(await _measure(contender, seconds=SECONDS))

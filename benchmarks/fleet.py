@@ -1,11 +1,11 @@
-"""Measure a control plane with many proxies: connecting, one weight, a restart, and a storm of weights.
+"""Measure a control plane with many proxies: connecting, a change of one weight, a restart, and a storm of changes.
 
     python benchmarks/fleet.py --services 1000 --proxies 1000
     python benchmarks/fleet.py --growth 250 500 1000 2000
 
 The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are separate processes with real streams and tokens. The
 mesh has transparent sidecars, ten endpoints per Service, and a split for one Service in ten. The measure is the control plane's
-CPU time. On two cores the proxies use the rest, so elapsed time depends on them too.
+CPU time. On two cores the proxies use the other core, so elapsed time depends on the proxies too.
 """
 
 import argparse
@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import fleet_plane, fleet_proxies
 
 SERVICES, PROXIES = 100, 100
-WEIGHTS = 5  # changes, measured one by one
+WEIGHTS = 5  # number of changes, measured one by one
 STORM = 1000, 10.0  # weights, seconds
 GROWTH = (50, 100, 200)
-QUIET_S, QUIET_PART = 0.4, 0.03  # a control plane is quiet if it uses at most this share of a CPU for so many seconds
+QUIET_S, QUIET_PART = 0.4, 0.03  # a control plane is quiet after QUIET_S with at most this share of a CPU
 SCENARIOS = ("reconnect", "weight", "storm")
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -53,7 +53,7 @@ class Process:
 
 
 class Passed(NamedTuple):
-    """The usage of the control plane and of the proxies between two measurements."""
+    """The CPU time and counts of the control plane and of the proxies between two measurements."""
 
     processor: float
     proxies: float
@@ -156,7 +156,7 @@ def weights(lab: Lab) -> float:
 
 
 def reconnect(lab: Lab) -> Passed:
-    """Restart the control plane; all proxies reconnect with the versions that they hold."""
+    """Restart the control plane; all proxies reconnect and report their resource versions."""
     lab.plane.end()
     lab.start()
     lab.begin()
@@ -180,7 +180,7 @@ def storm(lab: Lab) -> None:
 
 
 def _report(what: str, lab: Lab, began: float) -> Passed:
-    """Wait until everything is in force, and print the usage."""
+    """Wait until every change is in force, and print the usage."""
     wall = lab.plane.ask("settled") - began
     passed = lab.passed()
     counts = passed.from_proxies["counts"]
@@ -214,7 +214,7 @@ def run(services: int, proxies: int, scenarios: tuple[str, ...] = SCENARIOS) -> 
 
 
 def grow(sizes: tuple[int, ...]) -> None:
-    """Print how costs grow with the number of proxies and of Services; the other number is always the third size."""
+    """Print how costs grow with the number of proxies, then of Services; the other number is the third of `sizes`."""
     middle = sizes[min(2, len(sizes) - 1)]
     for services, proxies in dict.fromkeys([*((middle, size) for size in sizes), *((size, middle) for size in sizes)]):
         run(services, proxies, ("reconnect", "weight"))
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=SERVICES)
     parser.add_argument("--proxies", type=int, default=PROXIES)
     parser.add_argument("--scenarios", nargs="*", choices=SCENARIOS, default=SCENARIOS)
-    parser.add_argument("--growth", nargs="+", type=int, metavar="SIZE", help="sizes instead of scenarios")
+    parser.add_argument("--growth", nargs="+", type=int, metavar="SIZE", help="measure meshes of these sizes instead")
     asked = parser.parse_args()
     if asked.growth:
         grow(tuple(asked.growth))

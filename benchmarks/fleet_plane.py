@@ -1,6 +1,6 @@
 """The control plane process of `benchmarks/fleet.py`: store, feed, loop, certificates, statuses and gRPC server.
 
-It is wired as in `headgate up`, without Envoys, workloads and the HTTP API.
+The process has the parts of `headgate up` without Envoys, workloads and the HTTP API.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.server import XdsServer
 
-ENDPOINTS = 10  # of each Service
+ENDPOINTS = 10  # endpoints of each Service
 TICK_S = 0.01
 
 
@@ -111,7 +111,7 @@ class Plane:
         return began, int(stored["metadata"]["generation"])
 
     async def programmed(self, number: int, generation: int) -> float:
-        """Wait until the status of a split says that every proxy holds a generation; return the time."""
+        """Wait until a split's status says that every proxy applies a generation; return `time.monotonic()`."""
         key, version = TRAFFIC_SPLIT.key("default", f"service-{number}"), str(self._store.revision)
         if is_programmed(await self._store.get(key), generation):
             return time.monotonic()
@@ -121,7 +121,7 @@ class Plane:
         return time.monotonic()
 
     async def settled(self) -> float:
-        """Wait until every proxy holds everything and every split is programmed; return the times, elapsed and CPU."""
+        """Wait until every proxy is in sync and every split is programmed; return the time (`time.monotonic`)."""
         late: Proxy | None = None
         while late := self._fleet.find(lambda proxy: not proxy.settled(), late):
             await self._fleet.change_count.next_change().wait()
@@ -130,7 +130,7 @@ class Plane:
         return time.monotonic()
 
     async def storm(self, writes: int, seconds: float) -> dict[str, float]:
-        """Change weights of different splits at a steady rate; return CPU seconds and the time until all were in force."""
+        """Change weights of different splits at a steady rate; return CPU seconds and the seconds until all changes were in force."""
         splits = [obj["metadata"]["name"] for obj in (await self._store.list(*_SPLIT)).items]
         began, used = time.monotonic(), time.process_time()
         for count in range(writes):
@@ -170,7 +170,7 @@ def _number(name: str) -> int:
 
 
 def is_programmed(obj: Json, generation: int) -> bool:
-    """Return whether a status is of a generation, and every proxy holds it."""
+    """Return whether a status is of a generation, and says that every proxy applies the generation."""
     found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
     return found.get("status") == "True" and found.get("observedGeneration", 0) >= generation
 
@@ -179,7 +179,7 @@ def run(commands: Connection, directory: str, secret: bytes) -> None:
     """Run a control plane that executes commands until the connection closes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     gc.set_threshold(*GC_THRESHOLDS)
-    logging.disable()  # the counts of the fleet have the same information
+    logging.disable()  # the fleet's counts replace the log messages
     uvloop.run(_serve(commands, Path(directory), secret))
 
 
@@ -189,7 +189,7 @@ async def _serve(commands: Connection, directory: Path, secret: bytes) -> None:
         while True:
             command, *arguments = await asyncio.get_running_loop().run_in_executor(None, commands.recv)
             if command == "end":
-                os._exit(0)  # like a killed control plane: its proxies see closed connections
+                os._exit(0)  # as if killed: the proxies' connections are closed
             work: Callable[..., Any] = getattr(plane, command)
             result = work(*arguments)
             commands.send(await result if asyncio.iscoroutine(result) else result)

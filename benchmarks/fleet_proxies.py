@@ -1,9 +1,9 @@
 """Simulated proxies for `benchmarks/fleet.py`: each has one connection and speaks delta ADS over HTTP/2 as Envoy does.
 
-They must use less CPU than the measured control plane, so they scan HTTP/2 and protobuf by hand. A proxy reads only the names,
+They must use less CPU than the measured control plane, so this module parses HTTP/2 and protobuf. A proxy reads only the names,
 versions and nonce of a response. It subscribes in Envoy's order: all clusters, then their endpoints and secrets by name, then
-listeners, then routes. It acknowledges clusters when all have endpoints. After a lost connection it reconnects with the
-versions that it holds.
+listeners, then routes. It acknowledges clusters when all have endpoints. After a lost connection it reconnects and reports the
+resource versions of its configuration.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ WINDOW = 2**28  # Envoy's HTTP/2 flow-control window in bytes
 INITIAL_WINDOW = 65535
 LARGEST_FRAME = 16384
 PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-SAMPLE = 2048  # bytes at each end of a response by which it is recognized
-VARIANTS = 8  # different orders of the held versions in requests, because protobuf's maps have no order
+SAMPLE = 2048  # length in bytes of the start and the end that identify a response
+VARIANTS = 8  # number of orders of versions in requests, because protobuf's maps have no order
 Named = Mapping[TypeUrl, Sequence[str]]
 
 
@@ -63,7 +63,7 @@ class World:
         self.last_bytes = self.last_ack = 0.0
 
     def read(self, message: bytes) -> Read:
-        """Scan a response, or recognize it if another proxy received it before: most bytes are the same."""
+        """Return the content of a response; a response that another proxy received before is not parsed again."""
         key = len(message), message[64:SAMPLE], message[-SAMPLE:]
         if key not in self.known:
             self.known[key] = scan(message)
@@ -82,7 +82,7 @@ class Proxy(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
-        """Connect, and retry until it succeeds."""
+        """Connect, and retry until a connection succeeds."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -102,13 +102,13 @@ class Proxy(asyncio.Protocol):
             transport.abort()
 
     def connection_made(self, transport: Any) -> None:
-        """Open the stream, and subscribe with the versions that are held."""
+        """Open the stream, and subscribe with the versions of the resources that the proxy has."""
         self._transport = transport
         self._rest, self._parts = b"", bytearray()
-        self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # of the connection, and of the stream
+        self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # bytes: the connection's, the stream's
         self._stream_window = INITIAL_WINDOW
         self._out = bytearray()
-        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; acknowledgments that wait for them
+        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; delayed ACKs
         self._opened: set[TypeUrl] = set()
         settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
         token = b"Bearer " + self._world.tokens.issue(self._node).encode()
@@ -181,7 +181,7 @@ class Proxy(asyncio.Protocol):
         self._flush()
 
     def _respond(self, message: bytes) -> None:
-        """Handle a response as Envoy does."""
+        """Store, acknowledge and subscribe as Envoy does on a response."""
         world = self._world
         found = world.read(message)
         world.last_bytes = time.monotonic()
@@ -211,7 +211,7 @@ class Proxy(asyncio.Protocol):
             self._warmed()
 
     def _warmed(self) -> None:
-        """Acknowledge the clusters, and continue with listeners."""
+        """Acknowledge the clusters, and subscribe to listeners."""
         for ack in self._unsent:
             self._write(ack)
             self._world.last_ack = time.monotonic()
@@ -223,7 +223,7 @@ class Proxy(asyncio.Protocol):
         self._held[found.type_url] = _merged(_Same(self._held.get(found.type_url, {})), _Same(found))
 
     def _open(self, type_url: TypeUrl, names: Any = ()) -> None:
-        """Subscribe to a type, or to more names of it; the first request of a stream has the held versions."""
+        """Subscribe to a type, or to more of its names; a type's first request reports the proxy's versions."""
         if type_url in self._opened and type_url != ENDPOINTS:
             return
         first = type_url not in self._opened
@@ -248,7 +248,7 @@ class Proxy(asyncio.Protocol):
 
 
 class _Same:
-    """A value that is compared by identity."""
+    """A wrapper that compares its value by identity."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -324,7 +324,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _headers(token: bytes) -> bytes:
-    """Return the headers of a stream in HPACK without its table, so that each text is literal."""
+    """Return the headers of a stream in HPACK as literals, without the dynamic table."""
     named = [(b"\x04", PATH), (b"\x01", b"xds"), (b"\x0f\x10", b"application/grpc"), (b"\x0f\x08", token)]
     texts = [name + _text(value) for name, value in named]
     return b"\x83\x86" + b"".join(texts) + b"\x00" + _text(b"te") + _text(b"trailers")
@@ -341,7 +341,7 @@ def _text(value: bytes) -> bytes:
 
 
 def run(commands: Connection) -> None:
-    """Run a process of proxies that executes commands until the connection closes."""
+    """Run proxies in this process, and execute commands until the connection closes."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     uvloop.run(_serve(commands))
 

@@ -1,4 +1,4 @@
-"""Measure the cost of receiving the reports of a large mesh: CPU time, memory per edge, and the time of a reading.
+"""Measure the cost of receiving the reports of a large mesh: CPU time, memory per edge, and the time to read the counts.
 
 `python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports all of its series every 5 seconds. Another process sends
 the reports through gRPC on a unix socket; only the receiver is measured.
@@ -28,8 +28,8 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 INTERVAL_S = 5.0
-ROUNDS = 4  # reports of each proxy; all series are new in the first one
-BUSY = 0.5  # the share of edges with requests between two reports
+ROUNDS = 4  # reports of each proxy; all series are new in the first report
+BUSY = 0.5  # the fraction of edges with requests between two reports
 SECRET = bytes(32)
 START = time.time() - 10
 
@@ -76,14 +76,14 @@ def _attributes(pairs: list[tuple[str, str]]) -> list[pb.KeyValue]:
 
 
 def reports(proxies: int, edges: int) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield rounds of reports, each with its token."""
+    """Yield rounds of reports; a round is a list of pairs of token and report."""
     all_of_them = [Simulated(number, edges) for number in range(proxies)]
     for _ in range(ROUNDS):
         yield [(proxy.token, proxy.report()) for proxy in all_of_them]
 
 
 def send(address: str, proxies: int, edges: int, turn: "multiprocessing.synchronize.Barrier") -> None:
-    """Send all rounds, each when the receiver is ready for it."""
+    """Send all rounds; wait before each round until the receiver is ready."""
 
     async def main() -> None:
         channels = [grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(20)]

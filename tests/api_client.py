@@ -37,7 +37,7 @@ def access(kubeconfig: Path) -> Access:
 
 
 class Api:
-    """A client of the API server in a kubeconfig. It may be used by several threads, one call at a time."""
+    """A client of the API server in a kubeconfig. Threads may share it; it makes one call at a time."""
 
     def __init__(self, kubeconfig: Path) -> None:
         found = access(kubeconfig)
@@ -83,7 +83,7 @@ class Api:
     def apply(self, obj: Mapping[str, Any], namespace: str = "default") -> Any:
         """Apply an object by server-side apply, and return it."""
         group, metadata = obj["apiVersion"].rpartition("/")[0], obj["metadata"]
-        names = names_of(obj["kind"], group or None)  # an early TrafficSplit has a version without a group
+        names = names_of(obj["kind"], group or None)  # the oldest apiVersion of TrafficSplit has no group
         path = self._path(names, obj["apiVersion"], metadata.get("namespace", namespace))
         return self.call("PATCH", f"{path}/{metadata['name']}?fieldManager=tests&force=true", obj, APPLY)
 

@@ -1,4 +1,4 @@
-"""Settings of all tests: the option that writes golden files, the order of slow tests, and cleanup after the run."""
+"""Settings of all tests: an option to write golden files, the order of slow tests, and cleanup after the run."""
 
 import contextlib
 import gc
@@ -35,20 +35,20 @@ SLOW = (  # files and directories that run first, in this order; all other files
     "tests/golden",
 )
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each headgate that a test starts would compile its source, for 0.6 s
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes 0.6 s per start
 sys.dont_write_bytecode = False
 
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell sets SIG_IGN for background jobs, and child
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT for background jobs, and child
     signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # processes inherit it: Ctrl-C and SIGINT would not stop them
+    )  # processes inherit this, so that SIGINT would not stop them
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files; read the diff")
+    parser.addoption("--update-golden", action="store_true", help="write the golden files; review the diff afterwards")
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -72,7 +72,7 @@ def _rank(file: str) -> int:
     return next((rank for rank, place in enumerate(SLOW) if f"{file}/".startswith(f"{place}/")), len(SLOW))
 
 
-@pytest.hookimpl(trylast=True)  # after the workers have ended
+@pytest.hookimpl(trylast=True)  # runs after the workers have ended
 def pytest_sessionfinish() -> None:
     """End processes that outlived their tests, for example of killed workers, and remove their runtime directories."""
     if os.environ[RUN] == str(os.getpid()):
@@ -87,7 +87,7 @@ def pytest_sessionfinish() -> None:
 
 
 def _left() -> list[int]:
-    """Return the other processes with this run's mark: headgates and proxies. A headgate ends its own pods."""
+    """Return the IDs of other processes with this run's mark: headgates and proxies. A headgate ends its pods."""
     mark, found = f"{RUN}={os.environ[RUN]}".encode(), []
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Fixtures of an embedded API over an empty store: called in the process, or served for a real kubectl."""
+"""Fixtures of an embedded API with an empty store, called in the test's process or served for a real kubectl."""
 
 import asyncio
 import contextlib
@@ -128,14 +128,14 @@ class EmbeddedApi(NamedTuple):
         return Ran(process.returncode, out.decode(), err.decode())
 
     async def ok(self, *arguments: str, stdin: str = "", **environment: str) -> str:
-        """Run a command that must succeed and return what it printed."""
+        """Run kubectl, assert success, and return its output."""
         ran = await self.kubectl(*arguments, stdin=stdin, **environment)
         assert ran.code == 0, ran.err
         return ran.out
 
 
 def kubectls() -> list[str]:
-    """The kubectl of the virtual environment, and an older one if it is installed."""
+    """Return the paths of the virtual environment's kubectl, and of an older kubectl if installed."""
     current = str(Path(sys.executable).parent / "kubectl")
     older = os.environ.get("HEADGATE_KUBECTL_OLD") or shutil.which("kubectl", path="/usr/local/bin:/usr/bin:/bin")
     return [program for program in (current, older) if program and Path(program).exists()]

@@ -1,4 +1,4 @@
-"""Free ports for programs that start to listen later. Other programs must not get them in between.
+"""Free ports for programs that start to listen later, without other programs taking these ports in between.
 
 The kernel may choose a released ephemeral port again for any program. Ephemeral ports begin at 32 768, and ports of
 processes behind sidecars at 20 000, so the ports here are lower.
@@ -13,7 +13,7 @@ _turns = itertools.count(os.getpid() * 97)  # concurrent runs begin at different
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """Return a free port of an address; each call returns another one."""
+    """Return a free port of an address; each call returns another port."""
     while True:
         port = _NUMBERS[next(_turns) % len(_NUMBERS)]
         with socket.socket() as tried:

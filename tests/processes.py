@@ -1,4 +1,4 @@
-"""Check whether a process runs, and suspend it for a time."""
+"""Check whether a process runs, and suspend a process temporarily."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def runs(pid: int) -> bool:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Suspend a process (SIGSTOP) while the context lasts. The context begins when all its threads have stopped."""
+    """Suspend a process (SIGSTOP) during the `with` block, which begins when all its threads have stopped."""
     os.kill(pid, signal.SIGSTOP)
     try:
         end = time.monotonic() + SECONDS

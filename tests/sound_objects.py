@@ -1,4 +1,4 @@
-"""One valid object of each kind that headgate stores, in hub version."""
+"""One valid object of each kind that headgate stores, in the kind's hub version."""
 
 from typing import Any
 
@@ -71,6 +71,6 @@ def sound(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def path(kind: Kind) -> str:
-    """Return the API path of a kind's collection in the namespace `default`, in hub version."""
+    """Return the API path of a kind's collection in the namespace `default`, in the hub version."""
     scope = "/namespaces/default" if kind.namespaced else ""
     return f"/{'apis' if kind.group else 'api'}/{kind.hub}{scope}/{kind.plural}"

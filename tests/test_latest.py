@@ -1,4 +1,4 @@
-"""Readers of a Latest see the newest value and wake only when it changes."""
+"""Readers of a Latest receive the newest value and wake only when the value changes."""
 
 import asyncio
 

@@ -65,4 +65,4 @@ def test_any_text_parses_or_raises_a_value_error(text):
     try:
         assert isinstance(parse_quantity(text), Fraction)
     except ValueError as error:
-        assert str(error)  # noqa: PT017 - a value is right, too
+        assert str(error)  # noqa: PT017 - some texts are valid

@@ -1,4 +1,4 @@
-"""Read the changes that watchers of a store see."""
+"""Read the changes that a store delivers to watchers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -11,7 +11,7 @@ from headgate.standalone.store.memory import MemoryStore
 
 
 async def changes_after(store: MemoryStore, version: str | int) -> list[Change]:
-    """Return the changes of all kinds that watchers see at once, in the order in which they were made."""
+    """Return the changes of all kinds that a watch delivers without waiting, in the order of the writes."""
     found = [
         change for kind in KINDS for change in await _available(store.watch(kind.group, kind.kind, since=str(version)))
     ]
@@ -31,12 +31,12 @@ async def _available(watch: AsyncIterator[Change]) -> list[Change]:
 
 
 def every_step(reader: Reader) -> AsyncGenerator[Relist | Change]:
-    """Follow all kinds: list, then watch."""
+    """List the objects of all kinds, then watch all kinds; yield each list and each change."""
     return follow_all(reader, ((kind.group, kind.kind) for kind in KINDS))
 
 
 async def until(reader: Reader, holds: Callable[[], Any], seconds: float) -> Any:
-    """Wait until `holds` (a coroutine function) returns something true. It is called after every change."""
+    """Call `holds`, a coroutine function, after every change; return its first true result."""
     async with asyncio.timeout(seconds), aclosing(every_step(reader)) as steps:
         async for _ in steps:
             if found := await holds():

@@ -1,7 +1,7 @@
 """Write the protobuf descriptors of Kubernetes' kinds and of OpenAPI documents to standalone/apiserver/messages.fds.z.
 
 Clients send typed objects in protobuf. The tool reads the descriptors from a kube-apiserver binary that embeds them (up
-to 1.2x) and adds two facts: pointers in Go are optional fields, as zero differs from a missing value; and a field whose
+to 1.2x) and adds two facts. Go pointers become optional fields, because zero differs from a missing value. A field whose
 JSON fields are inlined into its parent has the JSON name INLINE.
 
     python tools/core_messages.py "$KUBEBUILDER_ASSETS/kube-apiserver" v2.json
@@ -90,7 +90,7 @@ POINTERS = frozenset(
 
 
 def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
-    """Yield the file descriptors that a program embeds in compressed form."""
+    """Yield the file descriptors that the program `binary` embeds in compressed form."""
     for found in GZIP.finditer(binary):
         with contextlib.suppress(zlib.error, DecodeError):
             text = zlib.decompressobj(31).decompress(binary[found.start() : found.start() + LARGEST])
@@ -100,7 +100,7 @@ def descriptors(binary: bytes) -> Iterator[FileDescriptorProto]:
 
 
 def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
-    """Return a message without options; `published` has the properties of its schema, or is None without a schema."""
+    """Return a message without options; `published` are the properties of its OpenAPI schema, or None."""
     maps = {nested.name for nested in message.nested_type if nested.options.map_entry}
     made = DescriptorProto(name=message.name)
     made.oneof_decl.extend(message.oneof_decl)
@@ -122,7 +122,7 @@ def reduced(message: DescriptorProto, published: Any) -> DescriptorProto:
 
 
 def optional(message: DescriptorProto, field: FieldDescriptorProto) -> None:
-    """Make a field optional in proto3's way: as the only field of a oneof."""
+    """Make a field optional as proto3 does: as the only field of a synthetic oneof."""
     field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
     message.oneof_decl.add(name=f"_{field.name}")
 
@@ -166,7 +166,7 @@ def types_of(message: DescriptorProto) -> set[str]:
 
 
 def files(messages: dict[str, DescriptorProto]) -> FileDescriptorSet:
-    """Return a file for each package, each after its dependencies."""
+    """Return one file for each protobuf package; files follow the files that they depend on."""
     made: dict[str, FileDescriptorProto] = {}
     for name, message in sorted(messages.items()):
         package = name.rpartition(".")[0]

@@ -1,6 +1,6 @@
 """Write the schemas of Kubernetes' kinds, from a kube-apiserver's OpenAPI document, to resources/schemas/core.json.
 
-It keeps field names, types, required fields and list keys, without descriptions.
+The written schemas have field names, types, required fields and list keys, but no descriptions.
 
     curl -sk -H "Authorization: Bearer $TOKEN" https://127.0.0.1:6443/openapi/v2 > v2.json
     python tools/core_schemas.py v2.json
@@ -74,8 +74,8 @@ def records(key: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-TCP = {**text(), "default": "TCP"}  # the protocol is part of the list's key, and may be missing in an item
-# Objects that server-side apply treats as one value, published with this mark since 1.21.
+TCP = {**text(), "default": "TCP"}  # a key of the list of ports; ports without a protocol use TCP
+# Objects that server-side apply treats as one value; OpenAPI documents mark these since Kubernetes 1.21.
 ATOMIC = (
     *(CORE + part for part in ("LocalObjectReference", "ObjectReference", "TypedLocalObjectReference")),
     *(CORE + part for part in ("ConfigMapKeySelector", "SecretKeySelector", "ObjectFieldSelector")),
@@ -144,7 +144,7 @@ def references(schema: Any) -> Iterator[str]:
 
 
 def closure(definitions: Mapping[str, Any]) -> list[str]:
-    """Return the names of the roots and of all definitions that they refer to."""
+    """Return the names of the definitions of all kinds, and of the definitions that these refer to."""
     found: dict[str, None] = {}
     waiting = list(ROOTS)
     while waiting:
@@ -193,7 +193,7 @@ def main() -> int:
     for name in ATOMIC:
         definitions[name]["x-kubernetes-map-type"] = "atomic"
     definitions |= slice_v1(definitions)
-    definitions[QUANTITY]["format"] = "int-or-string"  # published as string, but a number is valid too
+    definitions[QUANTITY]["format"] = "int-or-string"  # the document says string, but a number is valid too
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(json.dumps(definitions, sort_keys=True, separators=(",", ":")) + "\n")
     print(f"{TARGET.name}: {len(definitions)} definitions")

@@ -1,6 +1,6 @@
-"""Fail when the packages' test coverage is below its floor; `--measure` measures it first (CONTRIBUTING.md, Coverage).
+"""Fail when test coverage is below its floor; `--measure` measures the coverage first (CONTRIBUTING.md, Coverage).
 
-A measurement takes minutes, so tests/coverage.json keeps its result with the number of statements of the source.
+A measurement takes minutes, so tests/coverage.json stores the result and the number of statements.
 Statements added later count as not covered until the next measurement.
 """
 
@@ -18,7 +18,7 @@ from tests_tree import SOURCE, TESTS, WITHOUT_PACKAGE
 
 RESULT = TESTS / "coverage.json"
 DATA = Path(".coverage")
-MARGIN = 3  # percentage points between the measured coverage and the floor
+MARGIN = 3  # percentage points of the floor below the measured coverage
 PARALLEL = ("-n", "auto", "--dist", "loadfile")
 METRICS = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}
 
@@ -71,7 +71,7 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def write_result(report: Mapping[str, Any]) -> None:
-    """Write the measured coverage; raise the floor if it is more than `MARGIN` below."""
+    """Write the measured coverage; raise a floor that is more than `MARGIN` below the measured value."""
     found = percentages(report["totals"])
     floor = json.loads(RESULT.read_text())["floor"] if RESULT.exists() else dict.fromkeys(found, 0)
     floor = {name: max(floor[name], math.floor(value) - MARGIN) for name, value in found.items()}
@@ -79,7 +79,7 @@ def write_result(report: Mapping[str, Any]) -> None:
 
 
 def main() -> int:
-    """Measure with `--measure`, then compare; return 1 below the floor, else 0."""
+    """Measure the coverage if requested, then compare; return 1 if the coverage is below the floor, else 0."""
     if "--measure" in sys.argv:
         report = measure()
         print("\n".join(table(report)))

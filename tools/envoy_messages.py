@@ -62,7 +62,7 @@ def extract(binary: Path) -> dict[str, FileDescriptorProto]:
 
 
 def _keep_longest(found: dict[str, FileDescriptorProto], serialized: bytes) -> None:
-    """Keep the longest candidate for each file: other tables contain the file's name too, and parse as short ones."""
+    """Store a candidate if it is the file's longest one: other data in the binary also parses, as short descriptors."""
     try:
         file = FileDescriptorProto.FromString(serialized)
     except DecodeError:
@@ -72,7 +72,7 @@ def _keep_longest(found: dict[str, FileDescriptorProto], serialized: bytes) -> N
 
 
 def _end(data: mmap.mmap, start: int) -> int:
-    """Return the end of a serialized FileDescriptorProto: its fields are in ascending order."""
+    """Return the offset at which a serialized FileDescriptorProto ends: where field numbers stop ascending."""
     position, last = start, 0
     while position < len(data):
         tag, after = _varint(data, position)
@@ -164,7 +164,7 @@ def _reduced_file(file: FileDescriptorProto, keep: set[str], types: Types) -> Fi
 
 
 def _reduced_message(name: str, message: DescriptorProto, keep: set[str]) -> DescriptorProto | None:
-    """Return a message without unused parts, or None; a message that only encloses used ones keeps no fields."""
+    """Return a message without unused parts, or None; a message that only encloses used types has no fields."""
     nested = [
         reduced for inner in message.nested_type if (reduced := _reduced_message(f"{name}.{inner.name}", inner, keep))
     ]
@@ -231,7 +231,7 @@ def main() -> int:
     reduced = reduce(extract(installed_envoy()), NAMES.values())
     blob, text = reduced.SerializeToString(deterministic=True), stubs(reduced, NAMES)
     if "--check" in sys.argv:
-        # Compressed bytes depend on the version of zlib, so compare the decompressed ones.
+        # Compare the decompressed bytes, because compressed bytes depend on the version of zlib.
         same = zlib.decompress((TARGET / BLOB).read_bytes()) == blob and STUBS.read_text() == text
         print("up to date" if same else "outdated: run tools/envoy_messages.py and commit the files that it writes")
         return 0 if same else 1

@@ -52,7 +52,7 @@ MIXINS: Final = {"Any", "Duration", "ListValue", "Struct", "Timestamp"}
 
 
 class _Writer:
-    """Generates the stub; `flat` maps full names to names in the stub."""
+    """A generator of the stub; `flat` maps full message names to names in the stub."""
 
     def __init__(self, files: FileDescriptorSet, names: Mapping[str, str]) -> None:
         self.flat = {full: flat for flat, full in names.items()}
@@ -64,7 +64,7 @@ class _Writer:
                 self._top(f"{file.package}.{enum.name}")
 
     def _top(self, full: str) -> None:
-        """Give a type a private name if `names` has none: code can read it from a field, but not construct it."""
+        """Name a type: privately if `names` lacks it, so that code can read it from a field, but not construct it."""
         self.flat.setdefault(full, "_" + full.removeprefix("envoy.").replace(".", "_"))
 
     def _name(self, full: str, message: DescriptorProto) -> None:

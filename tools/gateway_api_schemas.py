@@ -1,7 +1,7 @@
 """Write the schemas of the Gateway API's kinds to resources/schemas/gateway_api.json.
 
-It reads an npm package that is generated from the published Go types: its declarations have the descriptions, its
-validators the types and limits. It keeps the first sentence of each description.
+The tool reads an npm package that is generated from the Go types: its declarations have the descriptions, its
+validators have the types and limits. A schema has the first sentence of each description.
 
     npm pack @kubernetes-models/gateway-api@2.0.0 && tar xzf kubernetes-models-gateway-api-2.0.0.tgz
     python tools/gateway_api_schemas.py package
@@ -20,7 +20,7 @@ from headgate.resources.definitions.schema_builders import REF, kind
 from headgate.resources.registry import KINDS
 
 TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"
-VERSION = "v1.5"  # the package does not name it: the last release without TCPRoute in v1
+VERSION = "v1.5"  # not in the package: the last Gateway API release without TCPRoute in v1
 TYPE = "IoK8sSigsGatewayApiApis"
 META = re.compile(r"IoK8sApimachineryPkgApisMetaV1(\w+)")
 OWN = re.compile(TYPE + r"(V\d+(?:alpha\d+|beta\d+)?)(\w+)")
@@ -53,9 +53,7 @@ SETS = {
     *(f"HTTPCORSFilter.{field}" for field in ("allowHeaders", "allowMethods", "allowOrigins", "exposeHeaders")),
 }
 
-LOST = {
-    "GatewayClassSpec": {"description": {"type": "string", "maxLength": 64}}
-}  # fields of this name are missing in the package
+LOST = {"GatewayClassSpec": {"description": {"type": "string", "maxLength": 64}}}  # the package lacks these fields
 
 
 COMMON = kind("")["properties"]
@@ -72,7 +70,7 @@ class Package:
         """Return the schema of a property: a reference if its type has fields, else the type's schema."""
         if found := META.fullmatch(type_name):
             return {"$ref": f"{REF}io.k8s.apimachinery.pkg.apis.meta.v1.{found[1]}"}
-        version, name = OWN.fullmatch(type_name).groups()  # type: ignore[union-attr]  # a type of another package is a bug
+        version, name = OWN.fullmatch(type_name).groups()  # type: ignore[union-attr]  # no match is a bug
         full = definition_name(GATEWAY, version.lower(), name)
         if full not in self.definitions:
             self.definitions[full] = {}  # stops the recursion for a type that refers to itself
@@ -141,7 +139,7 @@ class Validators:
 
 
 def mark_list(part: dict[str, Any], path: str, field: str) -> None:
-    """Add the Kubernetes list type, and the key of a map list, to the schema of a list."""
+    """Add `x-kubernetes-list-type`, and the keys of a list of type map, to the schema of a list."""
     if part.get("type") != "array":
         return
     key = "type" if field == "conditions" else KEYED.get(path)

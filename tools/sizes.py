@@ -1,4 +1,4 @@
-"""Fail when a file or a function has more lines than allowed (ARCHITECTURE.md, rules)."""
+"""Fail when a Python file or a function has more lines than ARCHITECTURE.md allows."""
 
 import ast
 import sys

@@ -47,7 +47,7 @@ def untested() -> Iterator[str]:
 
 
 def not_importable() -> Iterator[str]:
-    """Yield pytest's message about test files that it can't import; it takes some seconds."""
+    """Yield pytest's messages about test files that pytest can't import (takes some seconds)."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-qq"], capture_output=True, text=True, check=False
     )

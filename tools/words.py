@@ -43,7 +43,7 @@ _ALLOWED_LINE = re.compile("|".join(pattern for pattern, _ in ALLOWED))
 
 
 def forbidden(path: Path) -> list[str]:
-    """Return a message for each forbidden word of a file, with a hint what to write instead."""
+    """Return a message for each forbidden word in a file, with a suggestion."""
     found = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if _ALLOWED_LINE.search(f"{path}: {line}"):

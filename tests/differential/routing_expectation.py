@@ -22,7 +22,7 @@ class Expected(NamedTuple):
     """The share of each responder; shares add up to 1. With `exact`, each round robin cycle has exactly these shares.
 
     `copies` lists the fractions of requests that are mirrored, by mirror cluster, and `copied` the fractions that
-    are mirrored to each member; the fractions of one list are drawn separately. `decision` is the model's decision;
+    are mirrored to each member, one for each mirror and backend. `decision` is the model's decision;
     `portions` are its shares for the request's user.
     """
 

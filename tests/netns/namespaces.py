@@ -75,7 +75,7 @@ class Namespace:
         home = os.open(f"/proc/self/task/{threading.get_native_id()}/ns/net", os.O_RDONLY)
         try:
             _enter(self._there)
-            _LIBC.setfsuid(user)  # this thread's user, who owns the new socket
+            _LIBC.setfsuid(user)  # this thread's user becomes the owner of the socket
             yield
         finally:
             _LIBC.setfsuid(0)
