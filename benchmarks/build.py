@@ -1,7 +1,7 @@
 """Measure the time of a build, the cost of a change of one weight, and the bytes that a proxy receives.
 
-Only the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two other Services.
-Aim: a change of weights encodes and sends one resource, whatever the number of Services.
+Only the pure pipeline runs: decoded objects, compiler, encoder, session. One Service in ten is split over two other
+Services. Aim: a change of weights encodes and sends one resource, whatever the number of Services.
 """
 
 import time

@@ -3,9 +3,9 @@
     python benchmarks/fleet.py --services 1000 --proxies 1000
     python benchmarks/fleet.py --growth 250 500 1000 2000
 
-The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are separate processes with real streams and tokens. The
-mesh has transparent sidecars, ten endpoints per Service, and a split for one Service in ten. The measure is the control plane's
-CPU time. On two cores the proxies use the other core, so elapsed time depends on the proxies too.
+The control plane (`fleet_plane`) and the proxies (`fleet_proxies`) are separate processes with real streams and tokens.
+The mesh has transparent sidecars, ten endpoints per Service, and a split for one Service in ten. The measure is the
+control plane's CPU time. On two cores the proxies use the other core, so elapsed time depends on the proxies too.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Simulated proxies for `benchmarks/fleet.py`: each has one connection and speaks delta ADS over HTTP/2 as Envoy does.
 
-They must use less CPU than the measured control plane, so this module parses HTTP/2 and protobuf. A proxy reads only the names,
-versions and nonce of a response. It subscribes in Envoy's order: all clusters, then their endpoints and secrets by name, then
-listeners, then routes. It acknowledges clusters when all have endpoints. After a lost connection it reconnects and reports the
-resource versions of its configuration.
+They must use less CPU than the measured control plane, so this module parses HTTP/2 and protobuf. A proxy reads only
+the names, versions and nonce of a response. It subscribes in Envoy's order: all clusters, then their endpoints and
+secrets by name, then listeners, then routes. It acknowledges clusters when all have endpoints. After a lost connection
+it reconnects and reports the resource versions of its configuration.
 """
 
 import asyncio

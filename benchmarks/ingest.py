@@ -1,7 +1,7 @@
 """Measure the cost of receiving the reports of a large mesh: CPU time, memory per edge, and the time to read the counts.
 
-`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports all of its series every 5 seconds. Another process sends
-the reports through gRPC on a unix socket; only the receiver is measured.
+`python benchmarks/ingest.py [PROXIES] [EDGES]`: every proxy reports all of its series every 5 seconds. Another process
+sends the reports through gRPC on a unix socket; only the receiver is measured.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
-"""Count Envoy's instructions per request with headgate's configuration, compared with a minimal one for the same split.
+"""Count Envoy's instructions per request with headgate's configuration, and with a minimal one for the same split.
 
-On a small machine, measured times are too noisy to distinguish ratios of 0.97 and 0.98. Counts of instructions (callgrind, from
-Debian's package valgrind) vary by at most 0.3 %, whatever else the machine does. The count is of the worker thread, with one
-connection and one request at a time. It leaves out the kernel's share, about 30 % of the CPU time, which is the same for both.
+On a small machine, measured times are too noisy to distinguish ratios of 0.97 and 0.98. Counts of instructions
+(callgrind, from Debian's package valgrind) vary by at most 0.3 %, whatever else the machine does. The count is of the
+worker thread, with one connection and one request at a time. The count excludes the kernel's share, about 30 % of the
+CPU time, which is equal for both.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ WARM, FEW, MANY, TRIES = 300, 100, 600, 3
 
 
 async def compare() -> None:
-    """Count and print both; do nothing if valgrind is missing."""
+    """Count and print the instructions for all configurations; do nothing if valgrind is missing."""
     if not shutil.which("valgrind"):
         print("skipped: valgrind is not installed (apt-get install valgrind)")
         return
@@ -75,7 +76,7 @@ def _under_valgrind(directory: Path, envoy: Path) -> Path:
 
 
 async def _per_request(directory: Path, pid: int, port: int) -> float:
-    """Return the instructions of a request, the minimum of some tries."""
+    """Return the instructions per request: the minimum of some tries."""
     await _ask(port, WARM)
     await _control("--instr=on", pid)
     await _ask(port, WARM)
@@ -83,7 +84,7 @@ async def _per_request(directory: Path, pid: int, port: int) -> float:
 
 
 async def _try(directory: Path, pid: int, port: int) -> float:
-    """Return the difference between many requests and few, which cancels instructions without requests."""
+    """Return the busiest thread's instructions per request: a long run minus a short run, without constant work."""
     few, many = [await _counted(directory, pid, port, requests) for requests in (FEW, MANY)]
     return max(many[thread] - few.get(thread, 0) for thread in many) / (MANY - FEW)
 

@@ -1,7 +1,7 @@
-"""Measure certificates: how many are signed per second, and the renewal of 1000 at once beside a busy event loop.
+"""Measure how many certificates are signed per second, and how long the renewal of 1000 at once blocks the event loop.
 
-When the root is rotated, the certificates of all proxies are due at the same time. A task that is scheduled every millisecond
-measures for how long the event loop was blocked.
+When the root is rotated, the certificates of all proxies are due at the same time. A task that is scheduled every
+millisecond measures for how long the event loop was blocked.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def per_second() -> float:
 
 @contextlib.asynccontextmanager
 async def blocked() -> AsyncIterator[list[float]]:
-    """Collect the delays of a periodic task in milliseconds while the body runs."""
+    """Collect the delays of a periodic task in milliseconds during the `async with` block."""
     late: list[float] = []
 
     async def tick() -> None:
@@ -78,7 +78,7 @@ async def measure() -> None:
 
 
 async def renew(issuer: EmbeddedIssuer, credentials: Credentials) -> None:
-    """Rotate to a new root, and wait until it has issued every certificate."""
+    """Rotate to a new root certificate, and wait until every certificate is issued by the new root."""
     await issuer.add_next("")
     async with blocked() as late:
         begin = time.perf_counter()

@@ -20,7 +20,7 @@ from headgate.xds.server import XdsServer
 GATEWAY = Node(id="bench")
 SIDECAR = Node(id="bench", role="sidecar", workload="default/client")
 """A transparent sidecar."""
-START_SECONDS = 120  # under valgrind, on a busy machine
+START_SECONDS = 120  # enough for valgrind on a busy machine
 
 
 class Gateway(NamedTuple):

@@ -1,7 +1,7 @@
-"""Load for the benchmarks: a small backend, and closed-loop clients that keep their connections.
+"""Load for the benchmarks: a small backend, and closed-loop clients with keep-alive connections.
 
-The load generator is `wrk` if it is installed, because Python reaches lower rates. CPU time per request does not depend on the
-generator.
+The load generator is `wrk` if it is installed, because Python reaches lower rates. CPU time per request does not depend
+on the generator.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class _Backend(asyncio.Protocol):
 
 
 async def serve_backend(name: str, host: str) -> None:
-    """Serve on a free port of loopback, and print the port; runs in its own process."""
+    """Serve on a free port of `host`, and print the port. Run this in a separate process."""
     server = await asyncio.get_running_loop().create_server(lambda: _Backend(name), host, 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
@@ -85,7 +85,7 @@ class Answered(NamedTuple):
 
 
 class Client(asyncio.Protocol):
-    """One connection in a closed loop while `go_on` returns True; it pauses for `pause` seconds after each response."""
+    """One connection that sends requests in a closed loop while `go_on()`, `pause` seconds after each response."""
 
     def __init__(self, host: str, go_on: Callable[[], bool], pause: float) -> None:
         self.request = f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
@@ -135,7 +135,7 @@ async def drive(port: int, *, connections: int, seconds: float) -> Load:
 
 
 async def connect(address: str, connections: int, go_on: Callable[[], bool], *, pause: float = 0) -> list[Client]:
-    """Start clients of `host:port`; each sends its next request after the response to the one before."""
+    """Start clients of `host:port`; each sends its next request after the response to the previous request."""
     loop = asyncio.get_running_loop()
     host, _, port = address.rpartition(":")
     pairs = [

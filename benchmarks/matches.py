@@ -1,7 +1,7 @@
 """Measure the cost of matches in a proxy: the same split, after 1, 10 and 100 header expressions that do not match.
 
-The header is the host, which every request has. One Envoy has a Service for each number of matches. They take turns in random
-order, so that disturbances of the machine affect all alike. The results are ratios to the plain split.
+The header is the host, which every request has. One Envoy has a Service for each number of matches. They take turns in
+random order, so that disturbances of the machine affect all alike. The results are ratios to the split without matches.
 """
 
 import random
@@ -26,7 +26,7 @@ PROXY, CLIENTS = 0, 1
 
 
 def meshes(ports: list[int], backends: list[int]) -> Mesh:
-    """Return a mesh with a Service on each port; the number of matches of each is in NUMBERS."""
+    """Return a mesh with a Service on each port; NUMBERS has the number of matches of each Service."""
     plain = website(ports[0], backends, WEIGHTS)
     fronts, tables = [], []
     for number, port in zip(NUMBERS, ports, strict=True):
@@ -53,7 +53,7 @@ async def measure() -> None:
         pin(gateway.pid, PROXY)
         costs: dict[int, list[float]] = {number: [] for number in NUMBERS}
         for port in ports:
-            await _cost(gateway.pid, port)  # connections to the backends, warm caches
+            await _cost(gateway.pid, port)  # open connections to the backends and warm the caches
         for _ in range(ROUNDS):
             for number, port in random.sample(list(zip(NUMBERS, ports, strict=True)), len(ports)):
                 costs[number].append(await _cost(gateway.pid, port))

@@ -1,9 +1,9 @@
 """Measure the metrics API in a mesh of 5,000 pods: lists, one pod, its edges, Deployments, the queries of a topology.
 
-Four other pods call each pod, with a hundred requests in the window. Each proxy reports every five seconds, a fifth of them
-each second. A client queries every second. `reading` is the time to sum the new reports, `first` the time of the first answer
-after it, `both` their sum. `again` is the time of another answer from the same reading. Times are CPU times of whole requests
-with JSON, without the network.
+Four other pods call each pod, with a hundred requests in the window. Each proxy reports every five seconds, a fifth of
+them each second. A client queries every second. `reading` is the time to sum the new reports, `first` is the time of
+the first answer from this sum, `both` is the total of these times. `again` is the time of another answer from the same
+sum. Times are CPU times of whole requests with JSON, without the network.
 """
 
 import gc
@@ -71,7 +71,7 @@ def _pod(number):
 
 
 class Numbers:
-    """Proxies that report the growth of one second when `report` is called. The clock stands still in between."""
+    """Simulated proxies: each call of `report` advances the clock by one second and adds the reports of this second."""
 
     def __init__(self, mesh):
         self._names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
@@ -116,7 +116,7 @@ class Times(NamedTuple):
 async def measure() -> None:
     """Run the benchmark and print the results."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)  # as headgate does
+    gc.set_threshold(*GC_THRESHOLDS)  # the thresholds that headgate sets
     mesh = Mesh()
     numbers = Numbers(mesh)
     print(f"{PODS} pods, {PODS * CALLERS} flows; milliseconds: median, p99")

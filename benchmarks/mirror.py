@@ -1,8 +1,8 @@
 """Measure the cost of mirrored copies, and show that a hanging or dead mirror does not affect callers (R44).
 
-One Envoy, configured by headgate, sends requests to one backend and mirrors a part of them to another. The cases take turns in
-random order. Clients pause after each response, so that the comparison shows latency instead of saturation. The CPU time per
-request shows the cost of the copies.
+One Envoy, configured by headgate, sends requests to one backend and mirrors a part of them to another. The cases take
+turns in random order. Clients pause after each response, so that the comparison shows latency instead of saturation.
+The CPU time per request shows the cost of the copies.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def paced(port: int, seconds: float) -> tuple[list[float], int]:
 
 
 async def measure_case(gateway: Gateway, mesh: Mesh, name: str) -> Result:
-    """Run one slice of a case. Raises SystemExit if a request fails."""
+    """Run one slice of load with the mirror of a case. Raises SystemExit if a request fails."""
     gateway.apply(mesh)
     await until(gateway.proxy.settled, gateway.fleet.change_count)
     await paced(gateway.port, WARM_SECONDS)

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class Authority:
-    """Issues one certificate per workload."""
+    """A certificate authority that issues one certificate per workload."""
 
     def __init__(self) -> None:
         self._root = new_root(DOMAIN, time.time())
@@ -38,7 +38,7 @@ class Authority:
 
 
 def pod(name: str, address: str, ports: Mapping[int, int], capture: Capture | None = "explicit") -> Json:
-    """Return a pod with its own ServiceAccount. `ports` maps its ports to those of its process; `capture` None: no sidecar."""
+    """Return a pod with its own ServiceAccount; `ports` maps pod ports to process ports. No `capture`: no sidecar."""
     behind = ",".join(f"{port}={place}" for port, place in ports.items())
     annotations = {SIDECAR: capture, APPLICATION_PORTS: behind} if capture else {}
     return {
@@ -70,7 +70,7 @@ def allowed(name: str, *sources: str) -> Iterator[Json]:
 
 
 def mesh(services: int, sidecars: int, capture: Capture = "explicit") -> Iterator[Json]:
-    """Yield Services with one endpoint each, one in ten with a split; the endpoints of the first are pods with sidecars."""
+    """Yield Services with one endpoint each, one in ten with a split. The first endpoints are pods with sidecars."""
     for item in build.objects(services):
         name = item["metadata"]["name"]
         if item["kind"] == "EndpointSlice" and int(name.removeprefix("service-")) < sidecars:

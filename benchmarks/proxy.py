@@ -1,9 +1,9 @@
 """Measure the cost of headgate's configuration, compared with minimal configurations for the same split.
 
-Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two are configured by hand, with
-weighted localities (as headgate does) and with weighted clusters. They take turns in random order, so that disturbances of the
-machine affect all alike. The results are ratios, because rates depend on the machine. CPU time per request is the cost if the
-clients are slower than the proxy. Aim: at least 0.97.
+Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two are configured by hand,
+with weighted localities (as headgate does) and with weighted clusters. They take turns in random order, so that
+disturbances of the machine affect all alike. The results are ratios, because rates depend on the machine. If the
+clients are slower than the proxy, the cost is the CPU time per request. Aim: at least 0.97.
 """
 
 import json
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def minimal(port: int, backends: list[int], admin: str, *, localities: bool) -> bytes:
-    """Return a minimal bootstrap for this split, with weighted localities or with weighted clusters."""
+    """Return a minimal bootstrap for the split of 90/10, with weighted localities or with weighted clusters."""
     places = [{"lb_endpoints": [{"endpoint": {"address": _address(backend)}}]} for backend in backends]
     if localities:
         clusters = [_by_localities(places)]
@@ -66,7 +66,7 @@ def _address(port: int) -> Json:
 
 
 def report(contenders: list[Contender]) -> None:
-    """Print the ratios of the first proxy to the other ones within each round."""
+    """Print the ratios of the first proxy to each other proxy within each round."""
     mine = contenders[0]
     print(f"{'medians of ratios':20} {'req/s':>8} {'p99':>8} {'req per CPU':>11}")
     for other in contenders[1:]:

@@ -1,7 +1,7 @@
 """Run the benchmarks: `make bench` for all (15 minutes), or `make bench ARGS="build spread"` for some.
 
-Ratios are computed within one run. Seconds are reported and never asserted, because they depend on the machine and its load
-(docs/performance.md).
+Ratios are computed within one run. Seconds are reported and never asserted, because they depend on the machine and its
+load (docs/performance.md).
 """
 
 import argparse
@@ -60,18 +60,18 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "spread": ("the deviation of shares in 100 requests", spread.measure),
     "matches": ("header expressions before the matching route", matches.measure),
     "mirror": ("mirrored copies, and mirrors that hang", mirror.compare),
-    "issuance": ("certificates for 1000 proxies, and a new root for all", issuance.measure),
+    "issuance": ("certificates for 1000 proxies, and a new root certificate for all", issuance.measure),
     "ingest": ("the reports of 200 and of 2,000 proxies", _ingest),
     "metrics-api": ("answers of the metrics API with 5,000 pods", metrics_api.measure),
     "metrics-cost": ("the cost of traffic metrics in a proxy", metrics_cost.compare),
-    "sidecars": ("a request with no sidecar, one, two, and two with mutual TLS", sidecars.compare),
-    "sidecar_memory": ("memory and start of a sidecar, by the number of Services", sidecar_memory.measure),
+    "sidecars": ("a request with no sidecar, with one, with two, and with two and mutual TLS", sidecars.compare),
+    "sidecar_memory": ("memory and start time of a sidecar, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "fleet": ("100 streams: connecting, a weight, a restart, a storm of weights; then larger fleets", fleet.measure),
     "sizes": ("the bytes of a first configuration, by type and field", _sizes),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
-    "instructions": ("the same, in instructions of Envoy per request", instructions.compare),
+    "instructions": ("instructions of Envoy per request, against minimal configurations", instructions.compare),
 }
 
 

@@ -1,8 +1,8 @@
 """Measure the cost of one change with many connected sidecars, and the additional cost of each sidecar.
 
-Only the pure pipeline runs: decoded objects, compiler, encoder, and a session per sidecar, whose proxy acknowledges everything.
-Times are CPU times, so other load on the machine matters less. Aims: one resource per sidecar, and far less than 5 ms for each
-additional one.
+Only the pure pipeline runs: decoded objects, compiler, encoder, and a session per sidecar, whose proxy acknowledges
+everything. Times are CPU times, so other load on the machine matters less. Aims: one resource per sidecar, and much
+less than 5 ms for each additional one.
 """
 
 import gc
@@ -39,8 +39,8 @@ T = TypeVar("T")
 class Cost(NamedTuple):
     """The cost of one change: CPU milliseconds, encoded resources, and resources and bytes sent to each sidecar.
 
-    `shared` is the time to compile and to encode for the first sidecar, `further` to encode for each additional one. `session`
-    is the time of each session, including the check whether the proxy is settled.
+    `shared` is the time to compile and to encode for the first sidecar, `further` is that to encode for each other
+    sidecar. `session` is the time of each session, including the check whether the proxy is settled.
     """
 
     compile: float

@@ -1,8 +1,8 @@
 """Measure a sidecar's memory, bytes from the control plane, and time until it serves, by the number of Services.
 
-Each measurement starts a real Envoy in a network namespace, as in a pod. headgate configures it for a mesh with as many pods
-with sidecars as Services, and a split for one Service in ten. With `selected`, every pod may call every pod. With `deny`, a pod
-may call ten pods, and its sidecar is configured for no other.
+Each measurement starts a real Envoy in a network namespace, as in a pod. headgate configures it for a mesh with as many
+pods with sidecars as Services, and a split for one Service in ten. With the access setting `selected`, every pod may
+call every pod. With `deny`, a pod may call ten pods, and its sidecar is configured only for these.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ def sent(wanted: ProxyConfig) -> tuple[int, int]:
 
 
 async def start(node_id: str, wanted: ProxyConfig) -> Needs:
-    """Start an Envoy in its own network namespace, and measure it when it holds a configuration."""
+    """Start an Envoy in a new network namespace, and measure it once it serves with the configuration."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         fleet = Fleet()
@@ -136,7 +136,7 @@ async def _row(what: str, node_id: str, wanted: ProxyConfig) -> None:
 
 
 async def measure() -> None:
-    """Print a row for each number of Services, kind of sidecar and setting of `access`, and the gateway's."""
+    """Print a row for each number of Services, kind of sidecar and setting of `access`, and rows for the gateway."""
     if reason := missing():
         print(f"skipped: network namespaces can't be created: {reason}")
         return

@@ -1,9 +1,9 @@
 """Measure the cost of sidecars per request: none, one at the caller, two with plaintext, two with mutual TLS.
 
-Three real Envoys on loopback are configured over xDS: the caller's sidecar, one of a pod with plaintext, and one of a pod with
-mutual TLS only. Clients use the caller's sidecar as programs with `http_proxy` do: requests for HTTP, CONNECT for TCP, with the
-same small request and response. The paths take turns in random order, so that disturbances of the machine affect all alike. The
-results are ratios and Envoy's CPU time.
+Three real Envoys on loopback are configured over xDS: the caller's sidecar, one of a pod with plaintext, and one of a
+pod with mutual TLS only. Clients use the caller's sidecar as programs with `http_proxy` do: requests for HTTP, CONNECT
+for TCP, with the same small request and response. The paths take turns in random order, so that disturbances of the
+machine affect all alike. The results are ratios and Envoy's CPU time.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ CALLER = f"{NETWORK}.1"
 
 
 class Place(NamedTuple):
-    """A pod, and the ports of its two processes, which other pods do not know."""
+    """A pod, and the ports of its two processes behind the sidecar, which other pods do not call directly."""
 
     name: str
     address: str
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A path to a backend: where a client connects, and the pod that it requests through a proxy there."""
+    """A path to the backend `place`: through the caller's sidecar, or directly."""
 
     name: str
     place: Place
@@ -92,7 +92,7 @@ Results = dict[tuple[Kind, Way], list[Result]]
 
 
 class Asker(Client):
-    """A client that opens a tunnel first for TCP."""
+    """A client that, for TCP, first opens a CONNECT tunnel."""
 
     def __init__(self, way: Way, kind: Kind, *, until: float, pause: float) -> None:
         authority = f"{way.place.name}.default:{kind.port}"
@@ -115,7 +115,7 @@ class Asker(Client):
             self._is_open = True
             self._ask()
         else:
-            self.transport.close()  # counts as failed
+            self.transport.close()  # the request counts as failed
 
 
 def objects(bare: Place, plain: Place, secured: Place) -> Iterator[Json]:
@@ -196,7 +196,7 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
             if client.failed or not client.seen:
                 raise SystemExit(f"{kind.name}, {way.name}: a request failed")
             times = [(one.answered - (began if kind.fresh else one.sent)) * 1000 for one in client.seen]
-            found += times if kind.fresh else times[1:]  # the first one includes connecting
+            found += times if kind.fresh else times[1:]  # the first time includes connecting
             await asyncio.sleep(pause if kind.fresh else 0)
         return found
 

@@ -17,7 +17,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
 SERVICES = 1000
-LEAST = 10  # bytes per Service; smaller fields are left out
+LEAST = 10  # bytes per Service; smaller fields are not printed
 DEPTH = 5
 
 

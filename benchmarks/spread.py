@@ -1,7 +1,8 @@
 """Measure the deviation of a backend's share in 100 requests: headgate's split, compared with a random choice.
 
-Both Envoys split 90/10 over the same backends. One is configured by headgate (weighted localities in turn), the other by hand
-with weighted clusters (a random number per request). In theory the latter has a standard deviation of 3.
+Both Envoys split 90/10 over the same backends. One is configured by headgate (weighted localities, round robin), the
+other by hand with weighted clusters (a random number per request). In theory the random choice has a standard deviation
+of 3.
 """
 
 import math

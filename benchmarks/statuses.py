@@ -1,7 +1,7 @@
 """Measure the CPU time of the status writer, by the number of objects and proxies.
 
-The real writer, store, fleet and sessions run; simulated proxies in this process acknowledge everything. Nearly every Service
-has a split, so there are about as many statuses as Services. The time of builds and sessions does not count.
+The real writer, store, fleet and sessions run; simulated proxies in this process acknowledge everything. Nearly every
+Service has a split, so there are about as many statuses as Services. The CPU time of builds and sessions is excluded.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from headgate.xds.fleet import Fleet
 
 SIZES = ((100, 100), (300, 300))  # Services, proxies
 WEIGHTS = 5
-LATER = 10  # proxies that connect one by one after all the rest
-BATCH = 20  # proxies that answer together
+LATER = 10  # proxies that connect one by one after all other proxies
+BATCH = 20  # proxies that acknowledge in the same turn of the event loop
 QUIET_S = 1.0
 
 
 class Lab:
-    """A control plane that builds on request, and its proxies."""
+    """A control plane that compiles when `build` is called, and its proxies."""
 
     def __init__(self, services: int, proxies: int) -> None:
         self._objects: dict[Key, Object] = {key_of(item): item for item in mesh(services, proxies, "transparent")}
@@ -67,7 +67,7 @@ class Lab:
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        """Exclude the CPU time of the body from the writer's."""
+        """Exclude the CPU time of the `with` block from the status writer's CPU time."""
         began = time.process_time()
         yield
         self.spent += time.process_time() - began
@@ -78,7 +78,7 @@ class Lab:
             await self.store.create(item)
 
     async def change(self, number: int, weight: int) -> Key:
-        """Change a weight and build; return the split."""
+        """Change a weight and build; return the key of the split."""
         with self.apart():
             key = key_of(item := split(number, weight))
             self._objects[key] = await self.store.update(item)
@@ -97,7 +97,7 @@ class Lab:
         self._loop.compiled.set(compiled)
 
     async def deliver(self, first: int = 0, last: int | None = None) -> None:
-        """Connect proxies, which acknowledge everything; the writer runs in between."""
+        """Connect proxies, which acknowledge every response; the status writer runs in between."""
         for number, item in enumerate(self._workloads[first:last]):
             with self.apart():
                 proxy = self._fleet.expect(sidecar(item).id)
@@ -126,12 +126,12 @@ class Lab:
 
     @property
     def computed(self) -> int:
-        """The number of statuses computed so far."""
+        """Return the number of statuses computed so far."""
         return sum(self.writer.computed.values())
 
     @property
     def splits(self) -> list[Key]:
-        """All splits."""
+        """Return the keys of all splits."""
         return [key for key in self._objects if key.group == SPLIT]
 
 
@@ -142,7 +142,7 @@ async def _row(services: int, proxies: int) -> None:
     work = asyncio.create_task(lab.writer.run())
 
     async def cost(number: int) -> float:
-        """Return the writer's milliseconds per event since the last call, for this number of events."""
+        """Return the status writer's CPU milliseconds since the last call, divided by `number` of events."""
         await asyncio.sleep(QUIET_S)
         spent, lab.spent = time.process_time() - began[0] - lab.spent, 0.0
         began[0] = time.process_time()

@@ -1,4 +1,4 @@
-"""A session with a simulated proxy that acknowledges everything, without a network."""
+"""A session with a simulated proxy that acknowledges every response, without a network."""
 
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
 from headgate.xds.session import Request, Session
@@ -9,7 +9,7 @@ FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (CHAIN, ROUTES, SECRET), SCOP
 
 
 class Stream:
-    """A session with a proxy that subscribes to dependent resources, as Envoy does."""
+    """A session with a simulated proxy that subscribes to dependent resources, as Envoy does."""
 
     def __init__(self) -> None:
         self.session = Session()
