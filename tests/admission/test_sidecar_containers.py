@@ -8,6 +8,7 @@ import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, with_transparent_sidecar
 from headgate.compiler.compile import compile_mesh
+from headgate.errors import Invalid
 from headgate.model.routing import Probe
 from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Key, Object
@@ -71,6 +72,15 @@ def test_a_pod_is_injected_once_and_host_network_pods_never() -> None:
     assert injected(once, labels) == once
     on_host = pod(hostNetwork=True)
     assert injected(on_host, labels) == on_host
+
+
+@pytest.mark.parametrize("port", [15001, 15006, 15020])
+def test_an_application_on_a_port_of_the_sidecar_is_rejected(port: int) -> None:
+    container = {"name": "app", "ports": [{"containerPort": port, "protocol": "TCP"}]}
+    with pytest.raises(
+        Invalid, match=rf"spec\.containers\[0\]\.ports\[0\]\.containerPort: {port} is the sidecar's own"
+    ):
+        injected(pod(containers=[container]), {"headgate.dev/inject": "true"})
 
 
 def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -> None:

@@ -6,7 +6,7 @@ selects the pod (R77), the namespace's label of that name, `headgate up --sideca
 a sidecar.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from headgate.envoy.view import OUTBOUND_PORT
@@ -105,13 +105,14 @@ def _kept(new: Object, old: Object) -> Object:
 def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:
     """Check a pod or a pod template. Raises Invalid with field paths that begin with `where`."""
     if wants_sidecar(pod, mode, around):
-        _refuse(_sidecar_causes(pod), where)
+        _refuse(sidecar_causes(pod, (OUTBOUND_PORT,)), where)
     elif part(pod["metadata"], "annotations").get(PROCESS):
         message = "needs a sidecar, and this headgate runs with --sidecars none"
         _refuse([Cause(_field(PROCESS), message)], where)
 
 
-def _sidecar_causes(pod: Object) -> Iterator[Cause]:
+def sidecar_causes(pod: Object, own_ports: Container[int]) -> Iterator[Cause]:
+    """Yield the mistakes of a pod that gets a sidecar, which listens on `own_ports`."""
     try:
         typed = read(pod, Pod)
     except DecodeError as error:
@@ -124,10 +125,10 @@ def _sidecar_causes(pod: Object) -> Iterator[Cause]:
         )
     for index, container in enumerate(typed.spec.containers):
         for number, port in enumerate(container.ports or ()):
-            if port.container_port == OUTBOUND_PORT and port.protocol == "TCP":
+            if port.container_port in own_ports and port.protocol == "TCP":
                 yield Cause(
                     f"spec.containers[{index}].ports[{number}].containerPort",
-                    f"{OUTBOUND_PORT} is the sidecar's own port; choose another port, "
+                    f"{port.container_port} is the sidecar's own port; choose another port, "
                     f'or disable the sidecar with the label {INJECT}: "false"',
                 )
     yield from _process_causes(typed.metadata)

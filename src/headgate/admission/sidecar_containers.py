@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.admission.injection import InjectionMode, pod_namespace, wants_sidecar
+from headgate.admission.injection import InjectionMode, pod_namespace, sidecar_causes, wants_sidecar
 from headgate.envoy.probes import READY_PATH
-from headgate.envoy.view import TRANSPARENT_UID
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
+from headgate.errors import Invalid
 from headgate.model.routing import PROBE_PORT
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.meta import Object, Value, part
@@ -16,15 +17,16 @@ CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
 ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
 DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
+OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 3600
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
 class SidecarOptions(Value, frozen=True, kw_only=True):
-    """The options of injected sidecars. `xds` is the `host:port` at which proxies reach the control plane.
+    """The options of injected sidecars. `xds` is the address of the control plane's xDS server, as `host:port`.
 
-    `resources` are the container's requests and limits. With `native`, the sidecar is an init container that restarts
-    (Kubernetes 1.29 and newer).
+    `resources` are the resource requests and limits of both injected containers. With `native`, the sidecar is an init
+    container with the restart policy Always (Kubernetes 1.29 and newer).
     """
 
     image: str
@@ -36,23 +38,25 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
 
 
 def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> AdmissionStep:
-    """Return the admission step that injects transparent sidecars into new pods."""
+    """Return the admission step that injects transparent sidecars into new pods. The step raises Invalid."""
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         names = [item.get("name") for item in (new["spec"].get("containers") or ())]
         if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
             return new
-        if wants_sidecar(new, mode, pod_namespace(view, new)):
-            return with_transparent_sidecar(new, options)
-        return new
+        if not wants_sidecar(new, mode, pod_namespace(view, new)):
+            return new
+        if causes := tuple(sidecar_causes(new, OWN_PORTS)):
+            raise Invalid(*causes)
+        return with_transparent_sidecar(new, options)
 
     return admit
 
 
 def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
-    """Return a pod with a transparent sidecar. The application's HTTP probes go to the proxy, which makes the checks.
+    """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
-    The sidecar starts before the application and ends after it.
+    The kubelet sends the application's HTTP probes to the proxy, which forwards them.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     probes = {
@@ -77,7 +81,7 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
 
 
 def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a container with the paths and ports at which the proxy serves its HTTP probes."""
+    """Return a container whose HTTP probes have the path and the port at which the proxy serves them."""
     changed = dict(container)
     for name in _KINDS:
         probe = container.get(name) or {}
@@ -134,7 +138,7 @@ def _redirection(options: SidecarOptions) -> dict[str, Any]:
 
 
 def _restricted(**more: Any) -> dict[str, Any]:
-    """Return a security context with no more privileges than `more` gives."""
+    """Return a security context without privileges, changed by the fields in `more`."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -148,7 +152,7 @@ def _field_variable(name: str, field: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
 
 
-def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the field's name
+def _probe(*, failureThreshold: int) -> dict[str, Any]:  # noqa: N803 - the name of the probe's field
     return {
         "httpGet": {"path": READY_PATH, "port": PROBE_PORT},
         "periodSeconds": 2,

@@ -1,4 +1,4 @@
-"""TLS of servers whose certificate is renewed while they run."""
+"""TLS settings of servers that renew their certificate while they run."""
 
 import ssl
 import tempfile

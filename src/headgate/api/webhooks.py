@@ -1,7 +1,7 @@
 """Webhooks that a cluster's API server calls: injection, validation, and conversion between versions.
 
-`/inject` adds sidecars to pods, `/validate` checks the objects of the mesh, and `/convert` converts them. A review is answered from the snapshot that
-the control plane has; the API server asks while it writes, so no request goes back to it.
+`/inject` adds sidecars to pods, `/validate` checks the objects of the mesh, and `/convert` converts them. The handlers
+use the newest snapshot of the control plane: while the API server waits for them, they send no request to it.
 """
 
 import base64
@@ -22,7 +22,10 @@ from headgate.resources.meta import Input, Object
 from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
-LONGEST_WARNING, MOST_WARNINGS = 256, 20  # characters and number; the API server drops what exceeds 4096 characters
+LONGEST_WARNING, MOST_WARNINGS = (
+    256,
+    20,
+)  # characters of a warning, and number of warnings; the API server drops warnings beyond 4,096 characters
 
 
 class _Request(Input, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
 
 
 class Reviews(NamedTuple):
-    """What the webhooks run: `inject` changes new pods, `check` validates objects, `warn` returns warnings about a write.
+    """The functions of the webhooks: `inject` changes new pods, `check` validates objects, `warn` returns warnings.
 
     `view` returns the objects that injection reads: Namespaces and TLSConfigs.
     """
@@ -124,7 +127,7 @@ async def _answer(request: Request, review: Callable[[_Request], Any]) -> Respon
 
 
 async def _convert(request: Request) -> Response:
-    """Answer a ConversionReview: every object in the desired version, or the reason why one can't be converted."""
+    """Answer a ConversionReview with all objects in the desired version, or with the mistake of the first invalid object."""
     try:
         review = msgspec.json.decode(await request.body(), type=_ConversionReview)
     except msgspec.DecodeError as error:
@@ -153,7 +156,7 @@ def _denied(causes: Sequence[Cause]) -> dict[str, Any]:
 
 
 def _patch(old: Object, new: Object, *, namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the operations that replace the changed fields of `metadata` and `spec`."""
+    """Yield JSON patch operations that replace the changed fields of `metadata` and `spec`."""
     for part in ("metadata", "spec"):
         before, after = old.get(part) or {}, dict(new.get(part) or {})
         if part == "metadata" and after.get("namespace") == namespace and "namespace" not in before:

@@ -20,9 +20,7 @@ def control_plane(
     image: Annotated[str, typer.Option(envvar="HEADGATE_IMAGE", help="Image of the containers that injection adds.")],
     sidecars: Annotated[
         InjectionMode,
-        typer.Option(
-            help="Which pods get a sidecar; labelled: those whose namespace, label or annotation asks for it."
-        ),
+        typer.Option(help="Which pods get a sidecar; labelled: those for which the label headgate.dev/inject is true."),
     ] = "labelled",
     mtls: Annotated[
         Literal["off", "permissive", "strict"],

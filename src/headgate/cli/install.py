@@ -22,7 +22,8 @@ from headgate.resources.meta import Object
 
 IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
 _HINTS = ErrorHints(
-    unreachable="is it the right cluster? see --kubeconfig", refused="install as a cluster administrator"
+    unreachable="check the cluster that --kubeconfig or $KUBECONFIG names",
+    refused="use a kubeconfig of a cluster administrator",
 )
 
 Kubeconfig = Annotated[
@@ -43,7 +44,8 @@ def install(
         typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
     ] = "selected",
     sidecars: Annotated[
-        InjectionMode, typer.Option(help="Which pods of the webhook's namespaces get a sidecar.")
+        InjectionMode,
+        typer.Option(help="Which pods get a sidecar; labelled: those for which the label headgate.dev/inject is true."),
     ] = "labelled",
     trust_domain: Annotated[str, typer.Option(help="Trust domain of all identities.")] = "cluster.local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,

@@ -1,4 +1,4 @@
-"""`headgate sidecar`: the commands of an injected sidecar's container on Kubernetes."""
+"""`headgate sidecar`: the program of the container that injection adds to pods on Kubernetes, and its hooks."""
 
 import http.client
 import os
@@ -22,9 +22,9 @@ from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
 Action = Literal["run", "wait", "drain"]
 POLL_S = 0.1
 QUIET_S = 2.0
-"""Seconds without a connection of the application after which the sidecar may end."""
+"""The sidecar ends when the application has had no connection for this many seconds."""
 READY_S = 600.0
-_LISTEN, _ESTABLISHED = "0A", "01"  # states in /proc/net/tcp
+_LISTEN, _ESTABLISHED = "0A", "01"  # codes of socket states in /proc/net/tcp
 _OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
 
 
@@ -33,11 +33,11 @@ def sidecar(
         Action,
         typer.Argument(
             metavar="run|wait|drain",
-            help="run: run Envoy. wait: wait until Envoy is ready. drain: wait until the application has ended.",
+            help="run: start Envoy. wait: wait until Envoy has its configuration. drain: wait until the application has ended.",
         ),
     ],
 ) -> None:
-    """Run the sidecar of a pod; the commands of the container that injection adds."""
+    """Run the sidecar of a pod. The container that injection adds runs these commands."""
     if action == "run":
         _run(os.environ)
     elif action == "wait":
@@ -50,7 +50,10 @@ def _run(environ: Mapping[str, str]) -> None:
     """Write Envoy's bootstrap and replace this process by Envoy."""
     missing = [name for name in ("HEADGATE_XDS", "POD_NAMESPACE", "POD_NAME") if not environ.get(name)]
     if missing:
-        raise usage_error(f"the environment has no {' and '.join(missing)}: injection sets it", option="run")
+        raise usage_error(
+            f"the environment has no {' and '.join(missing)}: run the command in the container that injection adds",
+            option="run",
+        )
     host, _, port = environ["HEADGATE_XDS"].rpartition(":")
     directory, secrets = Path(DIRECTORY), Path(SECRETS)
     files = {
@@ -67,7 +70,7 @@ def _run(environ: Mapping[str, str]) -> None:
         (directory / name).write_bytes(content)
     binary = str(find_envoy(environ))
     flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
-    os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - no shell is wanted
+    os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - Envoy replaces this process
 
 
 def _wait() -> None:
@@ -93,7 +96,7 @@ def _is_ready() -> bool:
 def _drain() -> None:
     """Wait until the application has closed its listeners, and no connection has been open for QUIET_S seconds.
 
-    Kubernetes ends the wait with the pod's grace period.
+    The kubelet kills the container at the end of the pod's grace period.
     """
     quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < QUIET_S:

@@ -1,1 +1,1 @@
-"""Clients of a Kubernetes cluster: its API server, its TokenReviews and cert-manager."""
+"""The host for Kubernetes: a replica of the control plane, its objects in the cluster, and clients of the API server."""

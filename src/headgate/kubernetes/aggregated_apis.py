@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 
 
 class ClusterHost:
-    """Implements `plane.inspector.Host`: the cluster runs the pods and their proxies."""
+    """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
-        """Return no processes: headgate starts none."""
+        """Return an empty mapping, because headgate starts no proxies on a cluster."""
         return {}
 
     def pods(self) -> PodCounts | None:
-        """Return None, as the cluster runs the pods."""
+        """Return None, because headgate runs no pods on a cluster."""
         return None
 
 
 async def serve_apis(
     options: Options, plane: ControlPlane, store: Store, api: ApiServer, certificate: Latest[Credential]
 ) -> None:
-    """Serve until canceled."""
+    """Serve both APIs until canceled, once the API server's request-header configuration can be read."""
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
     app = create_aggregated_app(

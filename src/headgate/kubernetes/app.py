@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 
 async def run(options: Options) -> None:
-    """Run until canceled. Raises LeaseLost when another replica may become active."""
+    """Run a replica until canceled. Raises LeaseLost when the replica can't renew the Lease and must stop."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(InCluster(os.environ)))
-        # The Lease has its own connections: other requests can't delay its renewal.
+        # The client for the Lease has its own connections, so that other requests can't delay a renewal.
         lease_client = await stack.enter_async_context(Client(InCluster(os.environ)))
         versions = ServedVersions(client)
         await versions.refresh()
@@ -66,11 +66,13 @@ async def run(options: Options) -> None:
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         tasks.create_task(serving.renew(certificate), name="serving certificate")
-        tasks.create_task(serve_webhooks(options, plane.live_state, certificate), name="webhooks")
+        native = await versions.native_sidecars()
+        webhooks = serve_webhooks(options, plane.live_state, certificate, native_sidecars=native)
+        tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
         registration = Registration(store, client, options, certificate)
         await until(lease.active.get, lease.active)
-        log.warning("%s is the active control plane", options.pod)
+        log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
         tasks.create_task(serve_apis(options, plane, store, api, certificate), name="aggregated APIs")

@@ -67,7 +67,7 @@ class Client:
     """A client of an API server.
 
     Every call raises Unavailable if the server can't be reached or overloaded, and another HeadgateError if it rejects
-    the request. Each request opens its own TCP connection. Within `async with client`, TCP connections are kept.
+    the request. Each request opens a TCP connection, except within `async with client`, which reuses connections.
     """
 
     def __init__(self, credentials: CredentialSource, hints: ErrorHints = ErrorHints()) -> None:  # noqa: B008 - it is immutable
@@ -142,7 +142,7 @@ class Client:
     async def watch_at(
         self, path: str, query: Mapping[str, str], *, idle_s: float | None = None
     ) -> AsyncGenerator[WatchEvent]:
-        """Yield the events of a watch at a path, as `watch` does.
+        """Watch the collection at an API path and yield events, as `watch` does for a kind.
 
         Raises Unavailable if the server sends nothing for `idle_s` seconds.
         """
@@ -203,7 +203,7 @@ class Client:
             return connection
 
     async def _disconnect(self) -> None:
-        """Drop the credentials, and close the TCP connections after the requests on them."""
+        """Drop the credentials and close all TCP connections."""
         connection, self._connection = self._connection, None
         if connection and connection.session:
             await connection.session.close()

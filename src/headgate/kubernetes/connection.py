@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 class Connection:
     """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them.
 
-    `session` is the HTTP session of a client that keeps its TCP connections; None if each request opens its own.
+    `session` is the HTTP session that all requests share; None if each request opens a session.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The Lease by which the replicas of the control plane elect the active one (D28).
 
-The holder renews the Lease every RENEW_S seconds. A holder that could not renew it for STOP_S seconds stops; another
-replica may take the Lease LIFETIME_S seconds after its last renewal. So no two replicas are active at the same time,
-although their clocks may differ: each replica measures with its own clock since it saw the Lease change.
+The holder renews the Lease every RENEW_S seconds, and stops if it can't renew the Lease for STOP_S seconds. Another
+replica acquires the Lease LIFETIME_S seconds after the last renewal. STOP_S is shorter, so two replicas are never active
+at the same time. Clocks may differ: each replica measures time from the moment at which it observed the last renewal.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseLost(HeadgateError):
-    """The Lease could not be renewed in time, or another replica has it. The control plane must end."""
+    """A replica could not renew the Lease in time, or another replica holds it. The replica must stop."""
 
 
 class LeaseName(NamedTuple):
@@ -37,7 +37,7 @@ class LeaseName(NamedTuple):
 
 
 class Lease:
-    """A Lease in the cluster. `active` is True while this replica, `identity`, holds it."""
+    """Acquires and renews a Lease for one replica. `active` is True while the replica `identity` holds the Lease."""
 
     def __init__(
         self, client: Client, lease: LeaseName, identity: str, *, clock: Callable[[], float] = time.monotonic
@@ -49,7 +49,10 @@ class Lease:
         self._clock = clock
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{lease.namespace}/leases"
         self._path = f"{self._collection}/{lease.name}"
-        self._seen: tuple[str, float] = ("", clock())  # the last resource version, and when it was first seen
+        self._seen: tuple[str, float] = (
+            "",
+            clock(),
+        )  # the newest observed resource version, and when it was observed first
 
     async def run(self) -> None:
         """Acquire the Lease and renew it, until canceled. Raises LeaseLost when this replica must stop."""
@@ -66,14 +69,14 @@ class Lease:
                 renewed = began
                 self.active.set(value=True)
             elif self.active.get() and (is_held is False or self._clock() - renewed > STOP_S - RENEW_S):
-                raise LeaseLost(f"{self._identity} has lost the Lease {'/'.join(self._name)} and stops")
+                raise LeaseLost(f"replica {self._identity} has lost the Lease {'/'.join(self._name)} and stops")
             if self.active.get():
                 await asyncio.sleep(RENEW_S)
             else:
                 await self._wait_changed()
 
     async def _wait_changed(self) -> None:
-        """Wait until the Lease changes, at most RENEW_S seconds: its holder may give it away."""
+        """Wait until the holder releases the Lease, at most RENEW_S seconds."""
         query = {
             "watch": "true",
             "fieldSelector": f"metadata.name={self._name.name}",
@@ -91,7 +94,7 @@ class Lease:
         await asyncio.sleep(max(0.0, end - self._clock()))
 
     async def release(self) -> None:
-        """Give the Lease away, so that another replica becomes active at once."""
+        """Release the Lease, so that another replica acquires it at once."""
         if not self.active.get():
             return
         try:

@@ -6,7 +6,7 @@ from headgate.settings import Settings
 
 
 class Options(Value, frozen=True, kw_only=True):
-    """The options of a replica. `pod` is its name, `image` the image of the containers that injection adds."""
+    """The options of a replica. `pod` is the name of its pod, `image` the image of injected containers."""
 
     pod: str
     image: str

@@ -1,4 +1,4 @@
-"""What the active control plane writes about itself: its label, the CA of the webhooks, and the roots for sidecars."""
+"""Registers the active replica: labels its pod, and distributes root certificates to the API server and to sidecars."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Registration:
-    """Registers the active control plane in its cluster. `certificate` has the roots of the mesh."""
+    """Registers the active replica in its cluster. `certificate` contains the root certificates to distribute."""
 
     def __init__(self, store: Store, client: Client, options: Options, certificate: Latest[Credential]) -> None:
         self._store = store
@@ -34,23 +34,25 @@ class Registration:
         self._certificate = certificate
 
     async def run(self, snapshot: Latest[Snapshot | None]) -> None:
-        """Write the label and the roots, and restore them where they are changed, until canceled."""
+        """Write the label and the root certificates, and restore them after changes by other clients, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._restore(), name="label and CA bundles")
             tasks.create_task(self._publish_roots(snapshot), name="roots of sidecars")
 
     async def _restore(self) -> None:
-        """Write the label and the CA bundles every RESTORE_S seconds, where they differ: an upgrade may reset them."""
+        """Every RESTORE_S seconds, write the label and the CA bundles that differ; an upgrade may have reset them."""
         while True:
             try:
                 await self._label()
                 await self._trust()
             except HeadgateError as error:
-                log.warning("the control plane can't be registered, next attempt in %g s: %s", RESTORE_S, error)
+                log.warning(
+                    "the active replica can't be registered in the cluster, next attempt in %g s: %s", RESTORE_S, error
+                )
             await asyncio.sleep(RESTORE_S)
 
     async def _publish_roots(self, snapshot: Latest[Snapshot | None]) -> None:
-        """Write the roots to each namespace with sidecars."""
+        """Write the ConfigMap with the root certificates to each namespace with sidecars, until canceled."""
         published: dict[str, str] = {}
         async for current in snapshot.changes():
             roots = self._certificate.get().roots
@@ -65,7 +67,7 @@ class Registration:
             await self._client.merge(path, {"metadata": {"labels": {ACTIVE: "true"}}})
 
     async def _trust(self) -> None:
-        """Write the CA of this control plane into webhooks, CustomResourceDefinitions and APIServices."""
+        """Write the CA bundle into the webhook configurations, CustomResourceDefinitions and APIServices."""
         bundle = base64.b64encode(self._certificate.get().roots.encode()).decode()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             await self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
@@ -79,7 +81,7 @@ class Registration:
         try:
             found = await self._client.get(path)
         except NotFound:
-            log.warning("%s is missing: install headgate again", path)
+            log.warning("the object %s does not exist; run `headgate install` again", path)
             return
         places = [hook["clientConfig"] for hook in found.get("webhooks") or ()]
         spec = found.get("spec") or {}
@@ -100,7 +102,11 @@ class Registration:
         try:
             await self._store.apply(body, manager=NAME)
         except HeadgateError as error:
-            log.warning("the roots can't be written to namespace %s, so its sidecars can't start: %s", namespace, error)
+            log.warning(
+                "the root certificates can't be written to namespace %s, so no sidecar can start there: %s",
+                namespace,
+                error,
+            )
 
 
 def _injected(snapshot: Snapshot | None) -> Iterator[str]:

@@ -7,11 +7,11 @@ FIRST_S, LONGEST_S = 0.2, 20.0
 
 
 def pauses() -> Iterator[float]:
-    """Yield seconds to wait before each further attempt: they double up to LONGEST_S, and half of each is random.
+    """Yield the seconds to wait before each retry: they double up to LONGEST_S, and up to half of them is random.
 
     The random part spreads the attempts of many watches after an API server has restarted.
     """
     longest = FIRST_S
     while True:
-        yield longest / 2 + random.uniform(0, longest / 2)  # noqa: S311 - no secret
+        yield longest / 2 + random.uniform(0, longest / 2)  # noqa: S311 - not for secrets
         longest = min(2 * longest, LONGEST_S)

@@ -1,4 +1,4 @@
-"""The version of each kind that a cluster's API server serves, by API discovery.
+"""Discovers in which version a cluster's API server serves each kind.
 
 Clusters differ: SMI's and the Gateway API's CustomResourceDefinitions may be missing, or serve old versions only, and
 Kubernetes 1.20 serves EndpointSlices as v1beta1.
@@ -6,6 +6,7 @@ Kubernetes 1.20 serves EndpointSlices as v1beta1.
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from headgate.kubernetes.client import Client
 from headgate.latest import Latest
 from headgate.resources.registry import KINDS, Kind, ServedKind, api_version
 
+NATIVE_SIDECARS = (1, 29)
+"""The version of Kubernetes, major and minor, that enables native sidecars by default."""
 REFRESH_S = 10.0
 """Seconds between two discovery requests while a kind is missing."""
 
@@ -33,6 +36,12 @@ class ServedVersions:
         self._client = client
         self._kinds = tuple(kinds)
 
+    async def native_sidecars(self) -> bool:
+        """Return whether init containers may be sidecars (Kubernetes 1.29 and newer). Raises HeadgateError."""
+        found = await self._client.get("/version")
+        numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
+        return all(numbers) and tuple(map(int, numbers)) >= NATIVE_SIDECARS
+
     @property
     def missing(self) -> tuple[Kind, ...]:
         """The kinds that the API server does not serve in any version that headgate knows."""
@@ -40,17 +49,17 @@ class ServedVersions:
         return tuple(kind for kind in self._kinds if (kind.group, kind.kind) not in served)
 
     async def run(self) -> None:
-        """Look for missing kinds until canceled."""
+        """Repeat the discovery while kinds are missing, until canceled."""
         while True:
             await asyncio.sleep(REFRESH_S)
             if self.missing:
                 try:
                     await self.refresh()
                 except HeadgateError as error:
-                    log.warning("the served kinds can't be read, next attempt in %g s: %s", REFRESH_S, error)
+                    log.warning("API discovery failed, next attempt in %g s: %s", REFRESH_S, error)
 
     async def refresh(self) -> None:
-        """Read which kinds are served. Raises HeadgateError."""
+        """Discover the served kinds and update `current`. Raises HeadgateError."""
         offered = await self._group_versions()
         plurals: dict[str, frozenset[str]] = {}
         found: dict[tuple[str, str], ServedKind] = {}

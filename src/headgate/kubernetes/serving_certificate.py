@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class ServingCertificate:
-    """The current certificate, renewed in time. `current` is the first one until `run` renews it.
+    """Issues and renews the certificate of the servers for some DNS names.
 
-    `issuer` returns an issuer that reads the authority's keys again: another replica may have rotated them.
+    `issuer` returns a new issuer for each certificate, which reads the keys again: another replica may have rotated them.
     """
 
     def __init__(self, issuer: Callable[[], Issuer], names: Sequence[str], trust_domain: str) -> None:
@@ -34,12 +34,16 @@ class ServingCertificate:
         self._spec = CertificateSpec(identity=spiffe_id(trust_domain, SYSTEM_NAMESPACE, ACCOUNT), subjects=tuple(names))
 
     async def first(self) -> Latest[Credential]:
-        """Issue the first certificate, for DNS names of the servers. Retries until it succeeds."""
+        """Return the first certificate. Retry until it can be issued."""
         while True:
             try:
                 return Latest(await self._issue())
             except HeadgateError as error:
-                log.warning("the control plane has no certificate, next attempt in %g s: %s", RETRY_S, error)
+                log.warning(
+                    "the certificate of the control plane's servers can't be issued, next attempt in %g s: %s",
+                    RETRY_S,
+                    error,
+                )
                 await asyncio.sleep(RETRY_S)
 
     async def renew(self, current: Latest[Credential]) -> None:
@@ -52,7 +56,9 @@ class ServingCertificate:
                 due = time.monotonic() + RENEWAL_S
             except HeadgateError as error:
                 log.warning(
-                    "the control plane's certificate can't be renewed, next attempt in %g s: %s", RETRY_S, error
+                    "the certificate of the control plane's servers can't be renewed, next attempt in %g s: %s",
+                    RETRY_S,
+                    error,
                 )
                 due = time.monotonic() + RETRY_S
 

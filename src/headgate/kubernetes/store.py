@@ -23,13 +23,13 @@ from headgate.resources.versions import from_hub, to_hub
 
 T = TypeVar("T")
 CHUNK = 500
-"""Objects in one part of a list."""
+"""The number of objects that one request of a paginated list returns."""
 WATCH_S = 290
-"""Seconds after which the server ends a watch; up to a third is added at random, so that watches end at different times."""
+"""The duration of a watch in seconds, plus a random part of up to a third, so that watches end at different times."""
 LATE_S = 30
-"""Seconds after that end without a byte, after which a watch counts as broken."""
+"""A watch from which no byte arrives until this many seconds after its end is broken, and is retried."""
 _FIELDS: Mapping[tuple[str, str], str] = {("", "Secret"): "type=kubernetes.io/tls"}
-"""Field selectors of lists and watches: of Secrets, headgate reads only the certificates that Gateways can use."""
+"""Field selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ClusterStore:
             return Listing((), "")
         try:
             return await self._list(served, namespace, {"limit": str(CHUNK)})
-        except Gone:  # the continue token of a part has expired
+        except Gone:  # the continue token has expired: list without pagination
             return await self._list(served, namespace, {})
         except NotFound:  # the kind is not served anymore
             await self._refresh()
@@ -75,7 +75,7 @@ class ClusterStore:
     async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
         """Yield every change of a kind after a resource version, in order, without end. Raises Gone.
 
-        After a lost connection, the watch continues at the last change.
+        After a lost connection, the watch continues after the last change.
         """
         if not since:
             await until(lambda: (group, kind) in self._versions.current.get(), self._versions.current)
@@ -94,12 +94,12 @@ class ClusterStore:
                 raise Gone(f"{kind} is not served anymore") from error
             except Unavailable as error:
                 pause = next(waits)
-                log.warning("the watch of kind %s has ended, next attempt in %.1f s: %s", kind, pause, error)
+                log.warning("the watch of kind %s was interrupted, next attempt in %.1f s: %s", kind, pause, error)
                 await asyncio.sleep(pause)
 
     async def _events(self, served: ServedKind, namespace: str, since: str) -> AsyncIterator[WatchEvent]:
         """Yield the events of one watch. Raises StoreError."""
-        seconds = WATCH_S + random.randrange(WATCH_S // 3)  # noqa: S311 - no secret
+        seconds = WATCH_S + random.randrange(WATCH_S // 3)  # noqa: S311 - not for secrets
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -119,7 +119,7 @@ class ClusterStore:
                 raise Unavailable(str(error)) from error
 
     async def create(self, obj: Object, *, dry_run: bool = False) -> Object:
-        """Create an object and return it. Raises AlreadyExists, Invalid, and NotFound without its namespace."""
+        """Create an object and return it. Raises AlreadyExists, Invalid, and NotFound if its namespace does not exist."""
         served, body = self._written(obj)
         path = _path(served, obj["metadata"].get("namespace", ""))
         return _hub(served, await _stored(self._client.post(path, body, **_dry(dry_run=dry_run))))
@@ -141,7 +141,7 @@ class ClusterStore:
     async def delete(
         self, key: Key, *, uid: str = "", resource_version: str = "", orphan: bool = False, dry_run: bool = False
     ) -> Object:
-        """Delete an object. Return the deleted object, or the server's Status. Raises NotFound and Conflict."""
+        """Delete an object and return the server's response: the object or a Status. Raises NotFound and Conflict."""
         served = self._served(key.group, key.kind)
         conditions = {name: text for name, text in (("uid", uid), ("resourceVersion", resource_version)) if text}
         options: dict[str, Any] = {"propagationPolicy": "Orphan" if orphan else "Background"}
@@ -158,7 +158,7 @@ class ClusterStore:
         return served
 
     def _written(self, obj: Object) -> tuple[ServedKind, Object]:
-        """Return the version in which a kind is served, and an object in this version. Raises NotFound."""
+        """Return the served version of an object's kind, and the object in this version. Raises NotFound."""
         group, _ = split_api_version(obj["apiVersion"])
         served = self._served(group, obj["kind"])
         return served, obj if served.is_hub else from_hub(obj, served.group, served.version)
@@ -168,7 +168,7 @@ class ClusterStore:
 
 
 async def _stored(answer: Awaitable[T]) -> T:
-    """Await an answer. Every failure becomes a StoreError: a missing permission may be granted later."""
+    """Await a response and raise each failure as a StoreError. Callers retry: a missing permission may be granted later."""
     try:
         return await answer
     except StoreError:
@@ -191,9 +191,9 @@ def _dry(*, dry_run: bool) -> dict[str, str]:
 
 
 def _hub(served: ServedKind, obj: Object) -> Object:
-    """Return an object of the server in hub version. The items of lists have neither `apiVersion` nor `kind`.
+    """Return an object from the server in hub version, with `apiVersion` and `kind`, which items of lists do not have.
 
-    An object that can't be converted keeps its version, and the feed reports what is wrong with it.
+    An object that can't be converted keeps its version; the feed reports its mistakes.
     """
     obj = {**obj, "apiVersion": served.api_version, "kind": served.kind.kind}
     if served.is_hub:

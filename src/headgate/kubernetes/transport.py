@@ -23,9 +23,13 @@ from headgate.http_failures import describe
 from headgate.kubernetes.connection import ApiRequest, Connection
 
 CONNECT_S = 5.0
-ANSWER_S = 30.0  # until the response headers, which a watch also sends at once
+ANSWER_S = 30.0  # seconds until the response headers, which the server sends at once also for a watch
 FAILURES = (OSError, ClientError)
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+}  # seconds until the first probe, seconds between probes, number of probes
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -57,7 +61,7 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def _session(connection: Connection) -> AsyncIterator[ClientSession]:
-    """Yield the session of a connection; without one, a session for one request."""
+    """Yield the shared session of a connection, or a session for one request if the connection has none."""
     if connection.session:
         yield connection.session
         return
@@ -78,7 +82,7 @@ def open_session(connection: Connection) -> ClientSession:
 
 
 def _socket(address: AddrInfoType) -> socket.socket:
-    """Return a socket that detects within a minute that its peer is gone, also while a watch has no events."""
+    """Return a socket with TCP keepalive, which detects a lost server within a minute also while a watch has no events."""
     family, kind, protocol, _, _ = address
     found = socket.socket(family, kind, protocol)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,4 @@
-"""Serves the webhooks of injection and validation, over TLS."""
+"""Serves the webhooks of injection, validation and conversion over TLS."""
 
 import asyncio
 
@@ -19,9 +19,11 @@ from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Key, Object, Resource
 
 
-async def serve_webhooks(options: Options, live_state: LiveState, certificate: Latest[Credential]) -> None:
-    """Serve until canceled. After a renewal, new connections get the new certificate."""
-    sidecars = SidecarOptions(image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}")
+async def serve_webhooks(
+    options: Options, live_state: LiveState, certificate: Latest[Credential], *, native_sidecars: bool
+) -> None:
+    """Serve the webhooks until canceled. New connections use the newest certificate."""
+    sidecars = SidecarOptions(image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}", native=native_sidecars)
     reviews = Reviews(
         inject_transparent_sidecars(options.sidecars, sidecars),
         object_check(options.settings),
@@ -30,7 +32,7 @@ async def serve_webhooks(options: Options, live_state: LiveState, certificate: L
     )
     app = create_webhooks(reviews, lambda: live_state.loop.compiled.get() is not None)
     context = tls_context(certificate.get())
-    server = Server(app, host="0.0.0.0", port=WEBHOOK_PORT, ssl_context_factory=lambda *_: context)  # noqa: S104 - pods listen on their address
+    server = Server(app, host="0.0.0.0", port=WEBHOOK_PORT, ssl_context_factory=lambda *_: context)  # noqa: S104 - a pod must listen on its network address
     async with asyncio.TaskGroup() as tasks:
         renewing = tasks.create_task(follow_renewals(context, certificate), name="certificate of the webhooks")
         try:
@@ -40,7 +42,7 @@ async def serve_webhooks(options: Options, live_state: LiveState, certificate: L
 
 
 class SnapshotView(View):
-    """The objects of a snapshot as admission steps read them."""
+    """Implements `objects.ports.View` with the objects of a snapshot, for admission steps."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._objects = snapshot.objects

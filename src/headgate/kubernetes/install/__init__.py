@@ -1,1 +1,1 @@
-"""The installation of headgate on a cluster: its objects, and applying them."""
+"""Installs headgate on a cluster: the objects of the installation, and a client that applies or deletes them."""

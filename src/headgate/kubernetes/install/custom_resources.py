@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of SMI's and headgate's kinds, from the schemas by which headgate checks objects."""
+"""The CustomResourceDefinitions of SMI's and headgate's kinds, generated from the schemas of the registry."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -35,12 +35,15 @@ Schema = Mapping[str, Any]
 
 
 def mesh_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that headgate's installation defines. The Gateway API has its own installation."""
+    """Return SMI's and headgate's kinds. Users install the Gateway API's CustomResourceDefinitions themselves."""
     return tuple(kind for kind in KINDS if kind.is_custom and kind.group != GATEWAY)
 
 
 def custom_resource_definitions(kinds: Iterable[Kind], webhook: Mapping[str, Any]) -> tuple[Object, ...]:
-    """Return the definition of each kind. `webhook` is the clientConfig of the conversion between versions."""
+    """Return the CustomResourceDefinition of each kind.
+
+    `webhook` is the `clientConfig` of the webhook that converts objects between versions.
+    """
     return tuple(_definition(kind, webhook) for kind in kinds)
 
 
@@ -88,8 +91,8 @@ def _version(kind: Kind, version: str) -> Mapping[str, Any]:
 def _structural(schema: Schema) -> dict[str, Any]:
     """Return a schema in the form that CustomResourceDefinitions accept.
 
-    Kubernetes does not know headgate's formats; the webhook checks these texts. A field without a type may have any
-    content.
+    CustomResourceDefinitions have no equivalent for headgate's own formats, so the webhook checks such strings. A field
+    without a type accepts any value.
     """
     found = {name: value for name, value in schema.items() if name in _KEPT}
     if schema.get("format") in _FORMATS:

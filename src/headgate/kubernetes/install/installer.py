@@ -1,4 +1,4 @@
-"""Applies the objects of an installation to a cluster, and deletes them."""
+"""Applies or deletes the objects of an installation in a cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -20,7 +20,7 @@ _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
 class Installer:
-    """Installs objects with a client. Every call raises HeadgateError."""
+    """Applies and deletes objects with a client. Every method raises HeadgateError if the API server rejects a request."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class Installer:
         return await self._client.apply(path, obj, manager=MANAGER)
 
     async def _replace(self, path: str, before: Object, obj: Object) -> Object:
-        """Create an object, or replace the fields of `spec` that are given."""
+        """Create an object, or update an existing one with the fields that `spec` of `obj` sets."""
         if not before:
             return await self._client.post(path.rpartition("/")[0], obj, fieldManager=MANAGER)
         spec = {**before["spec"], **obj["spec"]}
@@ -64,7 +64,7 @@ class Installer:
                 yield obj, "not found"
 
     async def delete_roots(self) -> None:
-        """Delete the ConfigMaps with the roots, which the control plane created in namespaces with sidecars."""
+        """Delete the ConfigMaps with root certificates, which the control plane creates in each namespace with sidecars."""
         path = f"/api/v1/configmaps?fieldSelector={quote(f'metadata.name={ROOTS_CONFIG_MAP}')}"
         for item in (await self._client.get(path)).get("items") or ():
             namespace = item["metadata"]["namespace"]
@@ -80,8 +80,8 @@ class Installer:
         )
 
     async def wait_ready(self) -> None:
-        """Wait until every replica of the control plane is ready, and its APIs answer."""
-        while not (  # noqa: ASYNC110 - the API has no event for this
+        """Wait until all replicas of the control plane are ready and the aggregated APIs respond."""
+        while not (  # noqa: ASYNC110 - the API server sends no event for this
             _is_rolled_out(await self._client.get(_DEPLOYMENT)) and await self._has_active_replica()
         ):
             await asyncio.sleep(POLL_S)
@@ -93,7 +93,7 @@ class Installer:
             return False
 
     async def _path(self, obj: Object) -> str:
-        """Return the path of an object, of any kind that the cluster serves."""
+        """Return the API path of an object. Raises HeadgateError if the cluster does not serve its kind."""
         version, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         if version not in self._resources:
@@ -107,7 +107,10 @@ class Installer:
 
 
 def _outcome(before: Object, after: Object) -> str:
-    """Return what a write has changed. Some API servers store a new time of the manager though nothing else differs."""
+    """Return whether a write created, changed or left an object.
+
+    Ignores managedFields: some API servers update the timestamp of a field manager although no field changes.
+    """
     if not before:
         return "created"
     return "unchanged" if _content(before) == _content(after) else "configured"

@@ -10,7 +10,7 @@ from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK
 from headgate.resources.meta import Object, Value
 from headgate.resources.pods import INJECT
 
-USER = 65532  # without a name in the image
+USER = 65532  # the user ID of the control plane; the image needs no entry for it
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
@@ -19,9 +19,10 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 class Values(Value, frozen=True, kw_only=True):
-    """The values that a user can set, in the chart and for `headgate install`.
+    """The values that users set, with `headgate install` or in the Helm chart.
 
-    `arguments` are further arguments of `headgate control-plane`. `memory` and `cpu` are the replica's requests.
+    `cpu` and `memory` are the resource requests of a replica. `budget_version` is the apiVersion of
+    PodDisruptionBudgets that the cluster serves.
     """
 
     image: str
@@ -67,7 +68,7 @@ def _rule(groups: Sequence[str], resources: str, verbs: Sequence[str], names: Se
 
 
 def _roles() -> tuple[Object, ...]:
-    """Return the permissions. docs/security.md says why each verb is needed."""
+    """Return the roles and their bindings. docs/kubernetes.md has the reason for each permission."""
     cluster = [
         _rule([""], "namespaces services pods secrets", _READ),
         _rule([""], "nodes replicationcontrollers", _READ),
@@ -199,7 +200,7 @@ def _container(values: Values) -> Mapping[str, Any]:
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the container's own
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - a directory of the container
     }
 
 
@@ -214,7 +215,10 @@ def _disruption_budget(values: Values) -> Object:
 
 
 def _network_policy() -> Object:
-    """Return the policy that opens the three ports and no other. The API server has no pod that could be selected."""
+    """Return the NetworkPolicy, which allows connections to the three ports from any source.
+
+    The API server is not a pod, so no selector can allow only its connections.
+    """
     ports = [{"protocol": "TCP", "port": port} for port in (XDS_PORT, WEBHOOK_PORT, API_PORT)]
     spec = {
         "podSelector": {"matchLabels": dict(_SELECTOR)},
@@ -239,9 +243,9 @@ def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
 
 
 def _injection() -> Object:
-    """Return the webhooks of injection: for namespaces, and for single pods, that ask for sidecars.
+    """Return the webhooks of injection: one for labeled namespaces, one for labeled pods in other namespaces.
 
-    Pods of such a namespace must not start without a sidecar, so the webhook fails closed there, and only there.
+    These pods must not start without a sidecar, so both webhooks fail closed. No webhook is called for other pods.
     """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     asks = {INJECT: "true"}
