@@ -142,7 +142,7 @@ class Proxy(asyncio.Protocol):
         await self.connect()
 
     def data_received(self, data: bytes) -> None:
-        """Split the data into HTTP/2 frames."""
+        """Split the data into HTTP/2 frames, and handle each frame."""
         data, at = self._rest + data if self._rest else data, 0
         while len(data) - at >= 9:
             size, kind, flags = int.from_bytes(data[at : at + 3], "big"), data[at + 3], data[at + 4]

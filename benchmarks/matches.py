@@ -1,7 +1,8 @@
 """Measure the cost of matches in a proxy: the same split, after 1, 10 and 100 header expressions that do not match.
 
-The header is the host, which every request has. One Envoy has a Service for each number of matches. They take turns in
-random order, so that disturbances of the machine affect all alike. The results are ratios to the split without matches.
+The header is the host, which every request has. One Envoy has a Service for each number of matches. The Services take
+turns in random order, so that disturbances of the machine affect all alike. The results are ratios to the split without
+matches.
 """
 
 import random

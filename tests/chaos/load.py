@@ -97,7 +97,7 @@ class Load:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
                 status = int(head.split(" ", 2)[1])
                 body = await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
-        except (OSError, asyncio.IncompleteReadError) as error:  # a timeout is an OSError too
+        except (OSError, asyncio.IncompleteReadError) as error:  # TimeoutError is a subclass of OSError
             self.answers.append(Answer(sent, time.monotonic(), 0, repr(error), target))
             return False
         self.answers.append(Answer(sent, time.monotonic(), status, body.decode(), target))

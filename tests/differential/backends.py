@@ -12,7 +12,7 @@ from typing import NamedTuple
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_END = b"\r\n\r\n"
 SETTINGS, HEADERS, ACK, END_STREAM, END_HEADERS = 4, 1, 1, 1, 4
-INDEXED_STATUS_200 = b"\x88"  # in HPACK (RFC 7541, appendix A)
+INDEXED_STATUS_200 = b"\x88"  # `:status: 200` in HPACK (RFC 7541, appendix A)
 TLS_HANDSHAKE = b"\x16"
 DEADLINE_S = 10
 CLOSED = "closed"

@@ -86,7 +86,7 @@ class Reports:
             return next(filter(wanted, self.all[mark:]))
 
     def counts(self, name: str, *by: str, **having: str) -> Counter[Any]:
-        """Return the last values of a series by the attributes `by`; count only points with the attributes `having`."""
+        """Return the last values of a series, keyed by the attributes `by`, of points that match `having`."""
         found: Counter[Any] = Counter()
         for (series, pairs), value in self.all[-1].values.items() if self.all else ():
             tags = dict(pairs)

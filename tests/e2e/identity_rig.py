@@ -55,7 +55,7 @@ def target(*sources: str, rule: Mapping[str, str]) -> str:
 
 
 def headgate_wait(world: World, what: str) -> str:
-    """Run `headgate wait` and assert success; return its output."""
+    """Run `headgate wait WHAT` and assert success; return the command's output."""
     done = world.headgate("wait", what)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -18,7 +18,7 @@ def split(name: str, service: str, weights: Mapping[str, Any], *, version: str =
 
 
 def annotated(manifest: str, **annotations: str) -> str:
-    """Add annotations `headgate.dev/NAME`; `_` in a name stands for `-`."""
+    """Add annotations `headgate.dev/NAME`, in which `-` replaces each `_` of the argument's name."""
     obj = json.loads(manifest)
     named = {f"headgate.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
     return json.dumps(obj | {"metadata": obj["metadata"] | {"annotations": named}})

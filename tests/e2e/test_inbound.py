@@ -432,7 +432,7 @@ def test_a_denied_client_gets_no_byte_and_no_connection_to_the_application(sidec
     assert echo_of_ping(sidecar, port, sidecar.client_tls(OTHER)) != "ping"
     served(sidecar, port, tls_mode=tls_mode, access=closed(CLIENT))
     until(lambda: echo_of_ping(sidecar, port, mesh_tls(sidecar)) != "ping", "all connections are denied")
-    assert database.connections - before <= 1  # at most the last connection before the denial
+    assert database.connections - before <= 1  # allowed before the change took effect
 
 
 def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
@@ -449,7 +449,7 @@ def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
 
 
 def test_strict_mode_closes_only_plaintext_connections(sidecar, database):
-    """Connections by mutual TLS stay open."""
+    """Connections over mutual TLS stay open."""
     port = sidecar.port(database.address.port, Protocol.TCP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     mesh, plain = connected(sidecar, port), connected(sidecar, port, plain=True)

@@ -83,7 +83,7 @@ class Shop:
         return self.world.api.call("GET", f"{API}{path}?t={window}")
 
     def counted(self) -> Counter[tuple[str, str, str]]:
-        """Return the counts of the metrics API in the form of `truth`."""
+        """Return the counts of the metrics API by client, server and outcome, as in `truth`."""
         found: Counter[tuple[str, str, str]] = Counter()
         for client in CLIENTS:
             for edge in self.ask(f"/namespaces/default/deployments/{client}/edges")["items"]:

@@ -50,7 +50,7 @@ def collector(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def counts(collector: Prometheus) -> Counter[tuple[str, str, str]]:
-    """Return the request counts in Prometheus, in the form of `Shop.truth`."""
+    """Return the request counts in Prometheus by client, server and outcome, as in `Shop.truth`."""
     found: Counter[tuple[str, str, str]] = Counter()
     by = "source_workload, destination_workload, classification"
     for item in collector.ask(f"sum by ({by}) (headgate_requests_total)"):

@@ -168,7 +168,7 @@ def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
 def test_a_tls_config_injects_sidecars_into_new_pods_and_names_the_old_pods(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """R73, R77: with `--sidecars labelled` too, but not into a pod with the label `inject: false`."""
+    """R73, R77: the test uses `--sidecars labelled`. A pod with the label `inject: false` gets no sidecar."""
     world = new_world("--sidecars", "labelled", manifests={"old.yaml": workload("v1", tmp_path)})
     assert world.sidecars() == {}
     world.apply(json.dumps(STRICT))
@@ -347,7 +347,7 @@ def test_run_reports_mistakes_and_leaves_no_pod(shared: World, tmp_path: Path) -
 
 
 def test_run_rejects_the_gateways_service_account(shared: World) -> None:
-    """R70: a program with it would be allowed wherever the gateway's clients are."""
+    """R70: with this account, a program could call all workloads that allow the gateway's clients."""
     code, _, errors = ended(run(shared, "-n", "headgate-system", "--service-account", "gateway", "--", "true"))
     assert code == 1
     assert (

@@ -96,7 +96,7 @@ def test_a_user_keeps_its_backend_for_all_requests_and_after_unrelated_changes(w
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.usefixtures("backends")
 def test_in_random_ramps_each_user_changes_its_backend_at_most_once(world: World, namespace: str, seed: int) -> None:
-    """From v1 into v2 and v3 at different paces; users of v2 and v3 never move."""
+    """Users move from v1 to v2 and v3 at different paces; users of v2 and v3 never move."""
     drawn = random.Random(seed)
     end = drawn.randint(1, 50), drawn.randint(1, 50)
     paces = [[*sorted(drawn.randint(0, most) for _ in range(4)), most] for most in end]

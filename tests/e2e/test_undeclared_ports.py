@@ -88,7 +88,7 @@ def closed(new_world: Callable[..., World], tmp_path: Path) -> World:
 def test_an_undeclared_target_port_is_reported_by_the_service_kubectl_and_check(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    """R37, D26: condition, Event, warning at the write, and `check`, until the port is corrected."""
+    """R37, D26: a condition, an Event, a warning at the write, and `check` report it until the port is corrected."""
     deployed = json.loads(manifests.deployment("web", tmp_path, labels={"app": "web"}, ports={"http": 31000}))
     (tmp_path / "index.html").write_text("web")
     (container,) = deployed["spec"]["template"]["spec"]["containers"]

@@ -311,7 +311,7 @@ class World:
     def settle(self) -> None:
         """Wait until the gateway's proxy has applied every write to the API so far.
 
-        Changes an object that the compiler reads, and waits for its revision, which includes all earlier writes.
+        The method changes an object that the compiler reads, and waits for its revision, which includes earlier writes.
         """
         self._barrier += 1
         grant = {

@@ -56,7 +56,7 @@ def tls_of(root, identity):
 
 
 class Member:
-    """A pod: its network namespace, its applications, and its proxy unless it has no sidecar."""
+    """A pod: its network namespace, its applications, and the proxy if the pod has a sidecar."""
 
     def __init__(self, name, space, manifest, directory):
         self.name = name

@@ -134,7 +134,7 @@ def has_ipv6():
 
 
 class Bridge(Namespace):
-    """A bridge in a namespace of its own; `pod` connects a new namespace to it."""
+    """A bridge in a separate namespace; `pod` connects a new namespace to the bridge."""
 
     def __init__(self):
         super().__init__()
