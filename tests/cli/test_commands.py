@@ -165,7 +165,7 @@ async def together(*errors: Exception) -> None:
 
 
 def test_an_error_of_a_task_is_raised_without_its_exception_group() -> None:
-    """Python prints exception groups with a traceback."""
+    """For an exception group, Python would print a traceback."""
     with pytest.raises(HeadgateError, match=r"^the port is taken$"):
         _run(together(HeadgateError("the port is taken"), HeadgateError("another")))
 

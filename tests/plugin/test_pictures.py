@@ -35,7 +35,7 @@ def test_the_example_of_004_is_drawn_as_in_004():
     )
 
 
-def test_wide_labels_the_lines_with_rate_and_success():
+def test_the_wide_output_labels_lines_with_rate_and_success():
     text = draw(graph([("foo", "bar")]), wide=True).text
     assert text.splitlines()[1] == "| foo | ---- 100.00% 1.8rps ----> | bar |"
 

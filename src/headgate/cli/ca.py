@@ -87,7 +87,7 @@ def authority_state(obj: Object) -> AuthorityState:
         return AuthorityState(msgspec.json.decode(data[STATUS], type=CaStatus), data[ROOTS])
     except (KeyError, TypeError, msgspec.DecodeError) as error:
         raise HeadgateError(
-            f"{CONFIG_MAP} can't be decoded ({error}); delete it, and headgate writes it again"
+            f"{CONFIG_MAP} can't be decoded ({error}); delete it, and headgate creates the ConfigMap again"
         ) from error
 
 

@@ -80,7 +80,7 @@ class UpTasks:
             self._warn(before.warnings)
 
     def _warn(self, known: Sequence[Problem]) -> None:
-        """Report the warnings about the files, as last read, that are not in `known`."""
+        """Report the current warnings about the files that are not in `known`."""
         if new := [warning for warning in self._reading.warnings if warning not in known]:
             self._reporter.warnings(new)
 

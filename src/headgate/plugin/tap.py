@@ -20,7 +20,9 @@ _BY_NAME = {word: names.plural for names in TAPPABLE_KINDS for word in names.wor
 _FAILED = 500
 _ACCOUNT = "/sa/"
 
-What = Annotated[str, typer.Argument(metavar="KIND/NAME", help="deployment/NAME, pod/NAME, trafficsplit/NAME, ...")]
+What = Annotated[
+    str, typer.Argument(metavar="KIND/NAME", help="The resource: deployment/NAME, pod/NAME, trafficsplit/NAME, ...")
+]
 Namespace = Annotated[
     str, typer.Option("-n", "--namespace", help="The namespace; by default that of the context.", show_default=False)
 ]
