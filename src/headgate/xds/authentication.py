@@ -33,7 +33,7 @@ MAX_LOGGED_REJECTIONS = 1000  # rejections that are remembered, so that each is 
 MAX_STATUS_CHARACTERS = 1000  # gRPC limits the headers that carry a status
 NEVER = float("inf")
 _PURPOSE = b"headgate xDS token 1\0"  # part of what is signed: no other signature with this secret is a valid token
-_PARTS = 3  # node ID, expiry, signature
+_PARTS = 3  # parts of a token: node ID, expiry, signature
 _SCHEME = "bearer "
 
 log = logging.getLogger(__name__)
@@ -249,5 +249,8 @@ def _encode(content: bytes) -> str:
 def _decode(text: str) -> str:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:  # its signature is valid: another release issued it
+    except (
+        binascii.Error,
+        UnicodeDecodeError,
+    ) as error:  # the signature is valid: another release issued the token
         raise InvalidToken("the token is malformed: its first part is not a node ID") from error

@@ -1,4 +1,4 @@
-"""The fleet: all proxies, each with its configuration and its session. Streams write it, statuses read it."""
+"""The fleet: all proxies, each with its configuration and its session. Streams update it; statuses are built from it."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from headgate.latest import Latest
 from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
-NOTIFY_SECONDS = 0.01  # at least this long between two increments of `Fleet.change_count`
-MAX_TIMED_RESPONSES = 64  # unanswered responses whose time is remembered
+NOTIFY_SECONDS = 0.01  # shortest time between two increments of `Fleet.change_count`
+MAX_TIMED_RESPONSES = 64  # most unanswered responses of a proxy whose send time is stored
 
 
 class EndReason(enum.Enum):
@@ -66,7 +66,7 @@ class Proxy:
     """One proxy. `config` is its wanted configuration, None until the first build; `session` is that of its stream, if any.
 
     `was_configured` is True once headgate, or perhaps an earlier process of it, has sent configuration to the proxy. A
-    disconnected proxy goes on with that configuration.
+    disconnected proxy continues to use that configuration.
     """
 
     def __init__(self, node_id: str) -> None:
@@ -76,7 +76,10 @@ class Proxy:
         self.was_configured = False
         self.timestamps = Timestamps()
         self._end: Callable[[EndReason], None] | None = None
-        self._settled_for: tuple[Session | None, int] = (None, 0)  # the session and change count that `_settled` is of
+        self._settled_for: tuple[Session | None, int] = (
+            None,
+            0,
+        )  # the session and change count behind `_settled`
         self._settled = False
 
     def attach(self, session: Session, end: Callable[[EndReason], None], follow: Callable[[], None] = _ignore) -> None:
@@ -91,7 +94,7 @@ class Proxy:
         self.config.follow = follow
 
     def detach(self, session: Session) -> None:
-        """Note that a stream has ended, if it is still the current one."""
+        """Record that a stream has ended, if it is still the proxy's current stream."""
         if self.session is session:
             self.session, self._end, self.config.follow = None, None, _ignore
 
@@ -164,7 +167,7 @@ class Proxy:
 
 
 class Fleet:
-    """All proxies that headgate serves. `change_count` grows when one of them changes: wait for it, then read.
+    """All proxies that headgate serves. `change_count` grows when a proxy changes: wait for it, then read the proxies.
 
     `counts` are totals since headgate started: `streams`, `acks`, `nacks`, and responses that were `overdue`.
     """
@@ -204,13 +207,13 @@ class Fleet:
     def find(self, predicate: Callable[[Proxy], bool], last: Proxy | None = None) -> Proxy | None:
         """Return a proxy that satisfies a predicate, None if there is none.
 
-        The search starts at `last`, the previous result: while proxies answer one after the other, it is soon found.
+        The search starts at `last`, the previous result: when proxies answer one after the other, the search is short.
         """
         proxies = self.proxies.values()
         return next(filter(predicate, chain(dropwhile(lambda proxy: proxy is not last, proxies), proxies)), None)
 
     def notify(self) -> None:
-        """Wake readers of `change_count`: at once, but at most every `NOTIFY_SECONDS`.
+        """Wake readers of `change_count`: at once, but at most once in `NOTIFY_SECONDS`.
 
         A thousand proxies acknowledge a change one by one, and some readers look at all proxies each time.
         """

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 
 SLOTS = 32  # streams that may send at the same time
-SLOT_SECONDS = 1.0  # a stream that holds a slot for longer gives it up, and goes on without one
+SLOT_SECONDS = 1.0  # after this time a stream releases its slot and sends without a slot
 TRIM_DELAY_SECONDS = 0.25  # freed memory is returned when no stream has held a slot for this long
 
 
 class SendSlots:
-    """The slots of a server. Waiting streams get them in order; streams that have already sent something go first."""
+    """The send slots of a server. Streams wait for them in order, after streams that have already sent a response."""
 
     def __init__(self) -> None:
         self.free = SLOTS
@@ -37,7 +37,7 @@ class SendSlots:
 
 def _trim_memory() -> None:
     """Return freed memory to the system: after 300 first configurations of 5 MB glibc keeps 100 of 270 MB."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # only glibc has it
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # only glibc has malloc_trim
         trim(0)
 
 
@@ -64,7 +64,7 @@ class SendSlot:
         return self._state is not _State.NOT_NEEDED
 
     def acquire(self) -> bool:
-        """Return whether the stream may send now. If not, it waits for a slot."""
+        """Return whether the stream may send now. If not, the stream waits for a slot."""
         if self._state is _State.IDLE:
             if self._slots.free:
                 self._hold()
@@ -83,7 +83,7 @@ class SendSlot:
         self._change(_State.IDLE)
 
     def finish(self) -> None:
-        """Need no slot from now on: the proxy is up to date, the stream has ended, or it held a slot for too long."""
+        """Release the slot for good: the proxy is up to date, the stream has ended, or held the slot for too long."""
         self._change(_State.NOT_NEEDED)
 
     def _hold(self) -> None:

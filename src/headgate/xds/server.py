@@ -27,12 +27,12 @@ from headgate.xds.session import Request, Session, read_request, write_response
 from headgate.xds.subscription import Response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-RETRY_SECONDS = 5.0  # between two attempts to add a listener whose address was in use
-ANSWER_SECONDS = 5.0  # a response without ACK or NACK times out after this
+RETRY_SECONDS = 5.0  # pause between two attempts to add a listener whose address was in use
+ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times out
 PRIVATE_MODE = 0o600
 MAX_PENDING_STREAMS = 10_000  # streams whose first request is not read yet
-FIRST_REQUEST_SECONDS = 10.0  # a stream without a request is ended after this
-EXPIRY_CHECK_SECONDS = 60.0  # between two comparisons with the clock, which jumps when a laptop wakes up
+FIRST_REQUEST_SECONDS = 10.0  # time after which headgate ends a stream without a request
+EXPIRY_CHECK_SECONDS = 60.0  # between two checks of the expiry: the clock jumps when a laptop wakes up
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.http2.bdp_probe", 0),  # a ping for each ACK would take a fifth of gRPC's processor time
@@ -120,7 +120,7 @@ class _ServerCertificate:
         return grpc.dynamic_ssl_server_credentials(self._configuration(), self._renewed)
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return the certificate if it has changed. gRPC goes on with the old one if the new one is unusable."""
+        """Return the certificate if it has changed. gRPC continues with the old one if the new one is unusable."""
         if self._certificate.get() is self._last:
             return None
         self._last = self._certificate.get()
@@ -203,7 +203,7 @@ def _authorization(context: grpc.aio.ServicerContext) -> list[str]:
 
 
 class _Stream:
-    """One stream of a proxy. Each event calls `_wake`, which sends what the session returns then.
+    """One stream of a proxy. Each event calls `_wake`, which sends the responses that the session returns.
 
     gRPC's own task reads requests. Another task sends responses and ends when there is nothing left to send.
     """
@@ -269,7 +269,7 @@ class _Stream:
         self._sending = self._loop.create_task(self._write(responses), name=f"xds send {self._proxy.id}")
 
     async def _write(self, responses: list[Response]) -> None:
-        """Write responses, then those that are due after them, until none is."""
+        """Write responses, then the next responses of the session, until there are none."""
         try:
             while responses := responses or self._next_responses():
                 for response in responses:

@@ -1,4 +1,4 @@
-"""One delta ADS stream: its messages, and a pure state machine: requests and configurations in, responses out.
+"""The messages of one delta ADS stream, and a pure state machine from requests and configurations to responses.
 
 The rules:
 - A version that the proxy has acknowledged is not sent again, and a rejected one not until the resource changes. The
@@ -47,9 +47,9 @@ from headgate.xds.versions import (
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy may subscribe to with a wildcard
 MAX_TIMED_OUT = 16  # timed-out responses of a type that are kept in case of a late answer
 MIN_CACHED_RESOURCES = (
-    16  # responses with at least so many resources are cached as bytes: other proxies may get them too
+    16  # responses with at least this many resources are cached as bytes: other proxies may get them too
 )
-CACHED_RESPONSES = 12  # of up to 2 MB each
+CACHED_RESPONSES = 12  # number of cached responses of up to 2 MB each
 MAX_CACHED_REQUESTS = 128  # decoded requests: proxies in the same state send the same bytes
 MAX_CACHED_REQUEST_BYTES = 2**16
 ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address is in use
@@ -94,7 +94,7 @@ class Session:
                 subscription.match_reported_versions(resources)
 
     def receive(self, request: Request) -> tuple[Rejection, ...]:
-        """Take a request: changes of the subscription, and an ACK or NACK. Return the new rejections of resources."""
+        """Process a discovery request: subscriptions, and an ACK or NACK. Return the new rejections of resources."""
         subscription = self.subscriptions.get(request.type_url)
         if subscription is None:
             return ()
@@ -148,7 +148,7 @@ class Session:
 
     @property
     def exceeds_limits(self) -> bool:
-        """Whether the state is larger than a proxy's can be: it never answers, or subscribes to ever more names.
+        """Whether the state is larger than a proxy's can be: the proxy never answers, or subscribes to ever more names.
 
         The caller should end the stream. The proxy reconnects and reports what it has.
         """

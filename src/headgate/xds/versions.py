@@ -182,7 +182,7 @@ class InitialVersions(Mapping[str, str]):
     """
 
     def __init__(self, request: pb.DeltaDiscoveryRequest) -> None:
-        """Take over a request; its other fields are cleared."""
+        """Wrap the `initial_resource_versions` of a request; clear the other fields of the request."""
         for field, _ in request.ListFields():
             if field.name != "initial_resource_versions":
                 request.ClearField(field.name)
