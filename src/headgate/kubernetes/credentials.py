@@ -28,7 +28,7 @@ _FAILURES = (
     LookupError,
     TypeError,
     ValueError,
-)  # that the library raises for a malformed kubeconfig
+)  # errors that the library raises for a malformed kubeconfig
 _IMPERSONATION = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid", "as-groups": "Impersonate-Group"}
 
 
@@ -187,7 +187,7 @@ def _library() -> Any:
         sys.modules |= kept
     from headgate.kubernetes.transport import FAILURES, provider_session  # noqa: PLC0415 - aiohttp takes 0.2 s
 
-    found.logger.disabled = True  # it logs the errors that it raises
+    found.logger.disabled = True  # the library also logs the errors that it raises
     found.OpenIDRequestor._client_session = provider_session  # noqa: SLF001 - the library's own session does not verify certificates
     found.FAILURES = (found.ConfigException, *FAILURES, *_FAILURES)
     return found

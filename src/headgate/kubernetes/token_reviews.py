@@ -81,7 +81,7 @@ class TokenReview:
         if pod is None:
             raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
         owner = f"sidecar/{claims.bound.namespace}/{pod.name}"
-        if owner != node_id:  # saves a review
+        if owner != node_id:  # avoids a TokenReview
             raise wrong_proxy(owner, node_id)
         ends = check_expiry(owner, claims.exp, self._clock())
         _agree(claims, pod.name, await self._review(printable(owner), token))
