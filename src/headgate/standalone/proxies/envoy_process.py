@@ -52,7 +52,7 @@ class EnvoyFlags(Value, frozen=True, kw_only=True):
     def arguments(self) -> list[str]:
         """Return the arguments after `-c BOOTSTRAP`."""
         return [
-            "--disable-hot-restart",  # it would conflict between the Envoys of a machine
+            "--disable-hot-restart",  # hot restart would conflict between the Envoys of a machine
             *("--concurrency", str(self.concurrency)),
             *("--drain-time-s", str(self.drain_s)),
             *("--drain-strategy", "immediate"),
@@ -104,14 +104,15 @@ def find_envoy(environ: Mapping[str, str]) -> Path:
 
 
 class EnvoyProcess:
-    """Keeps one Envoy running from `start` to `stop`. `state` is its current state."""
+    """Supervises one Envoy from `start` to `stop` and restarts it when it exits. `state` is the process's state."""
 
     def __init__(
         self, binary: Path, bootstrap: bytes, *, directory: Path, admin: Path, flags: EnvoyFlags = DEFAULT_FLAGS
     ) -> None:
-        """Supervise an Envoy with a `bootstrap` in JSON, whose admin interface is the unix socket `admin`.
+        """Create the supervisor of an Envoy, without starting Envoy.
 
-        `directory` has the record, the bootstrap and the log.
+        `bootstrap` is JSON. `admin` is the unix socket of Envoy's admin interface. `directory` contains the record of
+        the process, the bootstrap and the log.
         """
         self.state: Latest[EnvoyState] = Latest(EnvoyState())
         self.admin = Admin(admin)
@@ -154,7 +155,7 @@ class EnvoyProcess:
                 raise ProxyError(state.failure)
             if loop.time() > deadline:
                 raise ProxyError(f"Envoy is not ready after {timeout:g} s{self._last_error()}")
-            await asyncio.sleep(0.02)  # only /ready shows it, so it is polled
+            await asyncio.sleep(0.02)  # only /ready shows the readiness, so headgate polls this page
 
     def detach(self) -> None:
         """Stop supervising Envoy and let it run, for the next headgate to adopt."""
@@ -213,7 +214,7 @@ class EnvoyProcess:
             raise ProxyError(f"can't start Envoy: {error}") from error
         try:
             write_private(self._record_path, msgspec.json.encode(_Record(identity=process.identity, digest=digest)))
-        except OSError:  # without a record the next headgate could not adopt it
+        except OSError:  # without a record the next headgate could not adopt this Envoy
             process.signal(signal.SIGKILL)
             raise
         self._process = process
@@ -328,7 +329,7 @@ class MeshEnvoy(EnvoyProcess):
 
 
 def _exit_text(code: int | None) -> str:
-    """Describe an exit code: above 128 it is a signal, None is unknown."""
+    """Describe an exit code: a code above 128 means a signal, None an unknown code."""
     if code is None:
         return "ended"
     if code <= 128:

@@ -1,1 +1,1 @@
-"""The embedded store of Kubernetes objects: in memory, with a Kubernetes API server's rules, persisted in SQLite."""
+"""The embedded store of Kubernetes objects: in memory, with an API server's semantics, persisted in SQLite."""

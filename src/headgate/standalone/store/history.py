@@ -1,6 +1,6 @@
 """The newest changes of each kind, which watches read.
 
-The changes are kept once for all watches: a watch is a position in them and has no queue of its own.
+All watches share the stored changes: a watch is a position in the history and has no queue of its own.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class _Kind:
     """The last changes of one kind, numbered from the first change since the start."""
 
     def __init__(self, floor: int, size: int) -> None:
-        self._floor = floor  # all changes after this revision are kept
+        self._floor = floor  # the history contains all changes after this revision
         self._changes: deque[Change] = deque(maxlen=size)
         self._discarded = 0  # number of discarded changes
         self._appended = asyncio.Event()

@@ -1,7 +1,7 @@
-"""The embedded store: objects in memory with a Kubernetes API server's rules, persisted by a `Journal`.
+"""The embedded store: objects in memory with a Kubernetes API server's semantics, persisted by a `Journal`.
 
 Every call is one transaction. It runs to its end without yielding to another task, so no task sees a part of it. Its changes
-are rolled back when a rule or the journal rejects them, and sent to watches after the journal has persisted them.
+are rolled back when validation or the journal rejects them, and sent to watches after the journal has persisted them.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from headgate.standalone.store.history import History
 from headgate.standalone.store.object_index import ObjectIndex, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
-_NAME_ATTEMPTS = 20  # names generated from `generateName` until one is free
+_NAME_ATTEMPTS = 20  # most names to generate from `generateName` until one is free
 _DEFAULT_CHECK = object_check(DEFAULTS)
 
 

@@ -12,11 +12,11 @@ def owners(obj: Object) -> set[str]:
 
 
 class ObjectIndex:
-    """All objects of the store, with their indexes. It checks no rules."""
+    """All objects of the store, with indexes by kind, namespace, owner and UID. It does not validate objects."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
-        self._keys: defaultdict[tuple[str, str], list[Key]] = defaultdict(list)  # of a kind, by namespace and name
+        self._keys: defaultdict[tuple[str, str], list[Key]] = defaultdict(list)  # sorted keys of a kind
         self._by_namespace: defaultdict[str, dict[Key, None]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[Key, None]] = defaultdict(dict)
         self._uids: dict[str, Key] = {}

@@ -1,4 +1,4 @@
-"""Persists the embedded store in SQLite: one transaction for the changes of a call, before watches see them.
+"""Persists the embedded store in SQLite: one transaction for the changes of a call, before watches return them.
 
 What a crash may lose:
 
@@ -7,7 +7,7 @@ What a crash may lose:
   checkpoints (each 4 MB of changes) and not at each commit. With `synchronous=NORMAL` a commit takes 0.02 ms; `FULL` took
   0.2 ms on a fast disk and takes 10 ms or more on a slow one, during which all of headgate waits.
 
-After a reboot of the machine the revision skips ahead, so that no revision is used twice even after a power loss.
+After a reboot of the machine the revision skips ahead, so that each revision is unique even after a power loss.
 """
 
 import os
@@ -26,8 +26,8 @@ from headgate.resources.meta import Key, Object
 
 _APPLICATION = 0x68656467  # "hedg": marks the file as ours
 _FORMAT = 1
-_FREE_BYTES = 64 * 1024  # with less free space on the disk the store counts as not writable
-_REVISION_SKIP = 1_000_000  # more changes than can be lost before a sync
+_FREE_BYTES = 64 * 1024  # below this free space on the disk, `check` reports the store as not writable
+_REVISION_SKIP = 1_000_000  # exceeds the number of changes that can be lost before a sync
 _REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
@@ -43,7 +43,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` on one file. The lock of the state directory keeps other processes off it."""
+    """Implements `memory.Journal` in a file. The lock of the state directory keeps other processes from opening it."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -80,7 +80,7 @@ class SqliteJournal:
             return [msgspec.json.decode(body) for (body,) in rows]
 
     def append(self, changes: Sequence[Change]) -> None:
-        """Commit the changes of one call. Raises Unavailable when the disk is full or fails; then no change is kept."""
+        """Commit the changes of one call. Raises Unavailable and persists no change when the disk is full or fails."""
         with self._writing():
             self._write(changes)
 
@@ -178,7 +178,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def _as_store_errors(path: Path) -> Iterator[None]:
-    """Convert errors of SQLite to StoreErrors with what to do."""
+    """Convert errors of SQLite to StoreErrors that say what to do."""
     try:
         yield
     except (sqlite3.Error, msgspec.DecodeError, TypeError) as error:
