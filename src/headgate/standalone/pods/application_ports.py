@@ -1,8 +1,8 @@
 """Process ports behind explicit sidecars: for each TCP port of the sidecar, a port on which the process listens.
 
 The sidecar listens on the ports that containers declare, and on the numeric targetPorts of the Services that select the pod
-when it starts (D26). The process gets its own port in `$PORT`. A process port is used once on the machine, so that replicas
-that listen on 0.0.0.0 don't conflict.
+when it starts (D26). The process gets its own port in `$PORT`. Each process port is unique on the machine, so that
+replicas that listen on 0.0.0.0 don't conflict.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
 
 def candidates(ephemeral: range) -> list[int]:
-    """Return the ports for processes: if possible none that the kernel uses for outgoing connections."""
+    """Return the ports to assign to processes, if possible without the kernel's ports for outgoing connections."""
     found = [number for number in _PREFERRED if number not in ephemeral]
     return found or [number for number in _POSSIBLE if number not in ephemeral] or list(_PREFERRED)
 
@@ -49,7 +49,7 @@ def ephemeral_range() -> range:
 def is_free(port: int) -> bool:
     """Return whether no process listens on a port, on any address of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections in TIME_WAIT don't count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignores closed connections in TIME_WAIT
         try:
             probe.bind(("0.0.0.0", port))  # noqa: S104  # programs that ignore $HOST listen on all addresses
         except OSError:
@@ -66,7 +66,7 @@ class ApplicationPorts:
         self._users: dict[str, PortMap] = {}
 
     def assign(self, user: str, ports: Sequence[int]) -> PortMap:
-        """Return a process port for each port, the same ones on every call. Raises NoAddress when none is left."""
+        """Return a process port for each port, the same in later calls. Raises NoAddress when all are in use."""
         known = self._users.get(user, {})
         found: dict[int, int] = {}
         for port in ports:
@@ -84,7 +84,7 @@ class ApplicationPorts:
 
     def _choose(self, seed: str, own: set[int]) -> int:
         taken = {number for numbers in self._users.values() for number in numbers.values()} | own
-        # Start at a different port for each seed: a second headgate, whose processes don't listen yet, would choose the same.
+        # Without the seed, two headgates would choose the same port until a process listens on it.
         start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % len(self._candidates)
         for number in (*self._candidates[start:], *self._candidates[:start]):
             if number not in taken and self._free(number):
@@ -93,7 +93,10 @@ class ApplicationPorts:
 
 
 def sidecar_ports(pod: Pod, led: Iterable[int] = ()) -> list[int]:
-    """Return the TCP ports of a pod's sidecar: declared ports and `led`, without excluded ones. Raises DecodeError."""
+    """Return the TCP ports of a pod's sidecar, without excluded ports. Raises DecodeError.
+
+    These are the declared ports and `led`, the targetPorts of Services.
+    """
     left_out = excluded_ports(pod.metadata)
     return [port for port in dict.fromkeys((*_declared(pod), *led)) if port not in left_out]
 
@@ -173,7 +176,10 @@ def with_process_ports(container: Container, port_map: PortMap) -> Container:
 
 
 def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
-    """Return where a process must listen, for messages; empty if its ports are unchanged. `container` has process ports."""
+    """Return the advice in messages on where a process must listen; empty if its ports are unchanged.
+
+    `container` declares process ports in place of the pod's ports.
+    """
     declared = {number: port for port, number in port_map.items()}
     wanted = []
     for index, port in enumerate(container.ports or ()):
@@ -193,16 +199,16 @@ def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
 def port_variables(pod: Pod, container: Container, port_map: PortMap) -> dict[str, str]:
     """Return the variables of process ports: PORT_9090 is the process port for 9090.
 
-    PORT is included if no port is declared that would set it.
+    It includes PORT for the first undeclared port if this is the pod's only container without declared ports.
     """
     found = {port_variable(str(port)): str(number) for port, number in port_map.items()}
     return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, port_map)}
 
 
 def _undeclared_variables(pod: Pod, container: Container, port_map: PortMap) -> Iterator[tuple[str, int, int]]:
-    """Yield (variable, port, process port) of the undeclared ports.
+    """Yield (variable, port, process port) for each undeclared port.
 
-    The first variable is PORT if this is the only container that declares no port, so that the port must be its own.
+    The first variable is PORT if this is the pod's only container without declared ports.
     """
     silent = [one.name for one in pod.spec.containers if not one.ports]
     for index, (port, number) in enumerate(undeclared(pod, port_map).items()):
@@ -231,7 +237,7 @@ def _probe(probe: Probe | None, port_map: PortMap) -> Probe | None:
 
 
 def _check(check: _Checked, port_map: PortMap) -> _Checked:
-    """Return a check of the process port. A check of another host, or of a named port, stays unchanged."""
+    """Return a check with the process port as its port; return a check of another host or a named port as it is."""
     number = int(check.port) if isinstance(check.port, int) or check.port.isdigit() else 0
     return check if check.host or number not in port_map else replace(check, port=port_map[number])
 

@@ -22,14 +22,14 @@ from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, Run
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
-STABLE_SECONDS = 60.0  # a run of this length resets the delay
-_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # as libraries of all languages word it
+STABLE_SECONDS = 60.0  # seconds after which a run resets the delay
+_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # wordings of EADDRINUSE in logs
 _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """The record of a running container for the next start of headgate, in a private file."""
+    """A container's process as described in a private file, from which the next headgate adopts the process."""
 
     identity: ProcessIdentity
     address: str
@@ -220,7 +220,7 @@ class ContainerRun(Run):
         return f"its log says that an address is in use: {self.settings.advice}"
 
     async def _check_ports(self) -> None:
-        """Raise OSError if another program listens on a port of the container: it would get the pod's requests."""
+        """Raise OSError if another program listens on a port of the container: it would receive the requests."""
         for port in tcp_ports(self.settings.container):
             try:
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""The environment variables, command line and paths of a container, computed from its pod. Pure."""
+"""Pure functions that compute the environment variables, command line and paths of a container from its pod."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 Sources = Mapping[tuple[str, str], Mapping[str, bytes]]
-"""The content of ConfigMaps and Secrets by (kind, name); those that do not exist are absent."""
+"""The content of ConfigMaps and Secrets by (kind, name); objects that do not exist are absent."""
 
 
 class ConfigError(HeadgateError):

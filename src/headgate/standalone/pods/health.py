@@ -8,8 +8,12 @@ from headgate.standalone.pods.probes import Target, Thresholds, listens, run_pro
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
-_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 0.05, 1.5, 1.0  # seconds between checks until the first success: start fast
-_PATIENCE = 10.0  # seconds without a listening port before an Event
+_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = (
+    0.05,
+    1.5,
+    1.0,
+)  # between checks: first pause (s), factor, longest pause (s)
+_PATIENCE = 10.0  # seconds without a listening port until an Event reports it
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "
     "or spec.containers[].ports must name the port that it listens on"

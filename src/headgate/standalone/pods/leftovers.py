@@ -1,6 +1,6 @@
-"""Processes that a killed headgate left running: finds them by the records in its state directory, and ends them.
+"""Finds and ends the processes that a killed headgate left running, by the records in its state directory.
 
-`headgate up` with the same state directory adopts them. This module is for `headgate down`, and for deleted pods.
+`headgate up` with the same state directory adopts these processes. This module is for `headgate down` and deleted pods.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from headgate.standalone.pods.sidecars import DIRECTORY
 from headgate.standalone.processes import Process, adopt
 from headgate.standalone.proxies.envoy_process import RECORD, surviving_envoy
 
-GRACE_S = 5.0  # between SIGTERM and SIGKILL
+GRACE_S = 5.0  # seconds between SIGTERM and SIGKILL
 
 
 class Leftover(NamedTuple):
@@ -54,7 +54,7 @@ def _proxy(directory: Path, name: str) -> Iterator[Leftover]:
 
 
 async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
-    """End processes concurrently; return each with whether it is gone."""
+    """End processes concurrently; return each process with True if it is gone."""
     every = list(found)
     gone = await asyncio.gather(*(_end(item) for item in every))
     return list(zip(every, gone, strict=True))
@@ -63,7 +63,7 @@ async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
 async def _end(item: Leftover) -> bool:
     gone = await item.process.end(GRACE_S)
     if gone:
-        item.record.unlink(missing_ok=True)  # otherwise the next start counts a crash
+        item.record.unlink(missing_ok=True)  # otherwise the next headgate counts a crash of the process
     return gone
 
 

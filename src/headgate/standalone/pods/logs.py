@@ -21,7 +21,7 @@ from headgate.standalone.proxies.envoy_process import LOG
 
 MAX_LOG_BYTES = 10 << 20  # bytes
 _CHUNK = 1 << 16
-_SEARCHED_BYTES = 1 << 14  # at the end of a log: enough for a long stack trace
+_SEARCHED_BYTES = 1 << 14  # bytes to search at the end of a log: enough for a long stack trace
 _POLL = 0.2  # seconds between reads of a followed log
 _CURRENT, _PREVIOUS = "current.log", "previous.log"
 _OLDER = ".1"  # suffix of the older part of a log

@@ -41,11 +41,11 @@ from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
 _VOLUMES = "_volumes"  # no container can have this name
-DRAIN = 0.5  # seconds before the process ends, after no proxy routes to it: requests in flight still arrive
+DRAIN = 0.5  # seconds for requests in flight, after the last proxy has stopped routing to the process
 
 
 class PodServices(NamedTuple):
-    """What all pods of a machine share: the store, Events, the state directory, ports and proxies."""
+    """The services that all pods of a machine share: the store, Events, the state directory, ports and proxies."""
 
     store: Store
     recorder: EventRecorder
@@ -84,7 +84,7 @@ class PodRun:
 
     @property
     def adopted(self) -> bool:
-        """Whether it runs a process that an earlier headgate started."""
+        """Whether the pod has a process that an earlier headgate started."""
         return any(one.adopted for one in self._all_runs())
 
     def update(self, pod: Object) -> None:
@@ -96,7 +96,7 @@ class PodRun:
             self._typed = read(pod, Pod)
 
     def mark_deleted(self) -> None:
-        """Note that the object is gone, for example after a forced deletion: the processes end at once."""
+        """Record that the object is gone, for example after a forced deletion, so that the processes end at once."""
         self._gone.set()
         self._terminating.set()
 
@@ -137,7 +137,7 @@ class PodRun:
 
     async def end(self) -> list[str]:
         """End all processes and keep the object; return a message for each process that does not end."""
-        grace = 0.0 if self._external else self._grace()  # headgate does not end that process
+        grace = 0.0 if self._external else self._grace()  # `headgate run` ends an external process
         runs = self._all_runs()
         results = await asyncio.gather(*(one.end(grace) for one in runs))
         await self._end_sidecar()
@@ -241,7 +241,7 @@ class PodRun:
         if not any(one.live for one in self._containers):
             if self.sidecar:
                 await self.sidecar.wait_ready()
-                if not self._external and await self._assign_service_ports():  # of Services that were created meanwhile
+                if not self._external and await self._assign_service_ports():  # for new Services
                     await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
@@ -264,14 +264,14 @@ class PodRun:
             await self._write_status()
 
     async def _terminate(self) -> None:
-        """Terminate without losing a request: first leave the endpoints, then the proxies' configuration, then end the process."""
+        """Terminate without losing a request: end the process after endpoints and proxies no longer contain its address."""
         began = time.monotonic()
         if not self._gone.is_set() and any(one.live for one in self._all_runs()):
             await self._write_status()
             await self._until_unrouted(self._grace())
         left = max(self._grace() - (time.monotonic() - began), 1.0)
         await asyncio.gather(*(one.end(left) for one in self._all_runs()))
-        # After the processes: their last requests pass the sidecar and are counted.
+        # The sidecar ends after the processes, so that it forwards and counts their last requests.
         await self._end_sidecar(patience=0.0 if self._gone.is_set() else self._grace() - (time.monotonic() - began))
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._edit(_without_finalizer)

@@ -17,9 +17,9 @@ from headgate.http_failures import describe
 from headgate.resources.workloads import Container, HttpGet, Probe
 from headgate.standalone.processes import Launch, start_fault
 
-_READ_BYTES = 10 << 10  # of a response body, as the kubelet reads
+_READ_BYTES = 10 << 10  # bytes of a response body to read, as the kubelet does
 _MAX_HEADER_BYTES = 1 << 20
-_MAX_REQUESTS = 10  # of one probe, with redirects
+_MAX_REQUESTS = 10  # requests of one probe, including redirects
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
 
 class Thresholds:
-    """Tracks health: it changes only after successThreshold or failureThreshold consecutive results."""
+    """Tracks health, which changes only after successThreshold or failureThreshold consecutive results."""
 
     def __init__(self, probe: Probe, *, healthy: bool) -> None:
         self.healthy = healthy
@@ -125,7 +125,7 @@ async def _follow(session: ClientSession, url: URL, headers: CIMultiDict[str]) -
 
 
 async def _skim(response: ClientResponse) -> None:
-    """Read the beginning of the body: a probe fails if the container hangs there."""
+    """Read the beginning of the body, so that the probe fails if the container hangs while it sends the body."""
     length = 0
     async for part in response.content.iter_any():
         length += len(part)
@@ -173,7 +173,7 @@ async def _run(command: tuple[str, ...], launch: Launch) -> str:
         raise ValueError(start_fault(msgspec.structs.replace(launch, command=command), error)) from error
     try:
         code = await process.wait()
-    except asyncio.CancelledError:  # timed out, or the container ends
+    except asyncio.CancelledError:  # the probe timed out, or the container ends
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

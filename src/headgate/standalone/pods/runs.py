@@ -1,4 +1,4 @@
-"""The common base of containers, whether headgate or the user starts their processes."""
+"""The state and the base class of containers, for processes that headgate or the user starts."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Ended(Value, frozen=True, kw_only=True):
-    """How a process ended. Times are in seconds since the epoch."""
+    """The end of a process: its exit code, reason and message. Times are in seconds since the epoch."""
 
     exit_code: int
     started_at: float = 0.0
@@ -42,7 +42,7 @@ class ContainerState(Value, frozen=True, kw_only=True):
 
 
 class RunSettings(NamedTuple):
-    """How to run a container. `advice` says where its process must listen behind a sidecar, for messages.
+    """The settings with which a container runs. `advice` is a text for messages: where to listen behind a sidecar.
 
     `undeclared` maps targetPorts of Services that no container declares to process ports.
     """
@@ -92,7 +92,7 @@ class Run:
         raise NotImplementedError
 
     async def run(self) -> int:
-        """Run the container until the policy restarts it no more; return the last exit code."""
+        """Run the container until the restart policy no longer restarts it; return the last exit code."""
         raise NotImplementedError
 
     async def end(self, grace: float) -> bool:

@@ -33,7 +33,7 @@ from headgate.standalone.proxies.envoy_process import EnvoyState
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
 _ROTATE = 10.0  # seconds between checks of the size of logs
-_RETRY = 5.0  # seconds before a pod is tried again after an error
+_RETRY = 5.0  # seconds before headgate runs a pod again after an error
 
 
 class LocalRuntime:
@@ -124,7 +124,7 @@ class LocalRuntime:
     def _restore_addresses(self, pods: list[Object]) -> None:
         """Reserve the addresses and ports that pods already have. A pod with an unusable address gets a new one later."""
         for pod in pods:
-            with contextlib.suppress(DecodeError):  # reported when the pod is started
+            with contextlib.suppress(DecodeError):  # the error is reported when the pod is started
                 self._ports.restore(pod["metadata"]["uid"], application_ports.from_annotation(read(pod, Pod).metadata))
             address = (pod.get("status") or {}).get("podIP", "")
             if self._addresses.covers(address, "pods"):

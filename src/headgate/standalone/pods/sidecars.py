@@ -22,19 +22,21 @@ from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettin
 
 DIRECTORY = "_sidecar"  # no container can have this name
 STARTING = "it waits for its configuration"
-_PATIENCE = 20.0  # seconds without a configuration before an Event
+_PATIENCE = 20.0  # seconds without a configuration until an Event reports it
 _RETRY = 1.0  # seconds between checks of a sidecar that does not serve
 _LAST_REPORT = 5.0  # seconds to wait for the last metrics report; a sidecar reports every two seconds
 _SETTLE = 0.1  # seconds until Envoy has counted requests that ended
 
 
 class ProxyServices(NamedTuple):
-    """What pods and sidecars of a machine need from the control plane and its proxies. Proxies are named by node ID.
+    """The services of the control plane that pods and sidecars use. Parameters name proxies by node ID.
 
     `variables` are set in every container. `runtime_dir` is private and has a short path, for the admin sockets.
-    `lowest_port` is the smallest TCP port that this user may listen on. `wait_unrouted` returns when no proxy routes to an
-    address; `wait_expected`, when the control plane accepts streams of the proxy; `wait_settled`, when the proxy has
-    acknowledged or rejected its whole configuration; `rejections` returns messages about rejected resources.
+    `lowest_port` is the smallest TCP port that this user may listen on. `rejections` returns messages about rejected
+    resources.
+
+    `wait_unrouted` returns when no proxy routes to an address. `wait_expected` returns when the control plane accepts
+    streams of a proxy. `wait_settled` returns when a proxy has acknowledged or rejected its whole configuration.
     `wait_for_report` returns when the proxy has reported its metrics up to a time (seconds since the epoch).
     """
 
@@ -86,7 +88,7 @@ class Sidecar:
         self._reported = ""
 
     async def recover(self, *, serves: bool) -> None:
-        """Adopt the Envoy of an earlier headgate. `serves` is its last known state, which holds until it is checked."""
+        """Adopt the Envoy of an earlier headgate. `serves` is its last recorded state, used until the first check."""
         if self._directory.exists():
             with contextlib.suppress(FileNotFoundError):  # the pod's directory is being removed
                 self._envoy.renew()
@@ -137,7 +139,7 @@ class Sidecar:
             tasks.create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Check the sidecar again whenever Envoy ended or was restarted."""
+        """Check the sidecar each time that Envoy has ended or restarted."""
         while True:
             changed = self._envoy.state.next_change()
             async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,4 @@
-"""The status of a pod, computed from the states of its containers: phase, conditions and containerStatuses. Pure."""
+"""Pure functions that compute a pod's status from its containers: phase, conditions and containerStatuses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -25,7 +25,7 @@ _KINDS = (("", POD.kind), ("", "Event"))
 
 
 class PodTrouble(Value, frozen=True, kw_only=True):
-    """Why a pod is not ready: reason and message of an Event, the exit code if a process ended, and its last lines."""
+    """The trouble of a pod: reason and message of an Event, exit code of a process that ended, and its last log lines."""
 
     pod: Key
     container: str
