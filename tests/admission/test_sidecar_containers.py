@@ -66,6 +66,15 @@ def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
     assert ("headgate-sidecar" in names(found, "containers")) is expected
 
 
+@pytest.mark.parametrize("namespace_label", ["true", "false", ""])
+def test_another_value_of_the_label_is_rejected_with_the_valid_ones(namespace_label: str) -> None:
+    wanted = pod(labels={"headgate.dev/inject": "enabled"})
+    with pytest.raises(
+        Invalid, match=r'metadata\.labels\.headgate\.dev/inject: must be "true" or "false", not .enabled.'
+    ):
+        injected(wanted, {"headgate.dev/inject": namespace_label})
+
+
 def test_a_pod_is_injected_once_and_host_network_pods_never() -> None:
     labels = {"headgate.dev/inject": "true"}
     once = injected(pod(), labels)

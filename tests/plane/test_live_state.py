@@ -105,3 +105,15 @@ async def test_a_proxy_that_gets_no_certificate_is_a_finding_and_does_not_delay_
     assert await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
     assert [str(item.about) for item in live_state.findings()] == ["Pod default/web"]
+
+
+async def test_warnings_before_a_write_come_from_the_snapshot_and_change_nothing(live_state: LiveState) -> None:
+    """R22: a webhook warns about an object that the store does not have yet."""
+    before = live_state.loop.compiled.get()
+    spec = {"service": "missing", "backends": [{"service": "one", "weight": 1}]}
+    metadata = {"name": "canary", "namespace": "default"}
+    split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
+    warnings = await live_state.warnings_before_write(split)
+    assert any("Service default/missing not found" in text for text in warnings), warnings
+    assert await live_state.warnings_before_write({**split, "apiVersion": "v1", "kind": "Event"}) == ()
+    assert live_state.loop.compiled.get() is before

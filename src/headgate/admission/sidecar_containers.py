@@ -10,6 +10,7 @@ from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
 from headgate.errors import Invalid
 from headgate.model.routing import PROBE_PORT
 from headgate.objects.ports import AdmissionStep, View
+from headgate.resources.checks.pods import pod_causes
 from headgate.resources.meta import Object, Value, part
 from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 
@@ -44,11 +45,10 @@ def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) ->
         names = [item.get("name") for item in (new["spec"].get("containers") or ())]
         if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
             return new
-        if not wants_sidecar(new, mode, pod_namespace(view, new)):
-            return new
-        if causes := tuple(sidecar_causes(new, OWN_PORTS)):
+        wanted = wants_sidecar(new, mode, pod_namespace(view, new))
+        if causes := [*pod_causes(new), *(sidecar_causes(new, OWN_PORTS) if wanted else ())]:
             raise Invalid(*causes)
-        return with_transparent_sidecar(new, options)
+        return with_transparent_sidecar(new, options) if wanted else new
 
     return admit
 

@@ -27,7 +27,7 @@ async def serve_webhooks(
     reviews = Reviews(
         inject_transparent_sidecars(options.sidecars, sidecars),
         object_check(options.settings),
-        lambda obj: live_state.warnings_for(obj, dry_run=True),
+        live_state.warnings_before_write,
         lambda: SnapshotView(live_state.feed.snapshot.get() or Snapshot()),
     )
     app = create_webhooks(reviews, lambda: live_state.loop.compiled.get() is not None)

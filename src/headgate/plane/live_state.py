@@ -12,10 +12,11 @@ from headgate.plane.loop import Loop
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.plane.status.findings import faults, refusals
 from headgate.plane.tap.taps import Taps
-from headgate.resources.meta import Object
+from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 from headgate.xds.fleet import Fleet, Proxy
 
+PREVIEW_S = 2.0  # seconds that a webhook may wait for the compiler's warnings
 WARNINGS_S = 0.2  # seconds that a write may wait for the compiler's warnings
 
 
@@ -89,8 +90,11 @@ class LiveState:
         return current
 
     async def compile_with(self, obj: Object) -> Compiled:
-        """Compile the current snapshot with `obj` added or replaced, and publish nothing."""
+        """Wait for the newest snapshot, compile it with `obj` added or replaced, and publish nothing."""
         await self.feed.wait_until_current()
+        return await self._compile_with(obj)
+
+    async def _compile_with(self, obj: Object) -> Compiled:
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
         return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not block other requests
 
@@ -107,7 +111,21 @@ class LiveState:
                 compiled = await (self.compile_with(obj) if dry_run else self.wait_compiled(obj))
         except TimeoutError:
             return ()
-        return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == key]
+        return _warnings(compiled, key)
+
+    async def warnings_before_write(self, obj: Object) -> Sequence[str]:
+        """Return the compiler's findings about an object that is not written yet, by the snapshot that the feed has.
+
+        Returns an empty list if the compilation takes longer than `PREVIEW_S` seconds.
+        """
+        key = key_of(obj)
+        if (key.group, key.kind) not in GROUP_KINDS:
+            return ()
+        try:
+            async with asyncio.timeout(PREVIEW_S):
+                return _warnings(await self._compile_with(obj), key)
+        except TimeoutError:
+            return ()
 
     async def wait_in_force(self) -> Compiled:
         """Wait until all stored objects are compiled and the proxies have answered; return the result."""
@@ -179,3 +197,7 @@ class LiveState:
             ready = frozenset(endpoint.address for entry in entries for endpoint in entry.ready)
             self._endpoint_addresses = compiled, ready
         return address not in self._endpoint_addresses[1]
+
+
+def _warnings(compiled: Compiled, key: Key) -> Sequence[str]:
+    return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == key]

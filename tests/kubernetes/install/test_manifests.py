@@ -45,9 +45,9 @@ def test_pods_start_without_a_sidecar_only_where_no_sidecar_is_requested() -> No
     for hook in found("MutatingWebhookConfiguration")["webhooks"]:
         assert hook["failurePolicy"] == "Fail"
         selectors = [hook["namespaceSelector"], hook.get("objectSelector", {})]
-        assert {"matchLabels": {"headgate.dev/inject": "true"}} in selectors
-    (validation,) = found("ValidatingWebhookConfiguration")["webhooks"]
-    assert validation["failurePolicy"] == "Ignore"
+        assert "headgate.dev/inject" in str(selectors)
+    validations = found("ValidatingWebhookConfiguration")["webhooks"]
+    assert {hook["failurePolicy"] for hook in validations} == {"Ignore"}
 
 
 def test_the_control_plane_runs_without_privileges() -> None:

@@ -15,6 +15,7 @@ _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
 _LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _READ = ["get", "list", "watch"]
+_LABELED = {"key": INJECT, "operator": "Exists"}
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -259,7 +260,7 @@ def _injection() -> Object:
             failurePolicy="Fail",
             rules=[rule],
             namespaceSelector=elsewhere,
-            objectSelector={"matchLabels": asks},
+            objectSelector={"matchExpressions": [_LABELED, {**_LABELED, "operator": "NotIn", "values": ["false"]}]},
         ),
     ]
     return _object(
@@ -269,7 +270,12 @@ def _injection() -> Object:
 
 def _validation() -> Object:
     rule = {"apiGroups": _GROUPS, "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*"]}
-    hook = _webhook("objects", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[rule])
+    namespaces = {**rule, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}
+    selector = {"objectSelector": {"matchExpressions": [_LABELED]}}
+    hooks = [
+        _webhook("objects", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[rule]),
+        _webhook("labels", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[namespaces], **selector),
+    ]
     return _object(
-        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", NAME, namespace="", webhooks=[hook]
+        "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", NAME, namespace="", webhooks=hooks
     )
