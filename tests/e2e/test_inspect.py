@@ -157,7 +157,7 @@ def test_proxies_shows_a_rejected_resource_with_envoys_message_and_its_object(wo
         assert rows(world.headgate("proxies").stdout)["gateway"][1] == "Refused"
         state = world.headgate("status")
         assert state.returncode == 1
-        assert f"gateway refused 1 resource: outbound/{namespace}/taken/{port}" in state.stdout
+        assert f"gateway rejected 1 resource: outbound/{namespace}/taken/{port}" in state.stdout
     until(lambda: proxies(world)["gateway"]["state"] == "InSync")
     after = world.headgate("proxies", "gateway").stdout
     assert "an earlier rejection, now resolved: listeners" in after

@@ -37,7 +37,7 @@ def callers(tls_mode=TlsMode.PERMISSIVE, capture="transparent"):
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_a_pod_with_a_proxy_counts_its_own_requests(tls_mode):
+def test_there_is_no_caller_if_the_callers_own_proxy_counts_the_request(tls_mode):
     assert callers(tls_mode)(WEB, "10.0.0.2", "") is None
 
 
@@ -48,8 +48,8 @@ def test_a_caller_without_a_proxy_is_a_pod_or_an_address(tls_mode):
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_a_loopback_caller_counts_only_if_it_can_not_be_a_proxy(tls_mode):
-    """Once clients use mutual TLS, no proxy calls in plaintext."""
+def test_requests_from_loopback_have_a_caller_only_if_no_proxy_could_have_sent_them(tls_mode):
+    """Sidecars send no plaintext after clients have switched to mutual TLS."""
     found = callers(tls_mode, "explicit")(WEB, "127.0.0.1", "")
     assert found == (Peer(outside="127.0.0.1") if tls_mode.clients_use_tls else None)
 

@@ -25,7 +25,7 @@ GATEWAY, SIDECAR = "gateway", "sidecar/default/web"
 
 @pytest.fixture
 def live_state() -> LiveState:
-    """A control plane that has compiled an empty store, with a settled gateway."""
+    """The live state of a control plane that has compiled an empty store and has a settled gateway."""
     store, fleet = MemoryStore(), Fleet()
     feed = Feed(store)
     loop = Loop(
@@ -61,7 +61,7 @@ async def is_over(begun: Callable[[], object]) -> bool:
     return done
 
 
-async def test_a_proxy_that_never_connects_delays_no_wait(live_state: LiveState) -> None:
+async def test_no_wait_is_delayed_by_a_proxy_that_never_connects(live_state: LiveState) -> None:
     live_state.fleet.expect(SIDECAR)
     assert await is_over(live_state.wait_distributed)
     assert await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
@@ -90,7 +90,9 @@ async def test_nothing_is_distributed_before_the_gateway_connects(live_state: Li
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_a_connected_proxy_without_configuration_delays_the_waits(live_state: LiveState) -> None:
+async def test_distribution_and_the_end_of_a_pod_wait_for_a_connected_proxy_without_configuration(
+    live_state: LiveState,
+) -> None:
     connect(live_state.fleet, SIDECAR, has_config=False)
     assert not await is_over(live_state.wait_distributed)
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))

@@ -108,7 +108,7 @@ async def test_changes_coalesce_while_a_proxy_has_not_acknowledged_the_last_chan
     world.place("1", account="web", address="10.1.0.3")
     snapshot = world.snapshot.get()
     assert snapshot
-    for _ in range(3):  # three builds take longer than the loop would need to publish
+    for _ in range(3):  # three compilations take longer than the loop needs to publish a build
         await asyncio.to_thread(world.loop.compile, snapshot)
     assert proxy.config.get() is in_flight
     client.take()

@@ -60,7 +60,7 @@ def test_a_proxy_without_a_lasting_fault_is_no_problem(found: Proxy) -> None:
     [
         (
             proxy("Refused", refusals=(Refusal(type="routes", resource="r", message="m"),)),
-            "sidecar/a/web refused 1 resource: why",
+            "sidecar/a/web rejected 1 resource: why",
         ),
         (proxy("Lagging", waiting=timestamp(NOW - LATE_S - 1)), "sidecar/a/web is lagging: why"),
         (proxy("Disconnected"), "sidecar/a/web is disconnected: why"),

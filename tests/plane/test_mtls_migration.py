@@ -24,7 +24,7 @@ def workload(mode: TlsMode, target: TlsMode | None = None) -> Workload:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for connections in flight, unless a test sets the time."""
+    """Set the wait for connections in flight to zero; a test may set another time."""
     monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 0.0)
 
 
@@ -147,11 +147,11 @@ def test_a_workload_that_returns_to_the_mesh_starts_in_its_wanted_mode(fleet):
     assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
 
 
-# --- after a restart
+# --- after a restart of headgate
 
 
 def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_all_types(fleet):
-    """The proxy subscribes to one resource type after the other; the last one decides when the next step is due."""
+    """The proxy subscribes to one resource type after another; the step is due after the last subscription."""
     migration, proxy = MtlsMigration(fleet), fleet.proxies["sidecar/default/web"]
     config = {kind: {"a": Encoded(b"", "2")} for kind in (CLUSTER, LISTENER, ENDPOINTS)}
     session = Session()

@@ -20,7 +20,7 @@ OLD = {IDENTITY: "new", ROOTS: "old"}
 
 
 class Loop:
-    """A loop that gave the same certificate to every proxy."""
+    """A control loop that has sent the same certificate to every proxy."""
 
     def credential_of(self, _node_id: str) -> Credential:
         return CREDENTIAL

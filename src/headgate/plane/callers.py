@@ -1,4 +1,4 @@
-"""Names the caller of a request that only the server's proxy counted, because the caller has no proxy (R96)."""
+"""Finds the pod or identity of callers without a proxy, whose requests only the server's proxy counts (R96)."""
 
 import ipaddress
 from collections import Counter

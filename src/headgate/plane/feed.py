@@ -19,7 +19,7 @@ GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
 
 class Feed:
-    """Lists and watches the objects of each kind. `snapshot` is None until each kind was listed once.
+    """Lists and watches the objects of each kind. `snapshot` is None until each kind has been listed.
 
     Each new snapshot has the next revision number. `seen` counts batches of watched changes, including batches that
     leave the snapshot unchanged.

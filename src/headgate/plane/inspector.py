@@ -1,4 +1,4 @@
-"""Answers the requests of the inspect API (D29) from the state of the control plane. Read-only."""
+"""Answers the read-only requests of the inspect API (D29) from the state of the control plane."""
 
 import asyncio
 import time

@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 
 SLICE_S = 0.004
-"""Seconds of encoding after which other tasks, such as streams and the API, get their turn on the event loop."""
+"""Seconds of encoding after which the loop yields the event loop to other tasks, such as streams and the API."""
 WAKE_BATCH = 128
-"""The number of streams to wake before other tasks get their turn on the event loop."""
+"""The number of streams that the loop wakes before it yields the event loop to other tasks."""
 PAUSE_FACTOR = 3
 """The pause after a build, as a multiple of the time until most proxies have acknowledged the build."""
 INTERVAL_PER_PROXY_S, MAX_INTERVAL_S = 0.002, 1.2
@@ -88,7 +88,7 @@ class Loop:
         self.credentials = credentials
         self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
         self._credentials: Mapping[str, Credential] = {}
-        self._failed: Snapshot | None = None  # a migration takes no step with this snapshot
+        self._failed: Snapshot | None = None  # the last snapshot that failed to build
         self._expected = ExpectedProxies(None, host)
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
@@ -100,7 +100,7 @@ class Loop:
         return assigned.credential if assigned else None
 
     async def run(self) -> None:
-        """Build on every change until canceled. Pause after each build, so that several changes share the next one."""
+        """Build on every change until canceled. Pause after each build, so that several changes share the next build."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
             began = time.monotonic()
@@ -194,8 +194,8 @@ class Loop:
     def _expect(self, mesh: Mesh) -> None:
         """Register the proxies of a mesh with the fleet, and request a certificate for each of them.
 
-        Drops proxies that left the mesh. If a new pod has the name of a deleted pod, the proxy of the deleted pod is
-        dropped too: the new proxy must authenticate, and has its own key.
+        Drops proxies that left the mesh. If a new pod has the name of a deleted pod, the old proxy is dropped too,
+        because the new proxy must authenticate with its own key.
         """
         last, wanted = self._expected, ExpectedProxies(mesh, self._host)
         if wanted.source == last.source:
@@ -206,7 +206,7 @@ class Loop:
             self._assigned.pop(gone, None)
         self.credentials.discard(replaced)
         self.credentials.set_wanted(wanted.certificates)
-        self._credentials = self.credentials.current.get()  # without the credentials of replaced pods
+        self._credentials = self.credentials.current.get()  # excludes credentials of replaced pods
         for node_id in wanted.certificates:
             self._fleet.expect(node_id)
         self._expected = wanted

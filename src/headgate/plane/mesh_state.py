@@ -1,4 +1,4 @@
-"""Sums up the state of a mesh for `headgate status`, which exits with 1 if there are problems. Pure."""
+"""Sums up the state of a mesh for `headgate status`, which exits with 1 if there are problems."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ def _problems(mesh: Observed, now: float) -> Iterator[str]:
 def _proxy_problems(proxy: Proxy, now: float) -> Iterator[str]:
     status = proxy.status
     if status.state == "Refused":
-        yield f"{proxy.node} refused {pluralize(len(status.refusals), 'resource')}: {status.message}"
+        yield f"{proxy.node} rejected {pluralize(len(status.refusals), 'resource')}: {status.message}"
     if status.state == "Lagging" and status.waiting and now - epoch_seconds(status.waiting) > LATE_S:
         yield f"{proxy.node} is lagging: {status.message}"
     if status.state == "Disconnected" and status.serves:

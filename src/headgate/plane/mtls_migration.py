@@ -97,7 +97,7 @@ class MtlsMigration:
             _write(self._file, self._persisted)
 
     def forget(self) -> None:
-        """Delete the file and stop writing it, because every proxy has exited."""
+        """Delete the file and stop writing it. Call this after every proxy has exited."""
         if self._file:
             self._file.unlink(missing_ok=True)
             self._file = None

@@ -18,7 +18,7 @@ from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 
 _INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSet",)}
-"""The kinds between pods and their indirect owners, by the owner's kind: a Deployment owns pods through ReplicaSets."""
+"""Maps the kind of an indirect owner of pods to the kinds in between: a Deployment owns pods through ReplicaSets."""
 
 
 class ObjectGraphs:
@@ -31,7 +31,7 @@ class ObjectGraphs:
         self._graphs: dict[str, tuple[Sequence[ObjectInfo], ObjectGraph]] = {}
 
     async def graph(self, kind: str) -> ObjectGraph:
-        """Return a graph of all pods, all objects of a kind, and the objects between both. Raises StoreError.
+        """Return a graph of all pods, all objects of a kind, and the owners in between. Raises StoreError.
 
         Repeated calls return the same graph until one of these objects changes.
         """

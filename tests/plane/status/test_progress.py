@@ -58,13 +58,13 @@ def condition(fleet: Fleet, *ports: RouteParent) -> tuple[bool, str]:
 
 
 def withhold_ack(fleet: Fleet, node: str, type_url: TypeUrl, name: str) -> None:
-    """Give a proxy a new version of a resource, which it does not acknowledge."""
+    """Send a proxy a new version of a resource, without an acknowledgment from the proxy."""
     outdate(fleet.proxies[node], type_url, name)
 
 
 @pytest.mark.parametrize("kind", ["transparent", "explicit"])
 @pytest.mark.parametrize("port", [WEB, RAW])
-def test_every_proxy_that_may_call_a_service_counts(kind: str, port: PortRef) -> None:
+def test_every_proxy_that_may_call_a_service_is_part_of_the_count(kind: str, port: PortRef) -> None:
     """R20. Each client's proxy applies the shares itself."""
     assert condition(connected(*objects(kind), SPLIT), port) == (True, "3 of 3 proxies have the configuration")
 
@@ -146,7 +146,7 @@ def test_a_refusal_by_several_proxies_is_one_finding() -> None:
     fleet = connected(*found)
     refuse(fleet, SCOPES, "outbound/default/web/8080", SERVER, CLIENT)
     (finding,) = refusals(compiled(*found), fleet.connected())
-    assert finding.message == f"the proxies {CLIENT}, {SERVER} refused outbound/default/web/8080: bad"
+    assert finding.message == f"the proxies {CLIENT}, {SERVER} rejected outbound/default/web/8080: bad"
     assert (
         condition(fleet, WEB)[1] == "1 of 3 proxies have the configuration; "
         f"{CLIENT} rejected the configuration: bad; {SERVER} rejected the configuration: bad"
@@ -163,7 +163,7 @@ def test_a_refused_resource_of_a_sidecar_is_a_finding_about_its_pod(type_url: Ty
     refuse(fleet, type_url, name, SERVER)
     (finding,) = refusals(compiled(*found), fleet.connected())
     assert finding.about == POD.key("default", "server")
-    assert finding.message == f"the proxy {SERVER} refused {name}: bad"
+    assert finding.message == f"the proxy {SERVER} rejected {name}: bad"
 
 
 def test_a_split_without_its_root_does_not_claim_to_route_traffic() -> None:

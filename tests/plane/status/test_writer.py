@@ -106,7 +106,7 @@ class World:
         self.take(*nodes)
 
     def take(self, *nodes: str, **options: Any) -> None:
-        """Make proxies answer everything that they receive."""
+        """Make proxies answer all responses that they receive."""
         for node_id in nodes or self.clients:
             self.clients[node_id].take(**options)
             self.fleet.notify()
@@ -126,7 +126,7 @@ class World:
 
 
 def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
-    """Return a predicate: a status has this generation, and this text is in the message of its condition Programmed."""
+    """Return a predicate of a status: it has this generation, and the message of its condition Programmed has `text`."""
 
     def found(status: Status) -> bool:
         messages = [item["message"] for item in status.get("conditions", ()) if item["type"] == "Programmed"]
@@ -174,7 +174,7 @@ async def test_new_weights_cause_an_event_when_every_proxy_has_acknowledged(worl
 
 
 async def recorded(world: World, name: str, reason: str, message: str) -> None:
-    """Wait for an Event."""
+    """Wait until an Event about an object with this reason and message is stored."""
     async with asyncio.timeout(DEADLINE_S):
         async with aclosing(follow(world.store, "", "Event")) as steps:
             async for _ in steps:
@@ -248,7 +248,7 @@ async def test_a_rejection_and_its_recovery_cause_events(world: World) -> None:
     text = "1 of 2 proxies have the configuration; gateway rejected the configuration: no such locality"
     assert await world.programmed(WEB, says(text, 2)) == ("False", text)
     await recorded(
-        world, "web", "EnvoyRejected", "the proxy gateway refused outbound/default/web/8080: no such locality"
+        world, "web", "EnvoyRejected", "the proxy gateway rejected outbound/default/web/8080: no such locality"
     )
     await world.write(split("web", v1=7, v2=3))
     world.take()

@@ -74,7 +74,7 @@ def test_only_the_targets_pods_their_callers_and_the_gateways_record() -> None:
 
 @given(rates=st.lists(st.integers(0, 1_000_000), min_size=1, max_size=20))
 def test_the_recorded_share_follows_the_rate_and_stays_above_zero(rates: list[int]) -> None:
-    """A busy proxy records about the limit; an idle one records everything again."""
+    """A busy proxy records about as many requests as the limit. When its rate falls, it records all requests again."""
     share = ALL_REQUESTS
     for rate in rates:
         share = next_share(share, rate * share // ALL_REQUESTS)

@@ -1,4 +1,4 @@
-"""Computes conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services. Pure."""
+"""Computes conditions from findings and acknowledgments, and the statuses of TrafficSplits and Services."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -68,7 +68,7 @@ class StatusInputs(NamedTuple):
 
 
 def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusCondition, ...]:
-    """Return the conditions of a TrafficSplit, in the order of the status: Accepted first and Programmed last."""
+    """Return the conditions of a TrafficSplit in the order of its status: Accepted is first and Programmed last."""
     found = tuple(by_condition(findings, _TRUE_CONDITIONS))
     conflicted = [item for item in findings if item.reason is Reason.CONFLICTED]
     conflict = StatusCondition(
@@ -101,8 +101,8 @@ def by_condition(
 def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
     """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
-    The condition is False for an object that is not accepted. `held` is the text about the acknowledgments; the default
-    is for example `3 of 4 proxies have the configuration`.
+    The condition is False for an object that is not accepted. `held` is the start of the message; the default is for
+    example `3 of 4 proxies have the configuration`.
     """
 
     def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:

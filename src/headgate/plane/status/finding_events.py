@@ -18,7 +18,7 @@ from headgate.resources.meta import Key, Object, epoch_seconds, service_name
 from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
-SOON_S = 2.0  # seconds within which a Deployment creates its pods, and a ready pod becomes an endpoint
+SOON_S = 2.0  # seconds in which a Deployment should create its pods, and a ready pod should become an endpoint
 MAX_START_S = 60.0  # seconds after which an Event is written although pods are still starting
 _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.ERROR: "Warning",
@@ -47,7 +47,7 @@ class FindingEvents:
         self._since: dict[tuple[Key, Finding], float] = {}
 
     def keys(self) -> Collection[Key]:
-        """Return the objects with remembered findings."""
+        """Return the objects about which findings are stored."""
         return self._announced.keys()
 
     def forget(self, key: Key) -> None:

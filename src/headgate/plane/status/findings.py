@@ -1,4 +1,4 @@
-"""Findings about the running mesh: refused resources, missing certificates and dropped copies of requests. Pure.
+"""Findings about the running mesh: rejected resources, missing certificates and dropped copies of requests.
 
 The compiler can't report these findings, because headgate observes the faults only after a build.
 """
@@ -26,7 +26,7 @@ PROXY = "Proxy"  # the kind in the key of a gateway's proxy, for findings that b
 
 
 def refusals(compiled: Compiled, proxies: Iterable[Proxy]) -> tuple[Finding, ...]:
-    """Return a finding for each resource that proxies refuse, about the object from which the resource comes."""
+    """Return a finding for each resource that proxies reject, about the object from which the resource comes."""
     found = [(proxy.id, rejected) for proxy in proxies for rejected in proxy.rejections()]
     if not found:
         return ()
@@ -65,7 +65,7 @@ def origins(compiled: Compiled) -> Origin:
 
 def _refused(proxies: Sequence[str], rejected: Rejection) -> str:
     subject = f"the proxy {proxies[0]}" if len(proxies) == 1 else f"the proxies {few(proxies)}"
-    return f"{subject} refused {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
+    return f"{subject} rejected {rejected.name}: {rejected.message.strip()}{_advice(rejected)}"
 
 
 def _advice(rejected: Rejection) -> str:

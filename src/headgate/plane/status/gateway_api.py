@@ -1,4 +1,4 @@
-"""Computes the statuses of GatewayClasses, Gateways and routes, except the addresses of a Gateway. Pure."""
+"""Computes the statuses of GatewayClasses, Gateways and routes, except the addresses of a Gateway."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

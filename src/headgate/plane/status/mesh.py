@@ -1,4 +1,4 @@
-"""Computes the statuses of TLSConfigs and TrafficTargets: whether the selected pods enforce the object. Pure."""
+"""Computes the statuses of TLSConfigs and TrafficTargets: whether the selected pods enforce the object."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

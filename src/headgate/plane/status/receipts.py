@@ -53,7 +53,7 @@ class Progress(Value, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """The number of holding, lagging and refusing proxies."""
+        """The number of proxies that have acknowledged the set, not answered yet, or rejected a resource of it."""
         return self.holding + len(self.lagging) + len(self.refused)
 
 

@@ -1,4 +1,4 @@
-"""The queue of objects whose status is computed next. Pure.
+"""The queue of objects whose status is computed next.
 
 An object is queued when the report or a finding about it changes, when the acknowledgments of its resources change, and
 when its ports enter or leave a proxy's configuration. When a proxy connects or disconnects, the proxy counts in all

@@ -32,12 +32,12 @@ from headgate.xds.fleet import Fleet, Proxy
 SETTLE_SECONDS = 0.02  # the shortest pause before a slice; all answers during the pause share one status update
 ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
 MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
-SLICE_SECONDS = 0.02  # the length of a slice; then other tasks get their turn
+SLICE_SECONDS = 0.02  # the length of a slice, after which the writer yields the event loop to other tasks
 PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
 OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of its work
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
-BATCH = 32  # the number of proxies to observe before other tasks get their turn
+BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -50,9 +50,9 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (MESH, "TLSConfig"): mesh_status,
     (ACCESS, "TrafficTarget"): mesh_status,
 }
-"""The kinds with a status from headgate, and the function that computes it. If it returns None, nothing is written."""
+"""For each kind whose status headgate writes, the function that computes the status. None means: write no status."""
 ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, SERVICE.kind): service_status}
-"""Kinds with a status only for objects with a finding: to compute it for all objects would cost too much."""
+"""Kinds whose objects get a status only if they have a finding: computing it for all objects would cost too much."""
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class StatusWriter:
             self._queue.touch([key async for key in self._overwritten()])
 
     async def _receipts(self) -> Receipts:
-        """Return the acknowledgments of all serving proxies. Other tasks get their turn after each `BATCH` of proxies."""
+        """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies."""
         receipts, began = Receipts(cache=self._ack_states), time.monotonic()
         for number, proxy in enumerate(self._fleet.configured(), 1):
             receipts.add(proxy)
@@ -310,7 +310,7 @@ class Debounce:
         self._last = 0.0
 
     def note(self) -> None:
-        """Note an event."""
+        """Start the wait, or extend it if an event came before."""
         self._last = self._clock()
         if self._first is None:
             self._first = self._last
@@ -322,7 +322,7 @@ class Debounce:
         )
 
     def end(self) -> None:
-        """End the wait; the next event begins another one."""
+        """End the wait; the next event begins a new wait."""
         self._first = None
 
 
@@ -337,12 +337,12 @@ class Pace:
         self._answering = Debounce(ANSWER_QUIET_SECONDS, MAX_WAIT_SECONDS, clock)
         self._clock = clock
         self._began = clock()
-        self._rested = self._next_observation = self._next_pass = self._began  # ends of the pauses, by the clock
+        self._rested = self._next_observation = self._next_pass = self._began  # the times at which the pauses end
         self._observation = self._pass = 0.0  # seconds of work in the last observation and full pass
         self._changes: int | None = None  # the last argument of `note_change`; None after an observation
 
     def note_change(self, changes: int) -> None:
-        """Note a change. `changes` is the number of changes of proxies since the start."""
+        """Extend the wait for answers if `changes`, the number of changes of proxies, differs from the last call."""
         if self._changes != changes:
             self._changes = changes
             self._answering.note()

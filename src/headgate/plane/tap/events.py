@@ -1,7 +1,4 @@
-"""Converts a proxy's log record of a request to a tap event, and redacts values unless the user asks for values.
-
-Pure.
-"""
+"""Converts a proxy's log record of a request to a tap event, and redacts values unless the user requests them."""
 
 from headgate.envoy.rbac import OPEN_POLICY
 from headgate.envoy.view import namespaced_name, pod_of

@@ -79,7 +79,7 @@ class Tap:
         self._woken.set()
 
     def note_sampled(self, missed: int) -> None:
-        """Add `missed` requests, which a proxy did not log, to the next notice."""
+        """Add `missed` to the number of requests that proxies did not log; the next notice shows this number."""
         self._dropped[SAMPLED] += missed
 
     async def refresh(self) -> None:

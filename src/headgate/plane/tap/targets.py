@@ -1,4 +1,4 @@
-"""Tap targets: which proxies log requests for a tap, and which log records belong to the tap. Pure."""
+"""Tap targets: which proxies log requests for a tap, and which log records belong to the tap."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
