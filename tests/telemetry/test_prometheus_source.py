@@ -1,4 +1,4 @@
-"""Readings from a Prometheus, compared with headgate's own windows, and error messages. One scrape may differ."""
+"""Readings from a Prometheus equal headgate's own windows, except for the traffic of one scrape interval."""
 
 import math
 import re
@@ -141,7 +141,7 @@ async def test_a_reading_has_only_requests_in_its_window(scraped):
 
 
 async def test_latencies_are_exact_to_the_exposed_buckets(scraped):
-    """R84. Percentiles of sums. The exposed bounds are 1, 2, 3 and 5 in each decade."""
+    """R84. The percentiles are those of summed histograms. The exposed bounds are 1, 2, 3 and 5 in each decade."""
     for number in range(1, 1001):
         scraped.windows.add(flow("a"), OK.plus(Counts(gathered({bucket_of(number * 100): 1}))))
     scraped.now += 1
@@ -153,7 +153,7 @@ async def test_latencies_are_exact_to_the_exposed_buckets(scraped):
         assert abs(math.log(found / (share / 10))) < math.log(1.5)
 
 
-async def test_growth_before_the_first_scrape_is_not_counted_and_noted():
+async def test_growth_before_the_first_scrape_is_not_counted_and_the_reading_mentions_it():
     scraped = Scraped()
     scraped.now += 1000
     scraped.windows.add(flow("a"), Counts.of({class_index(200): 100}))

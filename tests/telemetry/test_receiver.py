@@ -1,4 +1,4 @@
-"""Reports over gRPC: senders are authenticated, malformed reports are noted, and waits for reports end."""
+"""Reports over gRPC: the receiver authenticates proxies, rejects malformed reports, and restores its counts after a restart."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ async def test_a_proxy_can_not_report_for_another_proxy(receiver, send, token):
     assert (await receiver.windows.read(30)).flows == {}
 
 
-async def test_a_malformed_report_is_rejected_and_noted(receiver, send):
+async def test_a_malformed_report_is_rejected_and_readings_mention_it(receiver, send):
     for data in (b"junk", message(nodes=())):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await send(data, TOKENS.issue(NODE))
@@ -104,7 +104,7 @@ async def test_a_wait_for_a_report_ends_only_with_a_later_report():
     await waiting
 
 
-async def test_notes_say_which_counts_are_missing():
+async def test_readings_say_which_counts_are_missing():
     receiver, proxy = fresh(), Proxy()
     receiver.take(Report(NODE, START, START + 2, [Sample(series_of("server.stats_overflow.counter"), 3)]))
     receiver.take(Proxy(OTHER, START - 100, number=60).flush()._replace(samples=[Sample(series_of("mesh.sent"), 9)]))

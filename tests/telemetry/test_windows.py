@@ -165,7 +165,7 @@ async def test_a_restarted_headgate_has_the_same_windows(windows, clock):
     assert await successes(again, KEPT) == {}
 
 
-async def test_flows_beyond_the_limit_are_left_out_and_noted(clock):
+async def test_flows_beyond_the_limit_are_left_out_and_readings_mention_them(clock):
     windows = other(clock, most_flows=10)
     for number in range(13):
         windows.add(flow(number), OK)

@@ -17,7 +17,7 @@ from headgate.telemetry.receiver import Checkpoint, Receiver
 FILE = "traffic.msgpack"
 INTERVAL_S = 2.0  # the shortest time between two writes
 IDLE_INTERVAL_S = 60.0  # the time between two writes without traffic
-PAUSE_FACTOR = 20  # the pause after a write, relative to the time that the write took
+PAUSE_FACTOR = 20  # the pause after a write, as a multiple of the time that the write took
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _CheckpointWriter:
     async def write(self, *, force: bool = False) -> None:
         """Write a checkpoint if requests were counted, and at least once a minute.
 
-        Without requests, only the numbers of the proxies' reports change.
+        Without requests, only the numbers of the proxies' reports change, so a write is less urgent.
         """
         changed = self._receiver.changed
         if changed == self._written and time.monotonic() < self._next and not force:

@@ -1,4 +1,4 @@
-"""Receives the proxies' metric reports (OTLP over gRPC) and adds the growth of their series to the windows."""
+"""Receives the proxies' metric reports (OTLP over gRPC) and adds the growth of the reported series to the windows."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.server import Authenticate
 
-BATCH = 20  # the number of proxy processes to encode before other tasks get their turn
+BATCH = 20  # the number of proxy processes to encode before the event loop runs other tasks
 FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
 LATE = "late reports of proxies, with requests that may be older than the window"
 UNKNOWN = "proxies that started before headgate, whose earlier requests are not counted"
@@ -69,7 +69,7 @@ class Receiver:
         self._find_caller = find_caller
         self._clock = clock
         self._forgot = clock()
-        self._taken: Latest[int] = Latest(0)  # the number of reports; `wait_for_report` waits for the next
+        self._taken: Latest[int] = Latest(0)  # the number of reports so far; `wait_for_report` waits until it changes
 
     async def export(self, data: bytes, authenticate: Authenticate) -> bytes:
         """Handle a report (`otlp.METHOD`).

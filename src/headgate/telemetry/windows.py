@@ -23,8 +23,8 @@ SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests of flows beyond the limit of {MOST_FLOWS} in {KEPT / 60:g} minutes"
 MOST_SUMS = 2  # the number of windows with a sum that is cached between queries
 IDLE = 60.0  # seconds after the last query until a cached sum is dropped
-REUSE = 20  # a reading is cached for this multiple of its computing time, for at most a second
-CHECKPOINT_BYTES = 16 << 20  # the limit of all buckets on disk; above the limit, the oldest buckets are not saved
+REUSE = 20  # a reading is reused for this multiple of the time that its computation took, at most for a second
+CHECKPOINT_BYTES = 16 << 20  # the limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved
 
 
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class Windows:
         self._totals: Totals | None = None
 
     def count_in(self, totals: Totals) -> None:
-        """Add all counts from now on to `totals` too."""
+        """Add all later counts to `totals`, in addition to the windows."""
         self._totals = totals
 
     def add(self, flow: Flow, counts: Counts) -> None:
@@ -87,7 +87,7 @@ class Windows:
             self._buckets.current.add(number, counts)
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note `count` events that made current counts incomplete or late. `what` describes the event for users."""
+        """Add `count` events that made counts incomplete or late to the current bucket. `what` describes them."""
         self._advance()
         self._buckets.current.notes[what] += count
         if self._totals:

@@ -259,7 +259,7 @@ def test_a_service_has_the_requests_to_its_pods_on_its_ports_whatever_name_was_c
     row = found.one(ROOT.ref)
     assert row
     p50, _, p99 = row.sum.counts.latencies
-    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # over all requests of the Service
+    assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # the percentiles of all requests of the Service
 
 
 def test_edges_of_a_service_are_the_sum_of_its_pods_with_the_same_counts_at_both_ends() -> None:

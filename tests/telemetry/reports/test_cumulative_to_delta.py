@@ -1,4 +1,4 @@
-"""Every request counts once, whatever happens to proxies, reports and headgate itself."""
+"""Each request counts at most once when reports are lost, proxies evict series, and proxies or headgate restart."""
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ def fresh():
 
 
 def restarted(growth):
-    """Return the state after a restart of headgate, restored from disk."""
+    """Return a copy of `growth` as a restarted headgate restores it from disk."""
     found = CumulativeToDelta(ABSENCES, START + 1e9)
     kept = msgspec.msgpack.decode(msgspec.msgpack.encode(growth.checkpoint()), type=DeltaCheckpoint)
     found.restore(kept, START)
@@ -97,8 +97,8 @@ def test_no_request_counts_twice_whichever_reports_are_lost(actions, arrives):
 @pytest.mark.parametrize("age", range(5))
 @pytest.mark.parametrize("idle", range(16))
 @pytest.mark.parametrize("more", [3, 5, 7])
-def test_when_an_idle_series_returns_only_its_growth_counts(age, idle, more):
-    """After a short idle time a series continues from its old value, later it starts from zero."""
+def test_only_the_growth_of_a_series_counts_after_an_idle_time(age, idle, more):
+    """After a short idle time a series continues from its old value; after a long idle time it starts from zero."""
     growth, proxy = fresh(), Proxy(number=age)
     proxy.count("a", 5)
     proxy.count("b")

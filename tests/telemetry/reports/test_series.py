@@ -117,7 +117,9 @@ def test_connections_and_bytes_are_counted_and_are_not_requests():
     found = {name: flow_of(name, **tags)[1] for name in ("connections", "sent", "received", "failed")}
     assert found["connections"].connections == found["sent"].count(SENT) == found["received"].count(RECEIVED) == 3
     assert found["failed"].unreached == 3
-    assert not any(counts.success or counts.failure for counts in found.values())  # R98: these two count HTTP requests
+    assert not any(
+        counts.success or counts.failure for counts in found.values()
+    )  # R98: `success` and `failure` count HTTP requests only
 
 
 def test_the_source_of_plaintext_at_a_server_is_the_callers_address():

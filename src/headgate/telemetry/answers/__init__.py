@@ -1,1 +1,1 @@
-"""Answers queries about the traffic of resources, from the counts of flows and the objects. Pure."""
+"""Answers queries about the traffic of resources, from the counts of flows and the objects."""

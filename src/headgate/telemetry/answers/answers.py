@@ -143,7 +143,7 @@ class Traffic:
 
 
 def _indexed(flows: Mapping[Flow, Counts], name: Callable[[Flow], str]) -> Mapping[str, Sequence[CountedFlow]]:
-    """Group flows by the result of `name`. Leave out empty names, and flows without traffic: no edges (R91)."""
+    """Group flows by the result of `name`. Leave out empty names and flows without traffic (R91)."""
     found: defaultdict[str, list[CountedFlow]] = defaultdict(list)
     for one in flows.items():
         if (key := name(one[0])) and one[1].counters:
@@ -232,7 +232,7 @@ class Answers:
         """Yield the edges of a resource, sorted by direction and peer; `selects` filters peers."""
 
         def grouped(peers: Iterable[Ref]) -> Iterable[Ref]:
-            """Return the selected peers, each group once."""
+            """Return the selected peers, or their groups, without duplicates."""
             chosen = (
                 one for one in peers if selects is everything or selects(self._graph.find(one) or ObjectInfo(ref=one))
             )

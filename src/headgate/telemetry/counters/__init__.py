@@ -1,1 +1,1 @@
-"""The counters of each flow, and their sums over time. Pure: times are arguments."""
+"""The counters of each flow, and their sums over time. No function reads the clock: times are arguments."""

@@ -10,7 +10,7 @@ NO_RESPONSE = "none"
 DENIED = "denied"
 """The class of requests that access rules denied: neither successes nor failures, whatever their status."""
 _GRPC_CODES = 17
-_GRPC_UNKNOWN = 2  # gRPC's code UNKNOWN, also for statuses beyond the defined ones
+_GRPC_UNKNOWN = 2  # gRPC's code UNKNOWN, which also counts statuses that gRPC does not define
 _GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # the codes that map to HTTP statuses of 500 and above
 _CLASSES = (
     *(f"{hundreds}xx" for hundreds in range(1, 6)),
@@ -66,7 +66,7 @@ class Counts(Value, frozen=True, gc=False):
         return Counts(self.latency + more.latency, self.counters + more.counters)
 
     def minus(self, less: "Counts") -> "Counts":
-        """Return the difference; no counter of `less` may be larger than the same counter here."""
+        """Return the difference; each counter of `less` must be at most as large as the same counter of these counts."""
         return Counts(self.latency - less.latency, self.counters - less.counters)
 
     @property
@@ -91,7 +91,7 @@ class Counts(Value, frozen=True, gc=False):
 
     @property
     def connections(self) -> int:
-        """Connections that reached a server, or the server's proxy that denied them."""
+        """Connections that reached a server, and connections that the server's proxy denied."""
         return self.count(CONNECTIONS)
 
     @property

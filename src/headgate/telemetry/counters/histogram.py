@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import ceil, sqrt
 from typing import TypeAlias
 
-from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # imported from here by other modules
+from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # other modules import it from here
 from headgate.telemetry.counters import packed_counters
 
 BUCKETS = len(BOUNDS_US) + 1  # the last bucket is for latencies above all bounds
@@ -27,7 +27,7 @@ Buckets: TypeAlias = int
 
 
 def bucket_of(microseconds: float) -> int:
-    """Return the bucket index of a latency; as in Envoy, a value equal to a bound belongs to the bucket above."""
+    """Return the bucket index of a latency; as in Envoy, a latency equal to a bound belongs to the next bucket."""
     return bisect_right(BOUNDS_US, microseconds)
 
 

@@ -1,7 +1,7 @@
 """Counts of flows in time buckets of one second, which are packed, later merged into coarser buckets, and finally dropped.
 
-Packing makes tens of thousands of flows fit into memory. The record of a flow is a head, then the two integers of `Counts` as
-little-endian bytes without leading and trailing zeros.
+Packing makes tens of thousands of flows fit into memory. Each flow is encoded as a head, then the two
+integers of `Counts` as little-endian bytes without leading and trailing zeros.
 """
 
 from collections import Counter, deque
@@ -17,7 +17,7 @@ FINE = 140.0  # seconds after which buckets are merged; shorter windows are exac
 COARSE = 30.0  # seconds in a merged bucket
 KEPT = 900.0  # seconds after which a bucket is dropped
 _HEAD = Struct("<IHHHH")
-"""The flow number, then for `latency` and `counters`: how many leading zero bytes are left out, how many bytes follow."""
+"""The flow number, then for `latency` and `counters`: the number of omitted leading zero bytes, and of stored bytes."""
 
 
 class TimeBucket:
@@ -73,7 +73,7 @@ class OpenBucket:
 
 
 class TimeBuckets:
-    """The time buckets of a quarter of an hour; counts are added to `current`."""
+    """The time buckets of the last 15 minutes; new counts are added to the bucket `current`."""
 
     def __init__(self, now: float) -> None:
         self.current = OpenBucket(now, LENGTH)

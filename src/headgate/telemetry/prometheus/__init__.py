@@ -1,1 +1,1 @@
-"""Traffic metrics for Prometheus: labeled totals, the text format, and samples that are read back. Pure."""
+"""Traffic metrics for Prometheus: labeled totals, their text format, and traffic computed from Prometheus samples."""

@@ -9,7 +9,7 @@ from headgate.telemetry.reports.series import ELSEWHERE
 
 OUTSIDE = "outside"
 _GATEWAYS = "headgate-system"  # the namespace in the gateway's identity
-_CACHE_SIZE = 20_000  # entries in each of two caches: pods and flows
+_CACHE_SIZE = 20_000  # the limit of entries in each of two caches, for pods and for flows
 
 
 class FlowLabels:

@@ -77,7 +77,7 @@ class Lifetime(NamedTuple):
 def read_samples(series: Sequence[Series], end: float, window: float, url: str) -> Reading:
     """Return the reading of a window from the answer to `query`.
 
-    Raises TelemetryError if its series are not headgate's.
+    Raises TelemetryError if the answer has series that do not come from headgate.
     """
     try:
         return _reading(series, end, window, url)
@@ -207,7 +207,10 @@ def _index(name: str, labels: Labels) -> int:
 
 
 def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
-    """Yield the count of each bucket of the series, with the index of the headgate bucket in its middle."""
+    """Yield (index, count) for each bucket of a Prometheus histogram.
+
+    `index` is that of headgate's bucket which contains the middle of the Prometheus bucket.
+    """
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):
         if count > below:

@@ -81,7 +81,7 @@ class Totals:
         row.counters += counts.counters
 
     def note(self, what: str, count: int = 1) -> None:
-        """Note `count` events that made counts incomplete. `what` describes the event for users."""
+        """Count `count` events that made totals incomplete. `what` describes the kind of event for users."""
         self.notes[what] += count
 
     def rows(self) -> Sequence[Total]:

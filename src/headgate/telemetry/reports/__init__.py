@@ -1,4 +1,1 @@
-"""Reads the proxies' OTLP reports: converts metrics to the growth of flows, and decodes log records of requests.
-
-Pure.
-"""
+"""Reads the proxies' OTLP reports: converts metrics to the growth of flows, and decodes log records of requests."""

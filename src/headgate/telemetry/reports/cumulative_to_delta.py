@@ -21,11 +21,11 @@ from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
 GAP = 10.0  # seconds without a report after which the next report is late
-STEPS = 3  # after so many reports in a row with a time over GAP in the past, the proxy's clock was set back
+STEPS = 3  # consecutive reports over GAP in the past, after which the proxy's clock counts as set back
 FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
 MOST_SERIES = 20_000  # the limit of series of one process; Envoy's own limits are lower
 STALE = 20  # reports after which the checkpoint of an idle process is encoded again
-_PROCESSES = 2  # remembered processes of a proxy: the last report of a process may follow the first report of the next
+_PROCESSES = 2  # processes to store per proxy: the last report of one may follow the first report of the next
 _HIGHEST = packed_counters.highest_bits(len(BOUNDS) + 1)
 
 

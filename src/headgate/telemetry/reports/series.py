@@ -73,7 +73,10 @@ class _Meaning(NamedTuple):
 
 
 def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Counts] | None:
-    """Return the flow of a series and its growth; None if the series is not counted, or another proxy counts it."""
+    """Return the flow of a series and its growth; None if it does not count.
+
+    The growth does not count if another proxy counts the same traffic, or if headgate does not use the series.
+    """
     meaning = _meaning(node, delta.series)
     if meaning is None:
         return None
@@ -87,7 +90,7 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
 
 
 def dropped_at(delta: Delta) -> str:
-    """Return the cluster of the mirror that dropped copies; empty for other series."""
+    """Return the cluster of the mirror that dropped copies; empty if the series does not count dropped copies."""
     return delta.series.pairs().get(COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
 
 
