@@ -64,7 +64,7 @@ def granted(**changes):
         ("", {"target": "/version"}, False),
     ],
 )
-def test_the_example_of_003(identity, request_, allowed):
+def test_the_example_in_specification_003(identity, request_, allowed):
     """R68, R70."""
     assert ask(identity=identity, **request_).allowed == allowed
 

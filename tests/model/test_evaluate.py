@@ -78,7 +78,7 @@ def test_the_first_matching_route_wins_and_earlier_routes_have_an_unmet_conditio
         (Path(kind="regex", value="/a.c"), "/abcd", False),
     ],
 )
-def test_paths_match_exactly_by_prefix_or_by_expression(path, target, fits):
+def test_a_path_condition_is_an_exact_path_a_prefix_or_an_expression(path, target, fits):
     assert asked(Match(path=path), target=target) == fits
 
 
@@ -106,17 +106,17 @@ def test_broken_shares_keep_their_weight():
     assert decide(mesh(Route(split=split)), WEB, Request()).receivers == {V1: Fraction(3, 4), 500: Fraction(1, 4)}
 
 
-def test_a_split_without_backends_gets_503():
+def test_requests_to_a_split_without_backends_get_503():
     assert decide(mesh(Route(split=to())), WEB, Request()).receivers == {503: 1}
     assert decide(mesh(ready=()), WEB, Request()).receivers == {503: 1}
 
 
-def test_a_redirect_gets_no_backend():
+def test_a_redirected_request_reaches_no_backend():
     route = Route(split=to((V1, 1)), redirect=Redirect(status=301))
     assert decide(mesh(route), WEB, Request()).receivers == {301: 1}
 
 
-def test_a_tcp_port_ignores_the_request():
+def test_decisions_for_a_tcp_port_ignore_the_request():
     decision = decide(mesh(protocol=Protocol.TCP), WEB, Request())
     assert decision.receivers == {WEB: 1}
     assert decision.protocol is Protocol.TCP

@@ -21,7 +21,7 @@ def moved(before, after):
 
 @st.composite
 def counts(draw, backends, most=TOTAL):
-    """Slots of each backend; all but the first have at most `most`."""
+    """Draw the number of slots of each backend; each backend after the first has at most `most` slots."""
     found = []
     for _ in range(backends - 1):
         found.append(draw(st.integers(0, min(most, TOTAL - sum(found)))))
@@ -37,7 +37,7 @@ def test_all_slots_are_assigned_and_each_share_is_exact_to_one_slot(weights):
         assert count == 0 or weight > 0
 
 
-def test_is_rounded_finds_fractions_of_a_slot():
+def test_is_rounded_is_true_if_a_weight_is_not_an_integer_number_of_slots():
     assert slot_counts([90, 10]) == (9000, 1000)
     assert not is_rounded([90, 10])
     assert slot_counts([1, 1, 1]) == (3334, 3333, 3333)
@@ -62,7 +62,7 @@ def test_with_two_backends_a_change_moves_the_fewest_users(before, after):
 
 
 @given(counts(3), counts(3))
-def test_with_three_backends_a_change_with_the_first_one_moves_the_fewest_users(before, after):
+def test_with_three_backends_a_change_of_the_first_and_one_other_weight_moves_the_fewest_users(before, after):
     found = moved(before, after)
     for index in (1, 2):
         gained = [pair for pair in found if pair[1] == index and pair[0] == 0]

@@ -1,4 +1,4 @@
-"""XXH64 by published values, and the slot ranges of users."""
+"""The hash function XXH64, compared with published values, and the slot ranges of users."""
 
 import pytest
 

@@ -83,7 +83,7 @@ def port_of(workload: Workload, number: int) -> InboundPort | None:
 
 
 def protocol_at(port: InboundPort, called: PortRef, *, known: bool) -> Protocol:
-    """Return the protocol with a client on a port (D15).
+    """Return the protocol in which a client uses a port (D15).
 
     A client with an identity (`known`) uses the protocol of the Service that it called. A plaintext client uses the
     protocol of the oldest Service.
@@ -143,7 +143,10 @@ def _transport_refusal(workload: Workload, inbound: InboundPort | None, port: in
 def _evaluated_rules(
     access: Access, inbound: InboundPort | None, protocol: Protocol, request: Request
 ) -> Iterator[tuple[Grant, str, str]]:
-    """Yield (grant, rule name, unmet condition) for each rule of the port; empty means allowed (R68, R69)."""
+    """Yield (grant, rule name, unmet condition) for each rule of the port.
+
+    An empty condition means that the rule allows the request (R68, R69).
+    """
     parts = RequestParts(request)
     for grant in access.grants if inbound else ():
         if inbound is None or grant.port not in {0, inbound.port}:

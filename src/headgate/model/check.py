@@ -93,7 +93,7 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
 
 
 def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
-    """Yield the routes whose requests a proxy can't separate.
+    """Yield a violation for each route whose requests a proxy can't separate from those of another route.
 
     A proxy checks additional path conditions on the next route of the same rule, so that route must exist.
     """
@@ -103,7 +103,7 @@ def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
 
 
 def _slot_faults(split: Split) -> Iterator[str]:
-    """Yield the differences between the hash slots and the weights of a split; Envoy would reject such a split."""
+    """Yield the violations in a sticky split whose hash slots differ from its weights; Envoy would reject such a split."""
     sides = split.sticky.slot_ranges if split.sticky else ()
     if not sides:
         return

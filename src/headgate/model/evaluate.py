@@ -64,7 +64,7 @@ class TriedRoute(Value, frozen=True, kw_only=True):
 
 
 class Portion(Value, frozen=True, kw_only=True):
-    """A share of the requests. It goes to the ready endpoints of `ref` (only to `pod`, if set).
+    """A share of the requests, for the ready endpoints of the backend `ref`, or only for the endpoint `pod` if set.
 
     If `status` is set, the proxy answers the requests with this status, because of `reason`.
     """
@@ -149,7 +149,7 @@ class RequestParts:
 
 
 def decide(mesh: Mesh, where: EntryPort | str, request: Request, home: str = DEFAULT_NAMESPACE) -> Decision:
-    """Decide where a request goes that arrives at a Service port, a Gateway port, or the HTTP proxy.
+    """Decide where a request to a Service port, a Gateway port or the HTTP proxy goes.
 
     If `where` is text, it is the authority (`website.default:8080`) that a client of the HTTP proxy requests; short
     names belong to the namespace `home`.
@@ -214,7 +214,7 @@ def _refused(sanitized: Sanitized) -> Decision | None:
 
 
 def _proxy_response(status: int, reason: str = "") -> tuple[Portion, ...]:
-    """Return one portion that stands for all requests: the proxy's own response."""
+    """Return one portion with all requests, which get the proxy's own response."""
     return (Portion(share=Fraction(1), status=status, reason=reason),)
 
 
@@ -326,7 +326,10 @@ def total_weight(split: Split) -> int:
 
 
 def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:
-    """Return the first unmet condition: path, method, headers, then query; None if the request meets all."""
+    """Return the first condition of a match that the request does not meet; None if it meets all conditions.
+
+    The order is path, method, headers, query.
+    """
     found = next(filter(None, (_path_unmet(path, parts.path) for path in (match.path, *match.other_paths))), None)
     if found is None and match.methods and parts.request.method not in match.methods:
         found = Unmet(part="method", wanted=" or ".join(match.methods), found=parts.request.method)

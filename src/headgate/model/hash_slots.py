@@ -53,7 +53,10 @@ def is_rounded(weights: Sequence[int]) -> bool:
 
 @lru_cache(maxsize=1024)
 def layout(counts: tuple[int, ...]) -> tuple[Run, ...]:
-    """Return the runs of slots in order, for the number of slots of each backend; the counts add up to 10 000."""
+    """Return the slots of all backends as runs, in the order of the slots.
+
+    `counts` are the numbers of slots by backend; they add up to 10 000.
+    """
     owners = [FIRST] * TOTAL
     left = list(counts)
     orders = [_home(index, len(counts) - 1) for index in range(len(counts) - 1)]
@@ -75,13 +78,13 @@ def _take(owners: list[int], left: list[int], index: int, order: Sequence[int] |
 
 
 def _home(index: int, regions: int) -> Sequence[int]:
-    """Return the slots of a home region in the order in which its backend takes them; pairs grow toward each other."""
+    """Return the slots of a home region in the order in which they are assigned: descending if `index` is odd."""
     slots = range(TOTAL * index // regions, TOTAL * (index + 1) // regions)
     return slots if index % 2 == 0 else slots[::-1]
 
 
 def _elsewhere(homes: Sequence[Sequence[int]], index: int) -> Iterator[int]:
-    """Yield the slots of other home regions from their far ends; the region of the pair's partner comes first."""
+    """Yield the slots of other home regions, from the slot that each owner takes last; the pair's partner is first."""
     partner = index ^ 1
     remaining = [other for other in range(len(homes)) if other not in {index, partner}]
     for other in ([partner] if partner < len(homes) else []) + remaining:
