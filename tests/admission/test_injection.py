@@ -69,7 +69,9 @@ def said(obj: Object, name: str = SIDECAR) -> str | None:
         ("labelled", "", "false", "true", None),
     ],
 )
-def test_label_annotation_namespace_and_option_decide_in_this_order(mode, own, annotated, around, expected):
+def test_the_pods_label_precedes_its_annotation_the_namespaces_label_and_the_option(
+    mode, own, annotated, around, expected
+):
     labels, annotations, outer = ({INJECT: word} if word else {} for word in (own, annotated, around))
     assert said(admitted(pod(labels=labels, annotations=annotations), mode=mode, around=outer)) == expected
 
@@ -108,7 +110,7 @@ def test_a_template_selected_by_a_tls_config_is_checked_like_a_pod_with_a_sideca
         admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
 
 
-def test_a_copy_of_a_running_pod_gets_its_own_decision():
+def test_injection_is_decided_anew_for_a_copy_of_a_running_pod():
     copied = pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
     assert admitted(copied)["metadata"]["annotations"] == {SIDECAR: "explicit", "team": "blue"}
     assert admitted(copied, mode="none")["metadata"]["annotations"] == {"team": "blue"}
@@ -123,7 +125,7 @@ def test_an_edit_of_a_pod_neither_adds_nor_removes_its_sidecar():
 
 
 @pytest.mark.parametrize("name", [SIDECAR, APPLICATION_PORTS, EXCLUDED_PORTS, PROCESS, PROCESS_ID])
-def test_an_edit_of_a_decided_annotation_is_rejected(name):
+def test_an_edit_of_an_injection_annotation_is_rejected(name):
     old = pod(annotations={SIDECAR: "explicit", APPLICATION_PORTS: "8080=20000"})
     changed = pod(annotations={**old["metadata"]["annotations"], name: "9090"})
     with pytest.raises(Invalid, match="after the pod is created") as refused:

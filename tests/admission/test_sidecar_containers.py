@@ -75,7 +75,7 @@ def test_another_value_of_the_label_is_rejected_with_the_valid_ones(namespace_la
         injected(wanted, {"headgate.dev/inject": namespace_label})
 
 
-def test_a_pod_is_injected_once_and_host_network_pods_never() -> None:
+def test_a_pod_gets_only_one_sidecar_and_a_host_network_pod_gets_none() -> None:
     labels = {"headgate.dev/inject": "true"}
     once = injected(pod(), labels)
     assert injected(once, labels) == once
@@ -101,7 +101,7 @@ def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -
 
 
 def test_a_native_sidecar_is_a_restarting_init_container() -> None:
-    """Kubernetes 1.29 and newer start it before the other containers and end it after them, also in Jobs."""
+    """Kubernetes 1.29 and newer start this container before all others, and end it after them, also in Jobs."""
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)
     found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), options)
     assert names(found, "initContainers") == ["headgate-redirect", "headgate-sidecar", "setup"]
@@ -110,7 +110,7 @@ def test_a_native_sidecar_is_a_restarting_init_container() -> None:
     assert names(found, "containers") == ["app"]
 
 
-def test_http_probes_lead_to_the_sidecar_and_tcp_probes_stay() -> None:
+def test_http_probes_are_redirected_to_the_sidecar_and_tcp_probes_are_unchanged() -> None:
     app = with_transparent_sidecar(pod(), OPTIONS)["spec"]["containers"][1]
     assert app["readinessProbe"] == {
         "httpGet": {"path": "/app/readiness", "port": 15020, "scheme": "HTTP"},
@@ -136,7 +136,7 @@ def test_a_damaged_annotation_of_probes_gives_no_probes(annotation: str) -> None
     assert compiled.mesh.workloads[0].probes == ()
 
 
-def test_only_the_redirection_has_capabilities() -> None:
+def test_only_the_redirection_container_has_capabilities() -> None:
     found = with_transparent_sidecar(pod(), OPTIONS)["spec"]
     added = [item["securityContext"]["capabilities"] for item in (found["initContainers"][0], found["containers"][0])]
     assert added == [{"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]}, {"drop": ["ALL"]}]

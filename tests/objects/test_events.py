@@ -48,7 +48,9 @@ async def test_an_event_names_its_object_so_that_kubectl_describe_finds_it(store
     assert event["source"] == {"component": "headgate-test"}
 
 
-async def test_a_repeated_event_is_counted_and_a_different_one_is_new(store, recorder, clock):
+async def test_a_repetition_increases_the_count_of_an_event_and_another_message_makes_a_new_event(
+    store, recorder, clock
+):
     birds = await service(store)
     await recorder.record(birds, type="Warning", reason="A", message="one")
     clock.now += 5
@@ -60,7 +62,7 @@ async def test_a_repeated_event_is_counted_and_a_different_one_is_new(store, rec
     assert one["firstTimestamp"] < one["lastTimestamp"]
 
 
-async def test_an_event_can_be_recorded_by_key(store, recorder):
+async def test_an_event_can_be_recorded_about_the_key_of_an_object(store, recorder):
     birds = await service(store)
     await recorder.record(Key("", "Service", "default", "birds"), type="Normal", reason="A", message="one")
     (event,) = await events(store)

@@ -14,7 +14,7 @@ from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, 
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the letters of generated names, as in Kubernetes
-_LONGEST_PREFIX = 58  # characters; five generated letters follow, and a DNS label has at most 63 characters
+_LONGEST_PREFIX = 58  # the most characters of `generateName`: five letters follow, up to the 63 of a DNS label
 _OWNED_BY_STORE = (
     "uid",
     "creationTimestamp",
