@@ -162,7 +162,7 @@ def test_the_query_is_not_checked_for_ambiguous_segments():
 
 
 @given(st.lists(st.sampled_from(["/", ".", "..", "a", "\\", "%2f", "%2E", "%5C", "%2", "%25", "b"])))
-def test_the_expression_for_proxies_finds_the_same_ambiguous_paths(parts):
+def test_the_regular_expression_for_proxies_matches_the_same_ambiguous_paths(parts):
     path = "/" + "".join(parts)
     assert is_ambiguous(path) == bool(re2.search(AMBIGUOUS_PATH, path))
 

@@ -1,4 +1,4 @@
-"""Reports over gRPC: the receiver authenticates proxies, rejects malformed reports, and restores its counts after a restart."""
+"""Reports over gRPC: the receiver authenticates proxies, rejects malformed reports and restores counts."""
 
 import asyncio
 import contextlib

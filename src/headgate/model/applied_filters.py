@@ -14,7 +14,7 @@ DEFAULT_PORTS: Mapping[str, int] = MappingProxyType({"http": 80, "https": 443})
 
 
 def backend_request(request: Request, route: Route, share: Filters) -> Request:
-    """Return the request that a backend gets; filters of the route apply first, then those of the share."""
+    """Return the request that a backend receives; filters of the route apply first, then filters of the share."""
     for filters in (route.filters, share):
         request = _edited(request, filters, route.match.path)
     return request

@@ -103,7 +103,7 @@ def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
 
 
 def _slot_faults(split: Split) -> Iterator[str]:
-    """Yield the violations in a sticky split whose hash slots differ from its weights; Envoy would reject such a split."""
+    """Yield the violations in a sticky split whose hash slots differ from its weights; Envoy would reject it."""
     sides = split.sticky.slot_ranges if split.sticky else ()
     if not sides:
         return

@@ -100,7 +100,7 @@ class Loop:
         return assigned.credential if assigned else None
 
     async def run(self) -> None:
-        """Build on every change until canceled. Pause after each build, so that several changes share the next build."""
+        """Build on every change until canceled. Pause after each build, so that the next build has several changes."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
             began = time.monotonic()

@@ -126,7 +126,7 @@ class World:
 
 
 def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
-    """Return a predicate of a status: it has this generation, and the message of its condition Programmed has `text`."""
+    """Return a predicate: a status has this generation, and its condition Programmed has `text` in its message."""
 
     def found(status: Status) -> bool:
         messages = [item["message"] for item in status.get("conditions", ()) if item["type"] == "Programmed"]

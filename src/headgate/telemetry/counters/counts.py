@@ -66,7 +66,7 @@ class Counts(Value, frozen=True, gc=False):
         return Counts(self.latency + more.latency, self.counters + more.counters)
 
     def minus(self, less: "Counts") -> "Counts":
-        """Return the difference; each counter of `less` must be at most as large as the same counter of these counts."""
+        """Return the difference; no counter of `less` may be larger than the same counter of these counts."""
         return Counts(self.latency - less.latency, self.counters - less.counters)
 
     @property

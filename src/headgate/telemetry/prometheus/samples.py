@@ -21,7 +21,7 @@ from headgate.telemetry.counters.flows import Flow, Peer, Reading
 from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.prometheus import text
 
-BEFORE = 130.0  # the query starts so many seconds before the window, to include a scrape from before the window
+BEFORE = 130.0  # seconds by which the query starts before the window, to include an earlier scrape
 NO_PODS = "headgate processes with labels of workloads instead of pods, whose counts are left out"
 NEW = "series whose growth before their first scrape is unknown"
 _BUCKET = f"{text.LATENCY}_bucket"

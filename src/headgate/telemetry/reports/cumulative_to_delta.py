@@ -236,7 +236,7 @@ class _Process:
         if last is None:
             return self._first(sample, moment)
         if moment.time <= last.time:
-            return None  # the report is a repetition, or a newer report arrived first
+            return None  # the report was delivered twice, or a newer report arrived first
         is_new = sample.value < last.value or last.number <= moment.evicted
         last.time, last.number = moment.time, moment.number
         if sample.value == last.value and not is_new:
