@@ -110,7 +110,7 @@ def test_a_template_selected_by_a_tls_config_is_checked_like_a_pod_with_a_sideca
         admitted(deployment(template), mode="labelled", configs=[config({"app": "web"})])
 
 
-def test_injection_is_decided_anew_for_a_copy_of_a_running_pod():
+def test_injection_makes_a_new_decision_for_a_copy_of_a_running_pod():
     copied = pod(annotations={SIDECAR: "transparent", APPLICATION_PORTS: "8080=20000", "team": "blue"})
     assert admitted(copied)["metadata"]["annotations"] == {SIDECAR: "explicit", "team": "blue"}
     assert admitted(copied, mode="none")["metadata"]["annotations"] == {"team": "blue"}

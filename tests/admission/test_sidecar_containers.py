@@ -101,7 +101,7 @@ def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -
 
 
 def test_a_native_sidecar_is_a_restarting_init_container() -> None:
-    """Kubernetes 1.29 and newer start this container before all others, and end it after them, also in Jobs."""
+    """Kubernetes 1.29 and newer start this container before the other containers, and end it after them, also in Jobs."""
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)
     found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), options)
     assert names(found, "initContainers") == ["headgate-redirect", "headgate-sidecar", "setup"]
