@@ -1,4 +1,4 @@
-"""The changes of objects that make a new snapshot. Status changes of a running pod do not."""
+"""Changes of objects make a new snapshot, except for status changes of a running pod."""
 
 import asyncio
 import contextlib

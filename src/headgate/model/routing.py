@@ -88,7 +88,7 @@ class Access(Value, frozen=True, kw_only=True):
 OPEN = Access()
 
 
-PROBE_PORT = 15020  # the port on which a transparent sidecar answers health checks of the orchestrator
+PROBE_PORT = 15020  # the port on which a transparent sidecar serves the orchestrator's health checks
 
 
 class TlsMode(enum.Enum):

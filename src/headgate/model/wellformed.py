@@ -149,7 +149,7 @@ def _url(text: str) -> re.Match[str] | None:
 
 
 def is_referer(text: str) -> bool:
-    """Say whether a Referer is valid: a URL or relative reference without fragment and user.."""
+    """Say whether a Referer is valid: a URL or relative reference without fragment and user."""
     if found := _url(text):
         return not found["user"] and not found["fragment"]
     return bool(_RELATIVE.fullmatch(text)) and ":" not in text.partition("/")[0]

@@ -37,7 +37,7 @@ _NAMED = 5  # the most names in a message; a count replaces the rest
 
 
 class ObjectReport(Value, frozen=True, kw_only=True):
-    """The compiler's results for one object, from which its status is computed. Fields of other kinds are empty.
+    """The compiler's results for one object, from which its status is computed. Fields that do not apply to its kind are empty.
 
     `generation` is the compiled generation, or 0 if the object can't be decoded. `outcomes` are the backends' shares per
     port. `parents` are the results of a route per parent, and `gateway` is the result of a Gateway. `selected` are the

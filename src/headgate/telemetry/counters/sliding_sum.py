@@ -75,7 +75,7 @@ def _increase(sums: dict[Key, Counts], key: Key, counts: Counts) -> None:
 
 
 def _decrease(sums: dict[Key, Counts], key: Key, counts: Counts) -> bool:
-    """Subtract counts; return whether the rest is above zero."""
+    """Subtract counts from the sum of `key`; return whether the sum is still above zero."""
     left = sums[key].minus(counts)
     if left.latency or left.counters:
         sums[key] = left
