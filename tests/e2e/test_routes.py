@@ -300,14 +300,14 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(wo
         parents = world.get("httproute/route", namespace)["status"]["parents"]
         return [item["message"] for item in parents[0]["conditions"] if item["type"] == "CopiesDropped"]
 
-    assert dropping() == []
+    until(lambda: dropping() == [])
     assert world.send(MIRROR_MAX_REQUESTS + 150, Request(address, "/", HOST)) == {"main": MIRROR_MAX_REQUESTS + 150}
     dropped = counter(world, f"cluster.{names.mirror(ref)}.upstream_rq_pending_overflow")
     assert dropped >= 150
     kind, _, message = world.event("CopiesDropped", "route", namespace)
     assert (kind, message.partition(",")[0]) == ("Warning", f"proxies drop copies for {ref}")
     until(lambda: f"spec.rules[0].filters: proxies drop copies for {ref}, 100 or more so far" in dropping()[0])
-    metrics, expected = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"a mirror: {dropped}\n"
+    metrics, expected = ("get", "--raw", "/apis/traffic.metrics.k8s.io/v1beta1/namespaces"), f"per mirror: {dropped}\n"
     until(lambda: expected in world.try_kubectl(*metrics).stderr)  # the last copies are in the proxy's next report
     assert world.event("CopiesDroppedResolved", "route", namespace)[0] == "Normal"
     until(lambda: not dropping())
