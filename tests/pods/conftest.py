@@ -80,9 +80,11 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip("only root can start a Kubernetes cluster")
     with Path(tempfile.gettempdir(), "headgate-test-cluster.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if reason := _failure(kit / "up"):
+            pytest.skip(f"no Kubernetes cluster can be started here: {reason}")
         try:
-            _run(kit / "up")
-            _run(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate")
+            if reason := _failure(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate"):
+                pytest.skip(f"no image can be built here: {reason}")
             yield Cluster(_environment(_run(kit / "env")))
         finally:
             _run(kit / "down")
@@ -93,6 +95,13 @@ def installed(cluster: Cluster) -> Cluster:
     """A cluster with headgate."""
     cluster.headgate("install", "--image", IMAGE)
     return cluster
+
+
+def _failure(*command: object) -> str:
+    """Run a program; return the end of its error output if it fails, else an empty string."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
+    return done.stderr[-500:] if done.returncode else ""
 
 
 def _run(*command: object) -> str:

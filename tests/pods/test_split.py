@@ -1,10 +1,9 @@
 """A split between Deployments of a real cluster: injection, exact shares, the commands, updates without a lost request."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, service, split
+from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
 
 SHOP = "shop"
 COUNT = """
@@ -42,22 +41,12 @@ def shop(installed: Cluster) -> Iterator[Cluster]:
     return installed
 
 
-def test_an_installation_twice_changes_nothing(installed: Cluster) -> None:
-    printed = installed.headgate("install", "--image", IMAGE)
-    assert "created" not in printed
-    assert "deployment/headgate unchanged" in printed
-
-
-def test_requests_have_exact_shares(shop: Cluster) -> None:
-    """R4, R5. 1,000 requests of one client: 900 and 100."""
+def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Cluster) -> None:
+    """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
+    shop.apply(split(SHOP, "canary", "website", website_v1=90, website_v2=10))
+    shop.headgate("wait", "trafficsplit/canary", "-n", SHOP)
     assert shop.python(SHOP, "client", COUNT, "website", 1000) == {"v1": 900, "v2": 100}
-
-
-def test_a_patched_weight_applies_to_all_requests_after_wait(shop: Cluster) -> None:
-    backends = [{"service": "website-v1", "weight": 1}, {"service": "website-v2", "weight": 3}]
-    shop.kubectl(
-        "-n", SHOP, "patch", "trafficsplit/canary", "--type=merge", "-p", json.dumps({"spec": {"backends": backends}})
-    )
+    shop.apply(split(SHOP, "canary", "website", website_v1=1, website_v2=3))
     shop.headgate("wait", "trafficsplit/canary", "-n", SHOP)
     assert shop.python(SHOP, "client", COUNT, "website", 400) == {"v1": 100, "v2": 300}
 
@@ -101,16 +90,11 @@ def test_a_new_active_replica_continues_without_a_change_at_the_proxies(shop: Cl
     assert shop.headgate("proxies").count("InSync") == 4
 
 
-def test_the_uninstallation_names_pods_with_sidecars_and_then_leaves_nothing(shop: Cluster) -> None:
-    with pytest.raises(AssertionError, match=r"4 pods still have a sidecar: shop/client-"):
-        shop.headgate("uninstall")
-    shop.kubectl("delete", "namespace", SHOP)
-    shop.headgate("uninstall")
-    shop.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=100s")
-    kinds = "customresourcedefinitions,clusterroles,clusterrolebindings,apiservices,mutatingwebhookconfigurations"
-    names = shop.kubectl("get", kinds, "-o", "name")
-    assert "headgate" not in names
-    assert "smi-spec.io" not in names
+def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Cluster) -> None:
+    wrong = namespace("wrong")
+    wrong["metadata"]["labels"]["headgate.dev/inject"] = "enabled"
+    with pytest.raises(AssertionError, match=r'must be "true" or "false", not .enabled.'):
+        shop.apply(wrong)
 
 
 def _active(cluster: Cluster) -> list[str]:

@@ -14,6 +14,7 @@ from headgate import __version__
 from headgate.admission.injection import InjectionMode
 from headgate.cli.output import TimedOut, stdout
 from headgate.errors import HeadgateError
+from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
@@ -102,7 +103,8 @@ async def _uninstall(client: Client, *, force: bool) -> None:
         if pods and not force:
             shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
             raise HeadgateError(
-                f"{len(pods)} pods still have a sidecar: {shown}. Remove the label headgate.dev/inject of their namespaces"
+                f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
+                " Remove the label headgate.dev/inject of their namespaces"
                 " and restart them, or add --force"
             )
         async for obj, outcome in installer.delete(
