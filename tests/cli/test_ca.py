@@ -59,11 +59,11 @@ async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(world: Wor
     await until(lambda: bool(progress.get().waiting), progress)
     ran = await world.run("ca", "rotate", "--wait", "--timeout", "1500ms")
     assert ran.code == 124
-    assert "1 of 3: every proxy gets the new root as trusted" in ran.err
+    assert "1 of 3: every proxy starts to trust the new root" in ran.err
     authority.proxies.catch_up()
     ran = await ended(process)
     assert ran.code == 0, ran.err
-    assert old not in authority.issuer.roots.get()  # the second request may have started another rotation already
+    assert old not in authority.issuer.roots.get()  # another rotation may have started already, for the second command
 
 
 async def test_an_annotation_on_the_configmap_starts_a_rotation(world: World, authority: Authority) -> None:

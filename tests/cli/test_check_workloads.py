@@ -43,7 +43,7 @@ def test_a_selector_without_matching_pods_names_the_labels_that_pods_have(run: R
     (found,) = findings(run, "a.yaml")
     assert found == (
         "warning SelectsNoPods Service default/web: spec.selector: no pod of these files in namespace default has the "
-        "labels app=wbe; pods there have app=web"
+        "labels app=wbe; pods of this namespace have app=web"
     )
 
 

@@ -37,7 +37,7 @@ def row(text: str, backend: str) -> list[str]:
     return next(line.split() for line in text.splitlines() if backend in line)
 
 
-def test_the_table_counts_requests_since_its_start_and_shares_of_recent_requests() -> None:
+def test_the_table_shows_requests_since_its_start_and_shares_of_recent_requests() -> None:
     history = History()
     history.add(0.0, [seen("v1", 1000), seen("v2", 1000)])  # before the start of the table
     history.add(5.0, [seen("v1", 1030), seen("v2", 1010)])

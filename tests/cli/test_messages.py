@@ -22,7 +22,7 @@ def logged() -> Iterator[Messages]:
         log.propagate = True
 
 
-def test_the_log_goes_to_stderr_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_records_are_printed_on_stderr_without_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     with logged():
         log.warning("the disk is %s", "full")
     assert capsys.readouterr() == ("", "the disk is full\n")

@@ -11,7 +11,7 @@ from tests.compiler.pods import config, target
 WAITING = "Pending: 0 of 1 proxies have the configuration; waiting for gateway"
 
 
-async def test_wait_returns_at_once_when_every_proxy_holds_the_split(world: World) -> None:
+async def test_wait_returns_at_once_when_every_proxy_has_acknowledged_the_split(world: World) -> None:
     split = make_split({"v1": 1})
     await world.store.create(split)
     await world.status(split, make_status(reasons={"Programmed": "Programmed: 1 of 1 proxies have the configuration"}))

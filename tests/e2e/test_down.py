@@ -38,7 +38,7 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     assert not any(runs(pid) for pid in left)
     assert f"removed {sockets}" in done.stdout
     assert not sockets.exists()
-    assert "no process or socket is left of a headgate" in world.headgate("down").stdout
+    assert "found no processes or sockets of a killed headgate" in world.headgate("down").stdout
     world.start()
     found = until(lambda: [item for item in world.get("pods")["items"] if item["status"]["phase"] == "Running"])
     assert found[0]["metadata"]["name"] == pod

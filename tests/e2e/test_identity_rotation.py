@@ -105,7 +105,7 @@ def test_no_request_fails_when_the_root_certificate_is_rotated(new_world: Callab
         with stopped(caller):
             assert world.headgate("ca", "rotate").returncode == 0
             until(lambda: "waiting for 1 proxy: sidecar/default/caller" in world.headgate("ca", "status").stdout)
-            assert "1 of 3: every proxy gets the new root as trusted" in world.headgate("ca").stdout
+            assert "1 of 3: every proxy starts to trust the new root" in world.headgate("ca").stdout
         until(lambda: "no rotation is in progress" in world.headgate("ca").stdout)
     assert "trust-new" in seen
     assert are_in_order(seen), seen

@@ -28,7 +28,7 @@ EPILOG = (
 class Command(NamedTuple):
     """A command: its function, as `module:function` below `headgate.cli`, and its line in the list of commands.
 
-    The list leaves out a `hidden` command: containers run it, not users.
+    The list omits `hidden` commands, which only containers run.
     """
 
     function: str
@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Command] = {
     "explain": Command("explain:explain_", "Explain which route and which backends a request would take."),
     "try": Command("try_command:try_", "Send requests; compare their distribution with the weights."),
     "status": Command("status:status", "Summarize the running mesh on one screen."),
-    "proxies": Command("proxies:proxies", "Show which resources each proxy holds, acknowledged and rejected."),
+    "proxies": Command("proxies:proxies", "Show the resources that each proxy has acknowledged and rejected."),
     "config": Command("config:config", "Show the Envoy resources that a proxy was sent, and their state."),
     "wait": Command("wait:wait", "Wait until every proxy has acknowledged an object."),
     "logs": Command("logs:logs", "Print the logs of a pod."),
@@ -87,7 +87,7 @@ class Commands(TyperGroup):
             raise (_usage_exit(error, ctx) if given else error) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name, loaded."""
+        """Load and return the command that the arguments name."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, load(str(name)), rest
 

@@ -25,7 +25,7 @@ from headgate.resources.meta import Object, timestamp
 
 STEPS = {
     Phase.STABLE: "no rotation is in progress",
-    Phase.TRUST_NEW: "1 of 3: every proxy gets the new root as trusted",
+    Phase.TRUST_NEW: "1 of 3: every proxy starts to trust the new root",
     Phase.SIGN_NEW: "2 of 3: every proxy gets a certificate signed by the new root",
     Phase.DROP_OLD: "3 of 3: the old root is removed from every proxy",
 }

@@ -160,7 +160,7 @@ def _unmatched_selector(service: Manifest, pods: Mapping[Key, Object]) -> Iterat
         return
     text = ",".join(f"{name}={value}" for name, value in wanted.items())
     existing = sorted({f"{name}={found[name]}" for found in labels for name in wanted if name in found})
-    hint = f"; pods there have {', '.join(existing)}" if existing else ""
+    hint = f"; pods of this namespace have {', '.join(existing)}" if existing else ""
     message = f"no pod of these files in namespace {namespace} has the labels {text}{hint}"
     yield _row(service, SELECTS_NO_PODS, "spec.selector", message)
 

@@ -1,4 +1,4 @@
-"""Find the headgate for a command: by a kubeconfig, or by a state directory on this machine."""
+"""Find the running headgate that a command connects to, by a kubeconfig or by a state directory on this machine."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`headgate control-plane`: a replica of the control plane on Kubernetes."""
+"""`headgate control-plane`: run a replica of the control plane on Kubernetes."""
 
 import asyncio
 import contextlib

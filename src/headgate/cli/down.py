@@ -45,7 +45,7 @@ def down(state: State = None) -> None:
         console.print(f"removed {path}", soft_wrap=True)
     if not results and not removed:
         console.print(
-            f"no process or socket is left of a headgate with the state directory {directory}", soft_wrap=True
+            f"found no processes or sockets of a killed headgate with the state directory {directory}", soft_wrap=True
         )
     if not all(stopped for _, stopped in results):
         raise typer.Exit(EXIT_FAILURE)

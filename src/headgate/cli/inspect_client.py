@@ -97,7 +97,7 @@ class InspectClient:
 
 
 def resource_path(plural: str, namespace: str = "") -> str:
-    """Return the path of a resource of the inspect API, in a namespace if one is given."""
+    """Return the URL path of a resource of the inspect API: in one namespace, or without `namespace` in all."""
     prefix = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"/apis/{API_VERSION}{prefix}/{plural}"
 

@@ -53,7 +53,7 @@ def install(
     timeout: Annotated[int, typer.Option(help="Seconds to wait until the control plane is ready.")] = 120,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Install headgate on a Kubernetes cluster, or upgrade it. Applying twice changes nothing."""
+    """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
     values = Values(
         image=image, replicas=replicas, mtls=mtls, access=access, sidecars=sidecars, trust_domain=trust_domain
     )
@@ -104,8 +104,8 @@ async def _uninstall(client: Client, *, force: bool) -> None:
             shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
             raise HeadgateError(
                 f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-                " Remove the label headgate.dev/inject of their namespaces"
-                " and restart them, or add --force"
+                " Remove the label headgate.dev/inject from their namespaces"
+                " and restart the pods, or add --force"
             )
         async for obj, outcome in installer.delete(
             manifests(Values(image="", budget_version=await installer.budget_version()))

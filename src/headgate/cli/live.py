@@ -26,7 +26,7 @@ from headgate.standalone.request_counters import BackendRequests, Count, Request
 REFRESH_S = 0.5  # seconds between refreshes of the table on a terminal
 PRINT_S = 5.0  # seconds between printed tables without a terminal, for example in a pipe
 RECENT_S = 10.0  # seconds of traffic from which the observed shares are computed
-NOT_ACCEPTED = "Invalid"  # reason of the condition `Programmed` if `Accepted` is False and states the cause
+NOT_ACCEPTED = "Invalid"  # reason of the condition `Programmed` when `Accepted` is False, which states the cause
 
 CountKey = tuple[PortRef, str]
 """A Service port, and the split that matches the counted requests: `namespace/name`, or empty if no split matches."""
@@ -158,7 +158,7 @@ async def watch_table(
             async for screen in screens:
                 live.update(_render(screen, terminal.width, terminal.height), refresh=True)
     finally:
-        terminal.print(_render(screen, terminal.width, None))  # the terminal has left its alternate screen
+        terminal.print(_render(screen, terminal.width, None))  # leaving the full screen has erased the table
 
 
 def _render(screen: Screen, width: int, height: int | None) -> Group:

@@ -22,7 +22,7 @@ EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 QUIET_S = 60.0  # seconds between two printed log messages with the same reason
-_UNFOLDED = 10_000  # columns; wide enough for every table
+_UNFOLDED = 10_000  # width in columns that no table exceeds
 FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 

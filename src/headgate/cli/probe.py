@@ -39,9 +39,11 @@ class Request(Value, frozen=True, kw_only=True):
 
 
 class Failure(NamedTuple):
-    """The reason of a failed request: the status and the first line of the body, or status 0 and the cause.
+    """The key by which failed requests are counted.
 
-    `denied` means that the sidecar of the backend's pod denied it, because no TrafficTarget allows the caller.
+    With a response, `status` is its status and `message` the first line of its body. Without a response, `status` is 0
+    and `message` is the cause. `denied` is set when the sidecar of the backend's pod denied the request, because no
+    TrafficTarget allows the caller.
     """
 
     status: int
@@ -58,7 +60,7 @@ class Tally:
         self.pods: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
         self.failures: Counter[Failure] = Counter()
-        self.proxy_answers: Counter[int] = Counter()  # number of responses by the proxy itself, by status
+        self.proxy_answers: Counter[int] = Counter()  # number of responses that the proxy itself generated, by status
 
     @property
     def requests(self) -> int:

@@ -1,4 +1,4 @@
-"""`headgate proxies`: show the resources that each proxy holds and rejected, and the time of its last ACK."""
+"""`headgate proxies`: show the resources that each proxy has acknowledged and rejected, and the time of its last ACK."""
 
 import asyncio
 import time
@@ -45,10 +45,10 @@ def proxies(
     state: State = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show the resources that each proxy holds and rejected, and the time of its last ACK.
+    """Show the resources that each proxy has acknowledged and rejected, and the time of its last ACK.
 
-    CDS, EDS, LDS, RDS and SDS are the numbers of clusters, endpoints, listeners, routes and secrets that the proxy holds.
-    11/12 means that the proxy has acknowledged the current version of 11 of its 12 resources.
+    CDS, EDS, LDS, RDS and SDS are the numbers of acknowledged clusters, endpoints, listeners, routes and secrets. 11/12
+    means that the proxy has acknowledged the current version of 11 of its 12 resources.
     """
     inspect_client = InspectClient.of(kubeconfig, state)
     if proxy:

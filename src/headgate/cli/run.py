@@ -31,7 +31,7 @@ from headgate.standalone.processes import Launch, own_identity, start_fault
 READY_S = 30.0  # seconds; the longest wait for the sidecar
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # signals that the terminal also sends to the program
-_RETRY_S = 1.0  # seconds between two watches of the pod
+_RETRY_S = 1.0  # seconds before the next watch of the pod, when a watch has ended
 _CONTAINER = "process"
 _LARGEST_PORT = 65535
 
@@ -154,9 +154,8 @@ async def _run(client: Client, manifest: Object, command: list[str]) -> int:
     signals.listen()
     created = await client.create(POD, manifest)
     try:
-        await _check_account(
-            client, manifest
-        )  # after the creation of the pod, which validates the name of the ServiceAccount
+        # The name of the ServiceAccount is valid here: the creation of the pod has checked it.
+        await _check_account(client, manifest)
         pod = await signals.unless(_until_ready(client, created))
         return await _foreground(client, pod, command, signals)
     finally:

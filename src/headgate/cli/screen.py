@@ -40,8 +40,8 @@ class BackendRow(Value, frozen=True, kw_only=True):
 class SplitSection(Value, frozen=True, kw_only=True):
     """A split on a port of its root Service; port 0 if the split has no port.
 
-    `held` are the number of proxies that hold the split, and the number of all proxies. `remarks` are the conditions of the
-    split that report a fault.
+    `held` are the number of proxies that have acknowledged the split, and the number of all proxies. `remarks` are the
+    conditions of the split that report a fault.
     """
 
     name: str
@@ -175,13 +175,13 @@ def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
 
 
 def _title(section: SplitSection, width: int) -> Row:
-    """Return the title row of a split: its name, its address, and how many proxies hold it."""
+    """Return the title row of a split: name, address, and the number of proxies that have acknowledged the split."""
     programmed, total = section.held
     style = _DIM if programmed == total else _WARN
     forms = (
         ["not in force"]
         if not section.port
-        else [f"held by {programmed} of {total} proxies", f"{programmed}/{total} held"]
+        else [f"in force on {programmed} of {total} proxies", f"{programmed}/{total} proxies"]
     )
     port = f" port {section.port}" if section.port else ""
     state = next((form for form in forms if len(section.name + port + section.address + form) + 4 <= width), forms[-1])
@@ -220,7 +220,7 @@ def _percent(share: float | None) -> str:
 def _compact_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
     """Yield a row for each split: its address, and the shares of its backends in the order of the spec."""
     rows = [_summary(section) for section in sections]
-    titles = ("ADDRESS", "WANTED %", "OBSERVED %", "HELD", "REQ/S", "FAILED")
+    titles = ("ADDRESS", "WANTED %", "OBSERVED %", "PROXIES", "REQ/S", "FAILED")
     ranks = (0, 3, 0, 2, 1, 0)
     columns = (
         [
@@ -255,7 +255,7 @@ def _summary(section: SplitSection) -> dict[str, Part]:
         "ADDRESS": (section.address or "-", _PLAIN),
         "WANTED %": ("/".join(_number(row.wanted) for row in backends) or "-", _PLAIN),
         "OBSERVED %": (observed or "-", _WARN if _WARN in styles else _GOOD if _GOOD in styles else _PLAIN),
-        "HELD": (f"{programmed}/{total}", _DIM if programmed == total and section.port else _WARN),
+        "PROXIES": (f"{programmed}/{total}", _DIM if programmed == total and section.port else _WARN),
         "REQ/S": (f"{sum(row.rate for row in backends):.1f}", _PLAIN),
         "FAILED": (str(failures), _BAD if failures else _DIM),
     }

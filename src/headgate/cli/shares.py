@@ -1,4 +1,4 @@
-"""The share of requests that each backend should get, and whether the counted requests fit."""
+"""Compute the share of requests that each backend should get, and compare counted requests with the shares."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ SIGMAS = 3
 DIGITS = 9  # decimal places of a share in the output
 DOMAIN = Settings().domain
 FAILED_SHARE = "(503)"
-"""The name for the share of backends without ready endpoints that keep their weight (D9 `fail`)."""
+"""The name of the share that proxies answer with 503, because its backends have no ready endpoints (D9 `fail`)."""
 _UNRESOLVED = {
     Reason.BACKEND_NOT_FOUND.value,
     Reason.PORT_MISMATCH.value,
@@ -50,7 +50,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
-    """Return the shares that the first accepted split sets for a Service port; without a split the Service gets all."""
+    """Return the shares that the first accepted split sets for a Service port; without a split, the Service has share 1."""
     for split in splits:
         if root_of(split) == service and _is_accepted(split):
             for entry in (split.get("status") or {}).get("ports") or ():

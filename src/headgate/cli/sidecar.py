@@ -106,7 +106,7 @@ def _drain() -> None:
 
 
 def _sockets_of_application() -> Iterator[str]:
-    """Yield the state of each listener of the application, and of each open connection with a port of the proxy."""
+    """Yield the state of each listening socket of the application, and of each connection to its sidecar's ports."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]

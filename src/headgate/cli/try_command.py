@@ -38,7 +38,7 @@ CONNECTION = "connection"
 FIXED = frozenset(("host", "content-length", "transfer-encoding", CONNECTION))
 SHOWN_FAILURES = 10
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="URL with any name of a Service: http://website:8080/.")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="URL with the name of a Service: http://website:8080/.")]
 Number = Annotated[int, typer.Option("-n", "--number", min=1, help="Number of requests to send.")]
 Concurrency = Annotated[
     int, typer.Option("-c", "--concurrency", min=1, max=1000, help="Number of concurrent requests.")
@@ -74,7 +74,7 @@ class Target(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """The proxy that sends: its probe socket, name and identity, and the namespace of short Service names."""
+    """The proxy that sends the requests: its probe socket, name and identity, and the namespace of short Service names."""
 
     socket: Path
     name: str = "the gateway"
@@ -304,7 +304,7 @@ def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT
 
 
 def written_address(spec: ServiceSpec, name: str, port: int) -> str:
-    """Return the address to which a TCP client connects: that of the Service, or one to reach by CONNECT."""
+    """Return the address to which a TCP client connects; for a Service without a cluster IP, a name for CONNECT."""
     host = spec.cluster_ip
     if not host or host == HEADLESS:
         return f"{'.'.join(reversed(name.split('/')))}:{port} by CONNECT through the HTTP proxy"
@@ -331,7 +331,7 @@ def _print(result: TryResult) -> None:
 
 
 def table(result: TryResult) -> Table:
-    """Return the table of expected and observed shares. Without a response of a backend, no share is observed: `-`."""
+    """Return the table of expected and observed shares. Observed shares are `-` when no backend responded."""
     found = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("BACKEND", "WANTED", "OBSERVED", "REQUESTS", "BAND (3 SIGMA)", "FITS"):
         found.add_column(title, justify="left" if title in {"BACKEND", "FITS"} else "right")

@@ -21,7 +21,7 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
-FIRST_ANSWER_S = 10.0  # seconds for the first response, even if --timeout is shorter: a message needs the status
+FIRST_ANSWER_S = 10.0  # minimum of seconds for the first response: the message needs the object's status
 WATCH_RETRY_S = 0.2  # seconds before the next watch, when the server has ended a watch
 
 
@@ -101,7 +101,7 @@ def parse_duration(text: str) -> float:
 
 
 def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
-    """Return the document for `-o json`."""
+    """Return the document for `-o json`: the object, the message and its conditions."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     return {
         "kind": obj["kind"],
