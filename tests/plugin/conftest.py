@@ -32,7 +32,7 @@ class Ran(NamedTuple):
 
 
 def answer(responses: Mapping[str, Any], target: str) -> tuple[int, bytes]:
-    """Return the recorded status and body for a path. A body of plain text is the response of another kind of server."""
+    """Return the recorded status and body for a path. A plain-text body is sent as it is, other bodies as JSON."""
     found = responses.get(urlsplit(target).path, (404, "404 page not found"))
     status, body = found if isinstance(found, tuple) else (200, found)
     return status, body.encode() if isinstance(body, str) else json.dumps(body).encode()

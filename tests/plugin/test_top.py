@@ -46,7 +46,7 @@ def test_a_pod_without_traffic_shows_dashes():
     )
 
 
-def test_the_namespace_column_comes_first():
+def test_the_namespace_is_the_first_column():
     pods = listed(traffic_metrics("foo", 30, namespace="a"), traffic_metrics("foo", 60, namespace="b"))
     assert table(parse_rows(pods), namespaces=True) == (
         "NAMESPACE   NAME   SUCCESS      RPS   LATENCY_P99\n"

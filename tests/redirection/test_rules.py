@@ -46,7 +46,7 @@ def family(request):
     return request.param
 
 
-def text_of(family, redirect=Exclusions()):  # noqa: B008  # a value that never changes
+def text_of(family, redirect=Exclusions()):  # noqa: B008  # an immutable value
     return rules(redirect)[0 if family == 4 else 1]
 
 
@@ -82,7 +82,7 @@ def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls(family):
     assert redirected_port(text, "PREROUTING", to=POD[family], port=9090) is None
     assert redirected_port(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None
     assert redirected_port(text, "OUTPUT", to=POD[family], port=8080, user=PROXY, device="lo") == 15006
-    # The exclusion does not apply to that port of other pods.
+    # The exclusion does not apply to the same port of other pods.
     assert redirected_port(text, "OUTPUT", to=OTHER[family], port=9090) == 15001
 
 

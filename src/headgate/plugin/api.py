@@ -43,7 +43,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """Reads the metrics API. Every call raises HeadgateError with the next step. `warnings` are from the responses."""
+    """Reads the metrics API. Errors are HeadgateErrors that name the next step. `warnings` are from the responses."""
 
     def __init__(self, proxy: KubectlProxy) -> None:
         self._proxy = proxy

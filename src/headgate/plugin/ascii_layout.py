@@ -20,9 +20,9 @@ from headgate.plugin.graph import Link
 from headgate.plugin.layout import EdgePath, Layout, NodeBox, Point
 
 _NEAR = 0.5  # pixels; positions that differ by less are equal
-_BESIDE, _APART = 4, 2  # cells between a box and a vertical segment; between two vertical segments
-_COLUMN_GAP = 6  # cells between columns of boxes, for ` --> `
-_ROOM = 4  # cells at each end of a label: a blank, and some of the line
+_BESIDE, _APART = 4, 2  # least cells between a box and a vertical segment, and between two vertical segments
+_COLUMN_GAP = 6  # least cells between columns of boxes, for ` --> `
+_ROOM = 4  # cells at each end of a label: a blank, and a part of the line
 _HEAD_ROOM = 3  # additional cells beside a box, for an arrowhead
 
 Variable = Hashable
@@ -232,9 +232,8 @@ class _Compaction:
             yield ("top", node_box.node), segment.key, 1
             yield segment.key, ("bottom", node_box.node), 1
         elif reach[0] <= right + 1 and reach[1] >= left - 1:
-            if (
-                segment.at < (node_box.top + node_box.bottom) / 2
-            ):  # if above the box, or a fraction of a pixel below the upper border
+            # Rounding can put a segment above the box slightly below the box's upper border, so compare with the middle.
+            if segment.at < (node_box.top + node_box.bottom) / 2:
                 yield segment.key, ("top", node_box.node), 2
             else:
                 yield ("bottom", node_box.node), segment.key, 2

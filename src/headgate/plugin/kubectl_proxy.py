@@ -54,7 +54,7 @@ class Kubectl(NamedTuple):
 
     @contextlib.contextmanager
     def proxy(self) -> Iterator["KubectlProxy"]:
-        """Run `kubectl proxy` for the body. Raises HeadgateError with kubectl's message when it does not start."""
+        """Run `kubectl proxy` while the `with` block runs. Raises HeadgateError with kubectl's message when it does not start."""
         with tempfile.TemporaryDirectory(prefix="kubectl-traffic-") as directory:
             path = Path(directory, "api")
             process = self._start(path)

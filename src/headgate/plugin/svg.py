@@ -29,9 +29,8 @@ def svg(graph: Graph) -> str:
     Arrows with failures are red, arrows with denials yellow. Copies are dotted, and shares of splits thick.
     """
     links = list(build_links(graph))
-    layout = layout_graph(
-        {node: graph.name(node) for node in graph.nodes}, links
-    )  # the layout includes nodes without an edge
+    names = {node: graph.name(node) for node in graph.nodes}  # including nodes without an edge
+    layout = layout_graph(names, links)
     grid = layout_on_grid(layout, [path.link.label(" ↔ ", rightward=path.rightward) for path in layout.paths])
     low, high = _bounds(grid)
     width, height = high.x - low.x + 2 * _MARGIN, high.y - low.y + 2 * _MARGIN

@@ -48,7 +48,8 @@ def tap(
 ) -> None:
     """Show live requests of a resource, with the route and the access rule that applied to each.
 
-    A request between two sidecars is shown twice: the client's proxy reports the route, the server's the access rule.
+    A request between two sidecars is shown twice: the client's proxy reports the route, the server's proxy the access
+    rule.
     """
     kubectl: Kubectl = ctx.obj
     plural, name = _target(what)

@@ -125,7 +125,7 @@ def _verify(table: Table, text: str) -> None:
 
 
 def _tables() -> tuple[Table, ...]:
-    """Return the table of each IP family. If several programs can read it, prefer the table with headgate's rules."""
+    """Return a table for each IP family. If several programs can read one, prefer a table with headgate's rules."""
     found = []
     for base in _bases():
         tables = _readable_tables(base)
@@ -138,7 +138,7 @@ def _bases() -> tuple[str, ...]:
 
 
 def has_ipv6(interfaces: str) -> bool:
-    """Return whether a namespace has an IPv6 address other than loopback; link-local ones count.
+    """Return whether a namespace has an IPv6 address other than loopback, which may be link-local.
 
     `interfaces` is the content of /proc/net/if_inet6.
     """
@@ -146,7 +146,10 @@ def has_ipv6(interfaces: str) -> bool:
 
 
 def _readable_tables(base: str) -> list[Table]:
-    """Return the tables of all programs that can read them, the system's default first. Raises RedirectionError."""
+    """Return the nat table as each installed program reads it, the system's default program first.
+
+    `base` is `iptables` or `ip6tables`. Raises RedirectionError when no program can read a table.
+    """
     family = "IPv6" if base.startswith("ip6") else "IPv4"
     found: list[Table] = []
     failures: list[str] = []
@@ -161,7 +164,7 @@ def _readable_tables(base: str) -> list[Table]:
 
 
 def _programs(base: str) -> list[str]:
-    """Return the paths of the installed programs of a family that have a -save program too."""
+    """Return the paths of the installed variants of a program, such as `iptables-nft`, that have a -save program."""
     path = f"{os.environ.get('PATH', '')}:{SYSTEM_PROGRAMS}"
     found: dict[str, str] = {}
     for variant in VARIANTS:
@@ -178,7 +181,7 @@ def _unusable(base: str, failures: Sequence[str]) -> str:
         return f"{base} is not installed: install the package iptables in the image that runs this command"
     remedy = "run it as root with the capabilities NET_ADMIN and NET_RAW (an init container may have them)"
     if base == "ip6tables":
-        remedy += ", load ip6table_nat on the node, or give the pod no IPv6 (net.ipv6.conf.all.disable_ipv6=1)"
+        remedy += ", load ip6table_nat on the node, or disable IPv6 in the pod (net.ipv6.conf.all.disable_ipv6=1)"
     return f"{base} can't be used: {'; '.join(failures)}. To fix this, {remedy}"
 
 
