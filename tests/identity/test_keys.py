@@ -178,7 +178,7 @@ async def test_the_error_about_an_unreadable_key_names_the_file(tmp_path: Path) 
         await keys.load()
 
 
-async def test_the_error_about_an_unwritable_directory_names_it(tmp_path: Path) -> None:
+async def test_the_error_about_an_unwritable_directory_names_the_directory(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("a file is in the way")
     issuer = embedded(FileKeyStore(tmp_path / "ca"))
     with pytest.raises(IssueError, match=r"ca"):

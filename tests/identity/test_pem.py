@@ -81,7 +81,7 @@ async def test_a_chain_contains_the_intermediate_for_peers_that_trust_only_the_r
         ("root.crt", "root.crt", "has no readable private key"),
         ("root.crt", "middle.key", "does not belong to the certificate"),
         ("leaf.crt", "leaf.key", "is not a CA certificate"),
-        ("middle.crt", "middle.key", "which is no root; append the root to the file, or give a file of roots"),
+        ("middle.crt", "middle.key", "which is not a root certificate; append the root certificate to the file"),
         ("disordered.crt", "middle.key", "is not issued by"),
         ("binary.crt", "root.key", "is not PEM text; convert it"),
     ],
@@ -137,7 +137,7 @@ async def test_a_user_replaces_the_root_in_three_steps(files: UserFiles) -> None
     await ended(following)
 
 
-async def test_one_file_can_contain_the_old_root_and_the_new_one(files: UserFiles, tmp_path: Path) -> None:
+async def test_one_file_can_contain_the_old_and_the_new_root(files: UserFiles, tmp_path: Path) -> None:
     files.make("next", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
     files.write("ca.crt", files.text("root.crt", "next.crt"))
     first = await files.issuer("ca.crt", "root.key").issue(wanted(), LIFETIME)

@@ -97,7 +97,7 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     assert [phase for phase in world.phases if phase is not Phase.DROP_OLD] == phases
 
 
-async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_one(world: World) -> None:
+async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_root(world: World) -> None:
     old = world.issuer.roots.get()
     world.rotation.request.set("please")
     await until(lambda: world.rotation.progress.get().phase is Phase.SIGN_NEW, world.rotation.progress)
@@ -166,7 +166,7 @@ async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> Non
         await real(stored)
         if len(keys.saved) == begun + saves:
             reached.set()
-            await asyncio.Event().wait()  # the process ends here
+            await asyncio.Event().wait()  # the crash: nothing runs after this write
 
     keys.save = save
     waiting = asyncio.create_task(first.wait_for_connections())
@@ -176,7 +176,7 @@ async def test_a_rotation_continues_after_a_crash_in_any_step(saves: int) -> Non
     keys.save = real
     second = World(keys, time, proxies)
     await second.start()
-    second.rotation.request.set("please")  # the text of the request that was handled
+    second.rotation.request.set("please")  # the same text as that of the handled request
     await second.done(old)
     assert count(second.issuer.roots.get()) == 1
     assert len(keys.saved) == begun + 3
@@ -225,7 +225,7 @@ async def test_an_expired_root_is_replaced_at_the_start() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_keys_that_can_not_be_saved_stop_the_rotation_with_an_error(world: World) -> None:
+async def test_keys_that_cannot_be_saved_stop_the_rotation_with_an_error(world: World) -> None:
     old = world.issuer.roots.get()
     world.keys.fault = "no space left on the device"
     world.rotation.request.set("please")

@@ -1,4 +1,4 @@
-"""Create roots, and sign certificates of workloads (RFC 5280; SPIFFE's X509-SVID). Callers pass the time as `now`.
+"""Create root certificates, and sign certificates of workloads (RFC 5280; SPIFFE's X509-SVID). Callers pass the time as `now`.
 
 A workload's certificate has an empty subject, its SPIFFE ID and DNS names in a critical subjectAltName, and both extended
 key usages, because a proxy is client and server. A root can only sign such certificates (path length 0), and only for SPIFFE
@@ -57,7 +57,7 @@ _USAGES = (
 
 
 class Authority(Value, frozen=True, kw_only=True):
-    """A signing certificate and its key as PEM. In `certificate`, intermediates and perhaps the root follow."""
+    """A signing certificate and its key as PEM. Intermediates and optionally the root follow in `certificate`."""
 
     certificate: str
     key: PrivateText
@@ -162,7 +162,8 @@ def sign(signer: Signer, wanted: CertificateSpec, now: float, lifetime: timedelt
         .add_extension(_key_identifier(issuer, signer.key), critical=False)
     )
     certificate = builder.sign(signer.key, hashes.SHA256())
-    between = (above for above in signer.chain if above.subject != above.issuer)  # without the root
+    # Peers have the root already, so the chain omits it.
+    between = (above for above in signer.chain if above.subject != above.issuer)
     return Leaf(to_pem([certificate, *between]), key_to_pem(key))
 
 

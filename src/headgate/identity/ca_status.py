@@ -1,6 +1,6 @@
 """The public state of the certificate authority: the ConfigMap `headgate-ca` in `headgate-system`, without secrets.
 
-`roots.pem` has the trusted roots, `status.json` a `CaStatus`. headgate never reads these two, so a changed ConfigMap
+`roots.pem` has the trusted roots, `status.json` a `CaStatus`. headgate never reads these two keys, so a changed ConfigMap
 can't make proxies trust other roots. It reads the annotation `headgate.dev/rotate-ca`: a new text, from `headgate ca
 rotate` or `kubectl annotate`, requests a rotation.
 """
@@ -62,7 +62,10 @@ class CaStatus(Input, frozen=True, kw_only=True):
 
 
 class CaStatusPublisher:
-    """Publishes the state in the ConfigMap, and passes requests to `rotation`, which is None without an embedded authority."""
+    """Publishes the state in the ConfigMap, and passes rotation requests to `rotation`.
+
+    `rotation` is None if the authority is not headgate's own.
+    """
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ def read_key(pem: PrivateText, source: str) -> SigningKey:
         )
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise IssueError(
-            f"the key in {source} is neither ECDSA nor RSA, and proxies verify no other keys: use a P-256 key"
+            f"the key in {source} is neither ECDSA nor RSA, the only types that proxies support: use a P-256 key"
         )
     return key
 

@@ -87,7 +87,7 @@ class Credentials:
         self._publish_timer: asyncio.TimerHandle | None = None
 
     def set_wanted(self, wanted: Mapping[str, CertificateSpec]) -> None:
-        """Set the proxies that need certificates, and the contents of these. New certificates are issued at once.
+        """Set the proxies that need certificates, and the content of each certificate. New certificates are issued at once.
 
         If a proxy's DNS names change, it keeps its certificate until the new one is issued. If its identity changes, it
         loses the certificate at once.
@@ -181,7 +181,8 @@ class Credentials:
             async with self._limit:
                 signer = self._issuer.signer.get()
                 credential = await self._issuer.issue(wanted, self._schedule.lifetime)
-                return signer or self._issuer.signer.get(), credential  # the first request initializes the authority
+                # `signer` is empty before the first request, which loads the authority.
+                return signer or self._issuer.signer.get(), credential
         except HeadgateError as error:
             return signer, error
         finally:

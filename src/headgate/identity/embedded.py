@@ -1,7 +1,7 @@
 """The embedded authority: headgate's own root, created at the first start and replaced in three steps (`rotation`).
 
 It reads its keys when they are first needed. While they are unusable, each attempt reads them again, so a repair takes
-effect by itself. Damaged keys are never replaced by new ones, which no proxy would trust.
+effect without a restart. Damaged keys are never replaced by new ones, which no proxy would trust.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class _Active(NamedTuple):
 
 
 class EmbeddedIssuer(SigningIssuer):
-    """Signs with a root of its own. `stored` is None until the keys have been read."""
+    """Signs with headgate's own root. `stored` is None until the keys have been read."""
 
     def __init__(self, keys: KeyStore, trust_domain: str, *, clock: Clock) -> None:
         super().__init__(trust_domain, clock)

@@ -1,10 +1,10 @@
 """Storage of the embedded authority's keys: private files on one machine, or a Secret.
 
-Both use the file names of a Secret of type kubernetes.io/tls. `tls.crt` and `tls.key` sign. `ca.crt` contains the
-trusted roots for users; headgate never reads this file. During a rotation there is `next.crt` with `next.key`, the next
-root, which proxies must trust before it signs. Later there is `previous.crt`, the old root; the key of this root has
-been deleted. `answered` is the last handled request for a rotation. A write replaces everything atomically, so a crash
-leaves the old or the new state.
+Both use the file names of a Secret of type kubernetes.io/tls. `tls.crt` and `tls.key` are the signing certificate and its
+key. `ca.crt` contains the trusted roots for users; headgate never reads this file. During a rotation there is `next.crt`
+with `next.key`, the next root, which proxies must trust before it signs. Later there is `previous.crt`, the old root; the
+key of this root has been deleted. `answered` is the last handled request for a rotation. A write replaces everything
+atomically, so a crash leaves the old or the new state.
 """
 
 import asyncio
@@ -62,7 +62,10 @@ class KeyStore(Protocol):
 
 
 class FileKeyStore:
-    """Files of mode 0600 in a directory of mode 0700, behind the symbolic link `current`, which is replaced atomically."""
+    """Stores the keys in files of mode 0600, in a directory of mode 0700.
+
+    The symbolic link `current` leads to the directory with the latest files, and is replaced atomically.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.location = str(directory / CURRENT)
@@ -103,7 +106,7 @@ class FileKeyStore:
 
 
 class SecretKeyStore:
-    """The Secret `headgate-ca` in `headgate-system`."""
+    """Stores the keys in the Secret `headgate-ca` in `headgate-system`."""
 
     location = str(SECRET)
 
@@ -170,7 +173,7 @@ def to_files(stored: StoredAuthority) -> dict[str, str]:
 
 
 def from_files(files: Mapping[str, str], source: str) -> StoredAuthority:
-    """Return the authority in these files, undecoded. Raises IssueError when a file is missing."""
+    """Return the authority in these files; its certificates are not parsed. Raises IssueError when a file is missing."""
     signing, following = (_pair(files, part, source) for part in ("tls", "next"))
     if signing is None:
         raise IssueError(

@@ -1,6 +1,6 @@
 """An authority in the user's files: a root with its key, or an intermediate with its chain.
 
-The files are read again when they change. docs/certificates.md describes how a user replaces the root without a lost call.
+The files are read again when they change. docs/certificates.md describes how a user replaces the root without failed requests.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def _read(files: Files) -> tuple[Signer, Sequence[x509.Certificate]]:
         roots = tuple(certificate for certificate in signer.chain if is_root(certificate))
     if not roots:
         raise IssueError(
-            f"the chain in {source} ends with {describe(chain[-1])}, which is no root; append the root to the file, or give a file of roots"
+            f"the chain in {source} ends with {describe(chain[-1])}, which is not a root certificate; append the root certificate to the file"
         )
     check_chain(chain, roots, source)
     return signer._replace(chain=chain), roots
@@ -99,7 +99,7 @@ def _check_private(path: Path) -> None:
         raise _unreadable(path, error) from error
     if mode & stat.S_IRWXO:
         raise IssueError(
-            f"every user can read the key {path} (mode {mode & 0o777:04o}); run: chmod o= {path} (of a mounted Secret, set"
+            f"every user can read the key {path} (mode {mode & 0o777:04o}); run: chmod o= {path} (for a mounted Secret, set"
             " defaultMode to 0400)"
         )
 
