@@ -191,9 +191,7 @@ def test_a_service_that_a_workload_may_not_call_gets_403_with_the_reason(rig):
     allow(GREEN)
     answer = rig.get()
     assert answer.status == 403
-    assert answer.body.startswith(
-        f"headgate: access denied: {CLIENT} may not call a Service with the host web.default:80"
-    )
+    assert answer.body.startswith(f"headgate: access denied: {CLIENT} may not call the host web.default:80")
     assert "TrafficTarget" in answer.body
     allow(GREEN, CLIENT)
     assert rig.get().answered_by == "web"

@@ -143,7 +143,7 @@ def test_the_bootstrap_requires_exactly_one_address_of_headgate(where):
         ("cluster.outbound/default/web/80.upstream_cx_total", False),
     ],
 )
-def test_counters_of_the_inbound_side_are_kept_and_those_per_cluster_are_dropped(name, kept):
+def test_inbound_counters_are_kept_and_counters_of_clusters_are_dropped(name, kept):
     assert (
         any(matches(pattern, name) for pattern in started().stats_config.stats_matcher.inclusion_list.patterns) == kept
     )

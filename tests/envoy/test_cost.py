@@ -68,7 +68,7 @@ def test_a_change_of_endpoints_reuses_the_objects_of_other_types(capture):
             assert after[type_url] is before[type_url]
 
 
-def test_a_sidecar_holds_only_the_services_that_it_may_call():
+def test_a_sidecar_has_only_the_services_that_it_may_call():
     """D21, with `access: deny`: the number of other Services does not matter."""
     closed = Settings(access="deny", outbound="refuse")
 

@@ -414,7 +414,7 @@ def test_a_weight_change_encodes_one_resource_whatever_the_number_of_sidecars(ca
     assert memo.encoded == cost + 1
 
 
-def test_a_view_finds_its_workload():
+def test_the_view_of_a_sidecar_has_the_workload_of_its_pod():
     found = workload(3, namespace="shop")
     view = view_of(mesh(), found)
     assert (view.workload, view.identity, view.client_namespace) == (found, found.identity, "shop")

@@ -71,7 +71,7 @@ def test_a_closed_workload_without_rules_denies_all(access):
 
 
 def test_only_the_uri_san_of_a_certificate_is_an_identity():
-    """R70: users with access to TLSConfigs choose its DNS names (R75)."""
+    """R70. A TLSConfig can add any DNS name to the certificate (R75), so DNS names prove no identity."""
     (policy,) = rbac.request_rules(closed(grant(match=ANY)), PORT).policies.values()
     (principal,) = policy.principals
     proven = pb.MtlsAuthenticated.FromString(principal.custom.typed_config.value)

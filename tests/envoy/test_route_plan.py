@@ -47,7 +47,7 @@ def test_a_service_without_endpoints_is_a_cluster_without_localities():
     assert clusters == (ClusterPlan(name="outbound/default/web/80"),)
 
 
-def test_backends_that_share_an_endpoint_get_a_cluster_each():
+def test_backends_that_share_an_endpoint_get_separate_clusters():
     route, clusters = planned({BLUE: (ONE, TWO), GREEN: (TWO,)}, *SHARES)
     assert [(item.cluster.rpartition("/")[2], item.weight) for item in route.routes[0].clusters] == [
         ("blue", 9),

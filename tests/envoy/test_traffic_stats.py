@@ -165,7 +165,7 @@ def test_the_report_interval_is_longer_in_a_cluster(where, seconds):
     assert stats_sink.reports_per_eviction(seconds) == flushes  # the receiver must use the same number
 
 
-def test_reports_go_to_headgate_with_the_node_id():
+def test_reports_are_sent_to_headgate_with_the_node_id():
     message = started(xds=XDS, token="/run/hg/token.json")
     (cluster,) = message.static_resources.clusters
     (sink,) = message.stats_sinks

@@ -16,7 +16,7 @@ from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
 
-KEPT_STATS = (  # without other statistics, a proxy with many clusters needs half the memory
+KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy with many clusters
     pb.StringMatcher(prefix="server."),
     pb.StringMatcher(prefix="cluster_manager."),
     pb.StringMatcher(prefix="listener_manager."),
@@ -34,7 +34,7 @@ KEPT_STATS = (  # without other statistics, a proxy with many clusters needs hal
 )
 CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in the source files
 ROOTS = "roots"
-MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses more, as it would run out of memory
+MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further ones, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
 REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may exceed those that the admission measures
 
@@ -180,7 +180,8 @@ def _at_address(xds: XdsAddress) -> pb.Cluster:
         default_validation_context=pb.CertificateValidationContext(match_typed_subject_alt_names=[name]),
         validation_context_sds_secret_config=_watched(ROOTS, xds.roots),
     )
-    newest = pb.TlsParameters.TlsProtocol.TLSv1_3  # minimum and maximum, as clients default to TLS 1.2
+    # The maximum is set too, because Envoy's clients default to at most TLS 1.2.
+    newest = pb.TlsParameters.TlsProtocol.TLSv1_3
     context = pb.UpstreamTlsContext(
         sni=xds.name,
         common_tls_context=pb.CommonTlsContext(

@@ -15,7 +15,7 @@ MIRROR_MAX_PENDING = 100
 MIRROR_MAX_REQUESTS = 200
 """The largest numbers of connections, pending copies and active copies of one mirror cluster. Envoy drops further
 copies, so the cost of a hanging mirror is limited."""
-MIRROR_TIMEOUT_SECONDS = 10  # ends copies, which no client cancels
+MIRROR_TIMEOUT_SECONDS = 10  # timeout of a copy, which no client cancels
 MIRROR_CONNECT_SECONDS = 1
 QUERY_SECONDS = 2
 QUERY_TRIES = 2

@@ -25,7 +25,7 @@ class Part(NamedTuple):
     """One resource before it is encoded.
 
     `render(*arguments)` returns the message and depends on nothing else, so the memo uses the Part as a key. `needs`
-    are the clusters that a proxy must hold before it gets this resource.
+    are the clusters that a proxy must have before it gets this resource.
     """
 
     type_url: TypeUrl
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 class Encoded(NamedTuple):
     """One encoded resource: `body` is a serialized `envoy.service.discovery.v3.Resource`, `digest` its version.
 
-    `needs` are the clusters that a proxy must hold before it gets this resource.
+    `needs` are the clusters that a proxy must have before it gets this resource.
     """
 
     body: bytes

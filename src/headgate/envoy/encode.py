@@ -175,7 +175,7 @@ class Memo:
 
 
 class CommonResources:
-    """The resources that proxies of one kind share, combined once for all proxies that see the same Services."""
+    """The resources that proxies of one kind share, combined once for all proxies with the same visible Services."""
 
     def __init__(self, mesh_view: MeshView, memo: Memo) -> None:
         self._memo = memo
@@ -206,7 +206,7 @@ class CommonResources:
 
     @cached_property
     def _visible_to_all(self) -> Configuration:
-        """The resources that all proxies of the kind see."""
+        """The resources that are visible to all proxies of the kind."""
         for _ in self.render():
             pass
         gateways = [
@@ -218,7 +218,7 @@ class CommonResources:
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
-        """The Services with limited visibility, listed for each identity that sees them."""
+        """The Services that only some identities may call, by identity."""
         found: dict[str, list[str]] = defaultdict(list)
         for service, identities in self._allowed_sources.items():
             for identity in identities or ():

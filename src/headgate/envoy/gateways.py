@@ -122,7 +122,7 @@ def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
-    """Return the weighted clusters of a TCP port. Without a working backend: `MISSING`, which closes connections."""
+    """Return the weighted clusters of a TCP port. The cluster `MISSING` closes connections without a backend."""
     planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
     return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 

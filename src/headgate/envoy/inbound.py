@@ -3,8 +3,8 @@
 Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects again
 for each request. For TCP they are in the filter chain; when it changes, its connections are drained within seconds
 (`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents (`inbound_chains`).
-The fields of the listener itself change only with the TLS inspector. The inspector is absent in TLS mode plain, where
-Envoy must not wait for the client's first bytes: a server that speaks first is reached at once.
+The fields of the listener itself change only when the TLS inspector is added or removed. In TLS mode plain it is absent:
+Envoy must not wait for the client's first bytes, so that a server that speaks first is reached at once.
 """
 
 from collections.abc import Iterator
@@ -42,8 +42,8 @@ _PROXY_HEADERS = (DENIED_HEADER, UNREACHED_HEADER)
 class _Network(NamedTuple):
     """The listener addresses that differ between IPv4 and IPv6.
 
-    `wildcard` is the address on which the sidecar listens. From `source` it calls the application; the packets from
-    this address are never redirected (envoy.md, part 2).
+    `wildcard` is the address on which the sidecar listens. `source` is the address from which the sidecar calls the
+    application; packets from this address are never redirected (envoy.md, part 2).
     """
 
     wildcard: str

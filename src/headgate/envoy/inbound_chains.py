@@ -1,4 +1,4 @@
-"""Filter chains of a sidecar's inbound side: which connections each TLS mode accepts, and what handles them.
+"""Filter chains of a sidecar's inbound side: which connections each TLS mode accepts, and which filters handle them.
 
 A client of the mesh proves its identity in the handshake and names the Service by SNI (D15). On ports that are not
 HTTP it also offers the ALPN protocol `headgate`. All other TLS on these ports may be the application's own, so it is

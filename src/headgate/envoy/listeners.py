@@ -15,8 +15,8 @@ FORBIDDEN = 403
 _SPELLING = "Write name.namespace:port; a name alone is looked up in the namespace {namespace}.\n"
 _UNKNOWN = f"headgate: no Service has the host %REQ(:AUTHORITY)%, or the Service has no such TCP port. {_SPELLING}"
 _REFUSED = (
-    "headgate: access denied: {identity} may not call a Service with the host %REQ(:AUTHORITY)%, or there is none. A "
-    "TrafficTarget with this source, and with the ServiceAccount of the Service's pods as its destination, allows it. "
+    "headgate: access denied: {identity} may not call the host %REQ(:AUTHORITY)%, or no Service has this host. To allow "
+    "the call, create a TrafficTarget with this source and the ServiceAccount of the Service's pods as destination. "
     f"{_SPELLING}"
 )
 
@@ -35,8 +35,8 @@ def redirected_listener(name: str, host: str, port: int) -> pb.Listener:
 def shared_chain_listener() -> pb.Listener:
     """Return a listener that gets no connections and keeps the shared chain in every transparent sidecar.
 
-    Without this listener, Envoy would drop the chain when the last Service is deleted, and all scopes with the chain.
-    When the next Service appears, Envoy would not subscribe to the scopes again, because its stream still counts them
+    Without this listener, Envoy would drop the chain and all its scopes when the last Service is deleted. When the next
+    Service appears, Envoy would not subscribe to the scopes again, because its stream still counts them
     as delivered.
     """
     return _shared_chain_user(names.SHARED_CHAIN, pb.Address(pipe=pb.Pipe(path=f"@{names.SHARED_CHAIN}")))
@@ -92,7 +92,7 @@ def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, ide
     """Return the listener of the HTTP proxy, which accepts every spelling of a Service's name, in requests and in
     CONNECT.
 
-    A short name means a Service of `namespace`. With `identity`, the proxy has no Services that this identity may not
+    A short name means a Service of `namespace`. With `identity`, the proxy has only the Services that this identity may
     call. An unknown host then gets 403, so that clients cannot find out which Services exist.
     """
     connection = _routed_by_host(_unknown(namespace, identity))

@@ -13,7 +13,7 @@ from headgate.envoy.listeners import router_filter
 from headgate.model.routing import PROBE_PORT, Probe, Workload
 
 READY_PATH = "/ready"
-"""The path of the sidecar's own readiness, which no container's name can have: it has no second part."""
+"""The path of the sidecar's own readiness check. It differs from all paths of containers' probes: they have two parts."""
 
 
 def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:

@@ -134,15 +134,15 @@ def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
     """Complete a redirect with its scheme and, if needed, with port and host (HTTPRequestRedirectFilter).
 
     The port is that of the redirect, else the default port of the redirect's scheme, else the listener's port. The
-    default port of a scheme is left out.
+    default port of a scheme is omitted.
     """
     scheme = redirect.scheme or listener.scheme
     usual = DEFAULT_PORTS.get(scheme, 0)
     port = redirect.port or (usual if redirect.scheme else 0) or listener.port
     hostname = redirect.hostname
     if port == usual:
-        hostname = hostname or listener.host  # without a host, Envoy would keep the request's port
-        # The host of a request to a default port has no port, or Envoy removes it; any other port must be replaced.
+        # With a host, Envoy omits the request's port. Without one, a default port is omitted, and other ports are replaced.
+        hostname = hostname or listener.host
         port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)
 

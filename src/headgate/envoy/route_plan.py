@@ -61,7 +61,7 @@ class Locality(Value, frozen=True, kw_only=True):
         return {self.peer(endpoint) for endpoint in self.endpoints}
 
     def split_by_tls(self) -> list["Locality"]:
-        """Return this locality as two: endpoints with TLS and endpoints in plaintext; empty ones are left out."""
+        """Divide the locality into one for TLS endpoints and one for plaintext endpoints; empty ones are omitted."""
         secured = tuple(item for item in self.endpoints if self.peer(item))
         plaintext = tuple(item for item in self.endpoints if not self.peer(item))
         return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
@@ -147,7 +147,7 @@ class PlannedRoute(Value, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> Iterator[str]:
-        """Yield the clusters that a proxy must hold before it gets the route."""
+        """Yield the clusters that a proxy must have before it gets the route."""
         yield from (item.cluster for item in self.clusters if item.cluster != names.MISSING)
         yield from (item.cluster for item in self.mirrors)
 
@@ -360,12 +360,12 @@ def _filtered(split: Split) -> bool:
 
 
 def _name(parent: RouteParent, route: Route) -> str:
-    """Return the name of a whole split's cluster. Routes with the same cluster share connections and round robin."""
+    """Return the name of a route's cluster. Routes with the same cluster share its connections and load balancer."""
     if route.origin and route.origin.kind != names.TRAFFIC_SPLIT:
         return names.rule(
             parent, route.origin, route.name, [(step.split, step.ref.port) for step in route.split_matches]
         )
-    if isinstance(parent, PortRef) and route.name:  # a group has its own cluster, even if it matches all requests
+    if isinstance(parent, PortRef) and route.name:  # requests that match groups of a split have a cluster of their own
         return names.matched_requests(parent, route.origin)
     return names.parent(parent)
 

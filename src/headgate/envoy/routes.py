@@ -15,7 +15,7 @@ from headgate.envoy.upstream_tls import UNREACHED_HEADER
 from headgate.model.requests import NO_FILTERS, Filters, Header, Match, Path, PathEdit, Text
 
 RETRY_ON = "connect-failure,refused-stream,reset-before-request,retriable-headers"
-"""Conditions of a retry: the application has not received the request."""
+"""The errors after which Envoy retries a request. In all of them, the application has not received the request."""
 RETRIES = 2
 HOST_SELECTION_ATTEMPTS = 5
 NOT_FOUND = 404

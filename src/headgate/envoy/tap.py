@@ -7,9 +7,9 @@ The fields of a record:
 
 Both sides    method, authority, path, code (`traffic_stats.parse_code`), details, grpc, latency (microseconds), and the
               headers of `HEADERS` as `header.<name>`
-client's      cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend,
+Client side   cluster, place (the Service port or Gateway port, if there is no cluster), pod, backend,
               route (its object), route_name, source (address of the caller), denied (the mark of a server's denial)
-server's      port (of the pod), rule (the RBAC policy that allowed the request), verdict,
+Server side   port (of the pod), rule (the RBAC policy that allowed the request), verdict,
               peer (URI of the certificate), source (address of the caller's proxy)
 """
 

@@ -42,8 +42,8 @@ def pod_listener(name: str, endpoint: Endpoint, share: ClusterWeight) -> pb.List
 def outbound_listener(name: str, host: str, port: int, share: ClusterWeight) -> pb.Listener:
     """Return the listener that accepts all redirected connections.
 
-    It hands each to the listener of its original destination. Connections to addresses without a listener go to
-    `share`. A connection that was not redirected has no original destination and is closed.
+    It hands each to the listener of its original destination. Connections to addresses without a listener are forwarded
+    to `share`. A connection that was not redirected has no original destination and is closed.
     """
     logs = traffic_stats.passthrough_connections(share.cluster) if share.cluster != names.MISSING else ()
     found = _listener(name, address(host, port), _chain((share,), logs))

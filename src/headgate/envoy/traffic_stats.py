@@ -1,7 +1,7 @@
 """The statistics that proxies count, by access loggers (R84 to R97, D22), and parsers of their attributes.
 
-The caller's proxy counts, because only it knows which pod answered; the proxy that reports is the source. The
-server's proxy counts plaintext too, by the caller's address. The series and their attributes:
+The caller's proxy counts, because only it knows which pod answered. So the source of traffic is the workload of the
+reporting proxy. The server's proxy counts plaintext in addition, by the caller's address. Series and attributes:
 
 mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side, from the
                                                       first byte of a request to the last of its response
@@ -61,7 +61,7 @@ COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 """Attributes of the counters of copies, with the names that Envoy gives them."""
 PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # the limit per proxy; `server.stats_overflow` counts the values beyond
+MAX_COUNTERS = 20_000  # the most series per proxy; `server.stats_overflow` counts values of rejected ones
 MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
@@ -77,7 +77,7 @@ SERVER_ATTRIBUTES: Attributes = (_POD, _BACKEND)
 """The attributes that describe the endpoint of a request."""
 UPSTREAM_ATTRIBUTES: Attributes = (_ROUTE_AND_CLUSTER, *SERVER_ATTRIBUTES)
 """The attributes that describe the cluster and the endpoint of a request."""
-_DENIED = f"%RESP({DENIED_HEADER}):1%"  # the first character, as servers without a sidecar may send any text
+_DENIED = f"%RESP({DENIED_HEADER}):1%"  # only the first character, as servers without a sidecar may send any text
 _CODE = ("code", f"%RESPONSE_CODE%%RESPONSE_FLAGS%{_DENIED}")
 _GRPC = ("grpc", "%GRPC_STATUS_NUMBER%")
 _WHOLE = "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%"
@@ -275,7 +275,7 @@ def denied_connections(port: str) -> list[pb.AccessLog]:
 def denied_handshakes() -> pb.AccessLog:
     """Return the logger of handshakes that failed because access rules do not allow the client's identity.
 
-    It belongs to the listener, because no filter chain sees such a connection.
+    It belongs to the listener, because Envoy runs no filter chain after a failed handshake.
     """
     attributes = (*_plaintext_source("%DOWNSTREAM_LOCAL_PORT%"), _IDENTITY)
     refused = cel_filter(f'connection.transport_failure_reason.contains("{_NOT_ALLOWED}")')

@@ -1,7 +1,7 @@
 """Upstream mTLS between proxies (R74, R76): which identity an endpoint must prove.
 
 An endpoint or its locality names its peer in metadata, and its cluster has a transport socket for each peer. If the
-cluster does not know a peer, it uses the TLS of its first peer. So a partial update may fail a request, but never sends
+cluster has no socket for a peer, it uses the TLS of its first peer. So a partial update may fail a request, but never sends
 it in plaintext. Plaintext is used only for endpoints whose metadata selects plaintext.
 """
 

@@ -168,9 +168,9 @@ class MeshView:
 
     @cached_property
     def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
-        """The identities that see each Service (D21); None if all proxies of this kind see all Services.
+        """The identities to which each Service is visible (D21); None if this kind of proxy has all Services.
 
-        A transparent sidecar that forwards unknown addresses sees all Services. Otherwise it would forward calls of a
+        A transparent sidecar that forwards unknown addresses has all Services. Otherwise it would forward calls of a
         hidden Service in plaintext, past the proxies, instead of denying them.
         """
         passes_on = self.kind.is_redirected and self.mesh.passthrough
@@ -218,7 +218,7 @@ class MeshView:
 
     @cached_property
     def _addresses(self) -> Mapping[PortRef, str]:
-        """The address on which the proxy listens for each Service port; missing if it listens nowhere.
+        """The address on which the proxy listens for each Service port; ports without a listener are missing.
 
         An explicit sidecar listens on none of these addresses: the gateway does.
         """
