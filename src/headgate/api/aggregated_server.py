@@ -144,7 +144,10 @@ class _Protocol(HttpToolsProtocol):
 
 
 def common_name(certificate: Any) -> str | None:
-    """Return the common name of a verified certificate as `ssl` describes it; None without a certificate."""
+    """Return the last common name of a client certificate in the format of `ssl.SSLSocket.getpeercert`.
+
+    The result is empty for a certificate without a common name, and None without a certificate.
+    """
     if not certificate:
         return None
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]

@@ -92,7 +92,7 @@ class CertManagerIssuer:
                 await self._read(self._trusted)
             status = await self._answer(asked.chain, lifetime)
         except StoreError as error:
-            raise IssueError(f"{self._ref} can't be asked for a certificate: {error}") from error
+            raise IssueError(f"could not request a certificate from {self._ref}: {error}") from error
         chain = self._accept(asked, wanted, status, lifetime)
         return Credential(chain=chain, key=asked.key, roots=self.roots.get(), issued=self._clock())
 
