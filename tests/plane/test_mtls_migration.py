@@ -1,6 +1,7 @@
 """An mTLS migration takes one step at a time, after every proxy has acknowledged the step before (R74, R77)."""
 
 import asyncio
+import json
 
 import pytest
 from tests.xds.client import Client
@@ -10,16 +11,15 @@ from headgate.latest import until
 from headgate.model.routing import TlsMode, Workload
 from headgate.plane import mtls_migration as mtls_migration_module
 from headgate.plane.mtls_migration import MtlsMigration
+from headgate.standalone.state_files import StateFiles
 from headgate.xds.fleet import Fleet, Proxy
 from headgate.xds.session import Request, Session
 
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 
 
-def workload(mode: TlsMode, target: TlsMode | None = None) -> Workload:
-    return Workload(
-        name="default/web", address="10.0.0.1", identity=IDENTITY, tls_mode=mode, target_tls_mode=target or mode
-    )
+def workload(mode: TlsMode, target: TlsMode | None = None, *, name: str = "default/web") -> Workload:
+    return Workload(name=name, address="10.0.0.1", identity=IDENTITY, tls_mode=mode, target_tls_mode=target or mode)
 
 
 @pytest.fixture(autouse=True)
@@ -169,40 +169,83 @@ def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_al
     assert migration.pending_proxies() == ()
 
 
-def test_a_restarted_headgate_continues_from_the_saved_modes(fleet, tmp_path):
+async def restored(fleet: Fleet, state: StateFiles, wanted: TlsMode) -> tuple[MtlsMigration, TlsMode]:
+    """Return a migration that has built once and then restored the saved modes, and the mode of the build with these."""
+    migration = MtlsMigration(fleet)
+    step(migration, wanted)
+    fleet.assume_configured()
+    restore = asyncio.create_task(migration.restore(state))
+    due = asyncio.create_task(until(lambda: migration.is_due, fleet.change_count))
+    await asyncio.wait({restore, due}, return_when=asyncio.FIRST_COMPLETED)
+    due.cancel()
+    mode = step(migration, wanted)
+    await restore
+    return migration, mode
+
+
+async def save(state: StateFiles, *workloads: Workload) -> MtlsMigration:
+    """Save the modes of workloads as an earlier process does."""
+    migration = MtlsMigration(Fleet())
+    await migration.restore(state)
+    migration.record(workloads)
+    await migration.save()
+    return migration
+
+
+async def test_a_restarted_headgate_continues_from_the_saved_modes(tmp_path):
     """R74, R77. The saved modes apply until every proxy has reconnected, also with another `--mtls`."""
-    before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.record([workload(TlsMode.STRICT)])
+    await save(StateFiles(tmp_path), workload(TlsMode.STRICT))
     fleet = Fleet()
-    after = MtlsMigration(fleet, tmp_path / "stages.json")
-    assert not after.is_due
-    assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
+    fleet.expect("sidecar/default/web")
+    after, mode = await restored(fleet, StateFiles(tmp_path), TlsMode.PLAIN)
+    assert mode is TlsMode.STRICT
     assert step(after, TlsMode.PLAIN) is TlsMode.STRICT
     assert after.pending_proxies() == ("sidecar/default/web",)
     connect(fleet.expect("sidecar/default/web"))
     assert [step(after, TlsMode.PLAIN) for _ in range(3)] == [TlsMode.PERMISSIVE, TlsMode.READY, TlsMode.PLAIN]
 
 
-def test_a_headgate_that_stopped_all_proxies_deletes_the_saved_modes(fleet, tmp_path):
-    before = MtlsMigration(fleet, tmp_path / "stages.json")
-    before.record([workload(TlsMode.PLAIN)])
-    before.forget()
+async def test_a_build_that_began_before_the_restore_does_not_replace_the_saved_modes(tmp_path):
+    """The build of the wanted modes ends after the saved modes are read. The next build uses the saved modes."""
+    await save(StateFiles(tmp_path), workload(TlsMode.STRICT))
+    fleet = Fleet()
+    fleet.expect("sidecar/default/web").was_configured = True
+    migration = MtlsMigration(fleet)
+    step(migration, TlsMode.PLAIN)
+    migration.next_modes()
+    restore = asyncio.create_task(migration.restore(StateFiles(tmp_path)))
+    await until(lambda: migration.is_due, fleet.change_count)
+    migration.record([workload(TlsMode.PLAIN)])
+    assert not restore.done()
+    assert step(migration, TlsMode.PLAIN) is TlsMode.STRICT
+    await restore
+
+
+async def test_saved_modes_are_the_mode_of_each_namespace_and_its_exceptions(tmp_path):
+    """A new pod in the most frequent mode of its namespace does not change the saved modes."""
+    modes = {"a/1": TlsMode.STRICT, "a/2": TlsMode.STRICT, "a/3": TlsMode.PLAIN, "b/1": TlsMode.PLAIN}
+    await save(StateFiles(tmp_path), *(workload(mode, name=name) for name, mode in modes.items()))
+    saved = {"a": "strict", "b": "plain", "a/3": "plain"}
+    assert json.loads((tmp_path / "stages.json").read_bytes()) == saved
+
+
+async def test_a_headgate_that_stopped_all_proxies_forgets_the_saved_modes(tmp_path):
+    before = await save(StateFiles(tmp_path), workload(TlsMode.PLAIN))
+    await before.forget()
     before.record([workload(TlsMode.STRICT)])
-    after = MtlsMigration(Fleet(), tmp_path / "stages.json")
-    assert step(after, TlsMode.STRICT) is TlsMode.STRICT
+    await before.save()
+    assert json.loads((tmp_path / "stages.json").read_bytes()) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b'{"default/web": "molten"}', b"[]"])
-def test_an_unreadable_file_is_logged_and_blocks_no_step(fleet, tmp_path, caplog, content):
-    file = tmp_path / "stages.json"
-    file.write_bytes(content)
-    migration = MtlsMigration(fleet, file)
-    assert str(file) in caplog.text
-    assert step(migration, TlsMode.STRICT) is TlsMode.STRICT
+async def test_an_unreadable_file_is_logged_and_blocks_no_step(tmp_path, caplog, content):
+    (tmp_path / "stages.json").write_bytes(content)
+    _, mode = await restored(Fleet(), StateFiles(tmp_path), TlsMode.STRICT)
+    assert "stages.json can't be read" in caplog.text
+    assert mode is TlsMode.STRICT
 
 
-def test_a_failing_disk_is_logged_and_blocks_no_step(fleet, tmp_path, caplog):
-    migration = MtlsMigration(fleet, tmp_path / "gone" / "stages.json")
-    migration.record([workload(TlsMode.PLAIN, TlsMode.STRICT)])
+async def test_a_failing_disk_is_logged_and_blocks_no_step(tmp_path, caplog):
+    migration = await save(StateFiles(tmp_path / "gone"), workload(TlsMode.PLAIN, TlsMode.STRICT))
     assert step(migration, TlsMode.STRICT) is TlsMode.READY
     assert "can't be saved" in caplog.text

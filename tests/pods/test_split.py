@@ -1,8 +1,10 @@
 """A split between Deployments of a real cluster: injection, exact shares, the commands, updates without a lost request."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Mapping
 
 import pytest
+from tests.e2e.world import until
 from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
 
 SHOP = "shop"
@@ -24,8 +26,28 @@ print(json.dumps(found))
 """Sends requests to a host, and prints how many each Deployment answered."""
 
 
+class Shop:
+    """A cluster with a client and a split. `sent` is the number of requests that the client has sent."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.sent = 0
+
+    def send(self, count: int) -> Mapping[str, int]:
+        """Send requests to the root of the split; return how many each Deployment answered."""
+        self.sent += count
+        return self.cluster.python(SHOP, "client", COUNT, "website", count)
+
+    def counted(self) -> int:
+        """Return how many requests all Deployments received in the last 15 minutes, by the metrics API."""
+        path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{SHOP}/deployments?t=15m"
+        items = json.loads(self.cluster.kubectl("get", "--raw", path))["items"]
+        values = [metric for item in items for metric in item["metrics"] if metric["name"].endswith("_count")]
+        return sum(int(metric["value"]) for metric in values)
+
+
 @pytest.fixture(scope="module")
-def shop(installed: Cluster) -> Iterator[Cluster]:
+def shop(installed: Cluster) -> Shop:
     installed.apply(
         namespace(SHOP),
         service(SHOP, "website", part="website"),
@@ -38,63 +60,67 @@ def shop(installed: Cluster) -> Iterator[Cluster]:
     )
     installed.wait_rolled_out(SHOP, "v1", "v2", "client")
     installed.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    return installed
+    return Shop(installed)
 
 
-def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Cluster) -> None:
+def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Shop) -> None:
     """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
-    shop.apply(split(SHOP, "canary", "website", website_v1=90, website_v2=10))
-    shop.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    assert shop.python(SHOP, "client", COUNT, "website", 1000) == {"v1": 900, "v2": 100}
-    shop.apply(split(SHOP, "canary", "website", website_v1=1, website_v2=3))
-    shop.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    assert shop.python(SHOP, "client", COUNT, "website", 400) == {"v1": 100, "v2": 300}
+    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=90, website_v2=10))
+    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    assert shop.send(1000) == {"v1": 900, "v2": 100}
+    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=1, website_v2=3))
+    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    assert shop.send(400) == {"v1": 100, "v2": 300}
 
 
-def test_commands_use_the_aggregated_api(shop: Cluster) -> None:
+def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     """D29: one kubeconfig, no port-forward."""
-    assert "in sync" in shop.headgate("status")
-    assert "Route      TrafficSplit shop/canary" in shop.headgate("explain", "http://website.shop:8080/")
-    assert shop.headgate("proxies").count("InSync") == 4
-    assert "no rotation is in progress" in shop.headgate("ca", "status")
+    assert "in sync" in shop.cluster.headgate("status")
+    assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
+    assert shop.cluster.headgate("proxies").count("InSync") == 4
+    assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
 
 
-def test_a_split_with_itself_as_a_backend_is_rejected_by_admission(shop: Cluster) -> None:
+def test_a_split_with_itself_as_a_backend_is_rejected_by_admission(shop: Shop) -> None:
     """R18, D1."""
     with pytest.raises(AssertionError, match=r"spec\.backends\[0\]\.service"):
-        shop.apply(split(SHOP, "loop", "website", website=1))
+        shop.cluster.apply(split(SHOP, "loop", "website", website=1))
 
 
-def test_old_versions_are_converted_without_a_change_of_weights(shop: Cluster) -> None:
+def test_old_versions_are_converted_without_a_change_of_weights(shop: Shop) -> None:
     """R9, R10: quantities of v1alpha1 come back as they were written."""
     written = split(SHOP, "old", "other", website_v1=0, website_v2=0)
     written["apiVersion"] = "split.smi-spec.io/v1alpha1"
     for backend, weight in zip(written["spec"]["backends"], ("1500m", "100m"), strict=True):
         backend["weight"] = weight
-    shop.apply(written)
-    found = shop.get("-n", SHOP, "trafficsplits.v1alpha1.split.smi-spec.io/old")
+    shop.cluster.apply(written)
+    found = shop.cluster.get("-n", SHOP, "trafficsplits.v1alpha1.split.smi-spec.io/old")
     assert [backend["weight"] for backend in found["spec"]["backends"]] == ["1500m", "100m"]
-    stored = shop.get("-n", SHOP, "trafficsplits.v1alpha4.split.smi-spec.io/old")
+    stored = shop.cluster.get("-n", SHOP, "trafficsplits.v1alpha4.split.smi-spec.io/old")
     assert [backend["weight"] for backend in stored["spec"]["backends"]] == [15, 1]
-    shop.kubectl("-n", SHOP, "delete", "trafficsplit/old")
+    shop.cluster.kubectl("-n", SHOP, "delete", "trafficsplit/old")
 
 
-def test_a_new_active_replica_continues_without_a_change_at_the_proxies(shop: Cluster) -> None:
-    """D28. The holder of the Lease is deleted, and another replica serves the proxies."""
-    (before,) = _active(shop)
-    shop.kubectl("-n", SYSTEM, "delete", "pod", before)
-    shop.wait_rolled_out(SYSTEM, "headgate")
-    shop.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    (after,) = _active(shop)
-    assert after != before
-    assert shop.headgate("proxies").count("InSync") == 4
+def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_proxies(shop: Shop) -> None:
+    """D28. Each request counts once: those that the old replica counted, and those that no replica was there to count."""
+    shop.send(200)
+    until(lambda: shop.counted() == shop.sent)
+    (old,) = _active(shop.cluster)
+    shop.cluster.kubectl("-n", SYSTEM, "delete", "pod", old, "--wait=false")
+    shop.send(200)
+    shop.cluster.wait_rolled_out(SYSTEM, "headgate")
+    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    (new,) = _active(shop.cluster)
+    assert new != old
+    assert shop.cluster.headgate("proxies").count("InSync") == 4
+    until(lambda: shop.counted() == shop.sent)
 
 
-def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Cluster) -> None:
+def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
     wrong = namespace("wrong")
     wrong["metadata"]["labels"]["headgate.dev/inject"] = "enabled"
     with pytest.raises(AssertionError, match=r'must be "true" or "false", not .enabled.'):
-        shop.apply(wrong)
+        shop.cluster.apply(wrong)
 
 
 def _active(cluster: Cluster) -> list[str]:

@@ -9,8 +9,9 @@ import grpc.aio
 import pytest
 from tests.telemetry.proxies import ABSENCES, START, Proxy, counter, histogram, message, series_of
 
+from headgate.standalone.state_files import StateFiles
 from headgate.telemetry import checkpoint
-from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
+from headgate.telemetry.checkpoint import NAME, load_checkpoint, write_checkpoints
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.receiver import LATE, LOST, UNKNOWN, UNREADABLE, Receiver
 from headgate.telemetry.reports.otlp import METHOD, Report, Sample, read_report
@@ -35,7 +36,7 @@ async def connections(receiver):
 @pytest.fixture
 def eager(monkeypatch):
     """Write a checkpoint after every change."""
-    monkeypatch.setattr(checkpoint, "INTERVAL_S", 0)
+    monkeypatch.setattr(StateFiles, "interval_s", 0)
     monkeypatch.setattr(checkpoint, "PAUSE_FACTOR", 0)
 
 
@@ -143,15 +144,15 @@ async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
 async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
     """The checkpoint is of one moment. Later growth is part of the next report, and counts once."""
     receiver, proxy = fresh(), Proxy()
-    path = tmp_path / FILE
+    state, path = StateFiles(tmp_path), tmp_path / NAME
     receiver.take(proxy.flush())
-    async with asyncio.timeout(20), running(write_checkpoints(receiver, path)):
+    async with asyncio.timeout(20), running(write_checkpoints(receiver, state)):
         for number in range(1, 6):
             proxy.count("a", 10)
             receiver.take(proxy.flush())
-            while await counted(read_checkpoint(path)) != number * 10:
+            while await counted(await load_checkpoint(state)) != number * 10:
                 await asyncio.sleep(0)
-        lost = read_checkpoint(path)
+        lost = await load_checkpoint(state)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     proxy.count("a", 7)
     receiver.take(proxy.flush())
@@ -166,17 +167,17 @@ async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
 async def test_a_reset_is_saved_before_the_series_grows(tmp_path):
     """Otherwise a headgate that is killed soon after would continue from an old value that the series exceeds again."""
     receiver, proxy = fresh(), Proxy()
-    path = tmp_path / FILE
-    async with asyncio.timeout(20), running(write_checkpoints(receiver, path)):
+    state = StateFiles(tmp_path)
+    async with asyncio.timeout(20), running(write_checkpoints(receiver, state)):
         proxy.count("a", 10)
         receiver.take(proxy.flush())
-        while await counted(read_checkpoint(path)) != 10:
+        while await counted(await load_checkpoint(state)) != 10:
             await asyncio.sleep(0)
         proxy.reset()
         receiver.take(proxy.flush())
         proxy.count("a", 12)
         report = proxy.flush()
-        while await counted(read_checkpoint(path), report) != 22:
+        while await counted(await load_checkpoint(state), report) != 22:
             await asyncio.sleep(0)
 
 
@@ -200,26 +201,26 @@ async def running(work):
 
 async def test_the_writer_saves_a_checkpoint_when_it_is_canceled(tmp_path):
     receiver, proxy = fresh(), Proxy()
-    async with running(write_checkpoints(receiver, tmp_path / FILE)):
+    async with running(write_checkpoints(receiver, StateFiles(tmp_path))):
         await asyncio.sleep(0)
         proxy.count("a", 3)
         receiver.take(proxy.flush())
-    assert await counted(read_checkpoint(tmp_path / FILE)) == 3
+    assert await counted(await load_checkpoint(StateFiles(tmp_path))) == 3
 
 
-def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, caplog):
-    assert read_checkpoint(tmp_path / FILE) is None
+async def test_an_unreadable_file_is_logged_and_counts_start_at_zero(tmp_path, caplog):
+    assert await load_checkpoint(StateFiles(tmp_path)) is None
     assert caplog.text == ""
     for content in (b"", b"junk", b"\x81\xa7version\x01"):
-        (tmp_path / FILE).write_bytes(content)
-        assert read_checkpoint(tmp_path / FILE) is None
+        (tmp_path / NAME).write_bytes(content)
+        assert await load_checkpoint(StateFiles(tmp_path)) is None
     assert "the traffic counts start at 0" in caplog.text
 
 
 @pytest.mark.usefixtures("eager")
 async def test_a_failing_disk_is_logged_once(tmp_path, caplog):
     receiver, proxy = fresh(), Proxy()
-    async with running(write_checkpoints(receiver, tmp_path / "missing" / FILE)):
+    async with running(write_checkpoints(receiver, StateFiles(tmp_path / "missing"))):
         for _ in range(3):
             proxy.count("a")
             receiver.take(proxy.flush())

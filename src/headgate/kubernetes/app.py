@@ -18,6 +18,7 @@ from headgate.kubernetes.options import Options
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.serving_certificate import ServingCertificate
+from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.kubernetes.webhooks import serve_webhooks
@@ -46,7 +47,12 @@ async def run(options: Options) -> None:
         stack.push_async_callback(lease.release)
         keys, api = SecretKeyStore(store), ApiServer(client)
         plane = ControlPlane(
-            Ports(store, EventRecorder(store, COMPONENT, deletes_expired=False), lease.active),
+            Ports(
+                store,
+                EventRecorder(store, COMPONENT, deletes_expired=False),
+                lease.active,
+                StateSecrets(client, lease.active),
+            ),
             ProxyOptions(
                 HostProxies(),
                 TokenReview(api),

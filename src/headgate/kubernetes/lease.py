@@ -69,6 +69,7 @@ class Lease:
                 renewed = began
                 self.active.set(value=True)
             elif self.active.get() and (is_held is False or self._clock() - renewed > STOP_S - RENEW_S):
+                self.active.set(value=False)
                 raise LeaseLost(f"replica {self._identity} has lost the Lease {'/'.join(self._name)} and stops")
             if self.active.get():
                 await asyncio.sleep(RENEW_S)

@@ -181,13 +181,29 @@ class Store(Reader, Writer, Protocol):
     """Read and write access to objects."""
 
 
-class Ports(NamedTuple):
-    """The interfaces that the control plane uses to read and write objects and to record Events.
+class StateStorage(Protocol):
+    """Storage of state that the next process of the control plane continues with. Each state has a name.
 
-    `active` is True while this control plane holds the lease to write. A standby only reads and compiles until it gets
+    `interval_s` is the shortest time between two writes of a state that changes all the time, in seconds.
+    """
+
+    interval_s: float
+
+    async def load(self, name: str) -> bytes | None:
+        """Return the saved state; None if there is none. Raises Unavailable."""
+
+    async def save(self, name: str, state: bytes) -> None:
+        """Replace the saved state atomically. Raises Unavailable; then the old state may remain."""
+
+
+class Ports(NamedTuple):
+    """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
+
+    Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby only reads and compiles until it gets
     the lease. A control plane that loses the lease is stopped.
     """
 
     objects: Store
     events: Events
     active: Latest[bool]
+    state: StateStorage | None = None

@@ -3,6 +3,7 @@
 It reads objects, and serves configurations, statuses and metrics.
 """
 
+import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
+from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
 from headgate.telemetry.receiver import Receiver
 from headgate.telemetry.reports import otlp, tap_records
 from headgate.telemetry.windows import Windows
@@ -49,6 +51,7 @@ class ControlPlane:
         self._ports = ports
         self._trust = trust
         self._fleet = Fleet()
+        self._restored = asyncio.Event()
         feed = Feed(ports.objects)
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
@@ -65,16 +68,28 @@ class ControlPlane:
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
         yield "status", status.run()
+        yield "checkpoints", self._save_counts()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
         """Wait until the stored objects are compiled, then serve xDS on `unix:PATH` or, with a certificate, on `HOST:PORT`.
 
-        Without the wait, a reconnecting proxy could get the configuration of an empty mesh.
+        Without the wait, a reconnecting proxy could get the configuration of an empty mesh. Before it serves, the
+        control plane restores the TLS modes and the traffic counts that an earlier process saved.
         """
         await self.live_state.wait_compiled()
         self._fleet.assume_configured()
+        if storage := self._ports.state:
+            await self.live_state.loop.mtls_migration.restore(storage)
+            self.traffic.restore(await load_checkpoint(storage))
+            self._restored.set()
         await self._server.start(address, certificate)
 
     async def stop(self) -> None:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()
+
+    async def _save_counts(self) -> None:
+        """Save the traffic counts from time to time after the earlier ones are restored, until canceled."""
+        await self._restored.wait()
+        if storage := self._ports.state:
+            await write_checkpoints(self.traffic, storage)

@@ -7,7 +7,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import structs
@@ -48,12 +47,11 @@ class HostProxies(NamedTuple):
     """The gateways and the paths that the host sets before the first build.
 
     `gateways` are the proxies that exist without a pod. `try_sockets` maps a node ID to the path of the socket that
-    `headgate try` uses. `tls_modes_file` is the file that persists the TLS modes of workloads.
+    `headgate try` uses.
     """
 
     gateways: Sequence[Node] = ()
     try_sockets: Callable[[str], str] = lambda _node_id: ""
-    tls_modes_file: Path | None = None
 
 
 class Loop:
@@ -79,7 +77,7 @@ class Loop:
         self.builds = DurationHistogram()
         self.memo = Memo()
         self._compiler = Compiler()
-        self.mtls_migration = MtlsMigration(fleet, host.tls_modes_file)
+        self.mtls_migration = MtlsMigration(fleet)
         self._host = host
         self._snapshot = snapshot
         self._fleet = fleet
@@ -147,6 +145,7 @@ class Loop:
                 compiled = await asyncio.to_thread(self._compiler.compile, snapshot, self.settings, modes)
             await self._publish(compiled)
             self.mtls_migration.record(compiled.mesh.workloads)
+            await self.mtls_migration.save()
         except Exception:
             self.failures += 1
             self._failed = snapshot

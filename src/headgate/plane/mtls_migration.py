@@ -10,20 +10,20 @@ in the old mode.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
-from headgate.atomic_file import write_private
 from headgate.envoy.config import CLUSTER
-from headgate.envoy.view import SIDECAR
+from headgate.errors import StoreError
 from headgate.identity.rotation import HANDSHAKE_GRACE_S
 from headgate.model.routing import TlsMode, Workload
+from headgate.objects.ports import StateStorage
 from headgate.xds.fleet import Fleet, Proxy
 
 INBOUND = "inbound"
-FILE = "stages.json"
+NAME = "stages.json"
 
 log = logging.getLogger(__name__)
 
@@ -31,28 +31,39 @@ log = logging.getLogger(__name__)
 class MtlsMigration:
     """Holds the current TLS mode of each workload. A new workload starts in its wanted mode."""
 
-    def __init__(self, fleet: Fleet, file: Path | None = None) -> None:
-        """Start with the modes that an earlier headgate process wrote to `file`, and write each change to it.
-
-        The wanted modes may differ now, for example with another `--mtls`. The proxies still use the old modes, so the
-        first step waits for all of these proxies.
-        """
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._late: Proxy | None = None  # the proxy that blocked the last step; it is checked first
         self._timer: asyncio.TimerHandle | None = None
-        self._file = file
-        self._persisted: Mapping[str, TlsMode] = _read(file) if file else {}
-        self._modes, self._targets = dict(self._persisted), dict(self._persisted)
+        self._storage: StateStorage | None = None
+        self._saved: Mapping[str, TlsMode] = {}  # the modes in the storage, as `_by_namespace` returns them
+        self._restoring: Mapping[str, TlsMode] = {}  # saved modes that no build has used yet
+        self._restored = asyncio.Event()
+        self._is_built_restored = False  # whether the current build uses `_restoring`
+        self._modes: Mapping[str, TlsMode] = {}
+        self._targets: Mapping[str, TlsMode] = {}
         # Monotonic time after which no connection of the previous modes is in flight; None until all proxies use the new modes.
-        self._drained_at: float | None = None if self._persisted else 0.0
-        for name in self._persisted:
-            fleet.expect(f"{SIDECAR}/{name}")
-        if self._persisted:
-            fleet.assume_configured()
+        self._drained_at: float | None = 0.0
+
+    async def restore(self, storage: StateStorage) -> None:
+        """Continue with the modes that an earlier process saved, and save each change from now on.
+
+        Returns after a build with these modes. The wanted modes may differ, for example with another `--mtls`. The
+        proxies still use the saved modes, so the first step waits for all proxies. Call this after a first build.
+        """
+        self._saved = self._restoring = await _load(storage)
+        self._storage = storage
+        if not self._saved:
+            return
+        self._drained_at = None
+        self._fleet.notify()
+        await self._restored.wait()
 
     @property
     def is_due(self) -> bool:
-        """Return whether a workload may take its next step now."""
+        """Return whether the modes of the next build differ from those of the last one: a step is due, or a restore."""
+        if self._restoring:
+            return True
         if self._modes == self._targets:
             return False
         self._late = self._fleet.find(lambda proxy: proxy.was_configured and not _holds(proxy), self._late)
@@ -92,21 +103,37 @@ class MtlsMigration:
         self._targets = {item.name: item.target_tls_mode for item in workloads}
         if any(before.get(name, mode) is not mode for name, mode in self._modes.items()):
             self._drained_at = None
-        if self._file and self._modes != self._persisted:
-            self._persisted = dict(self._modes)
-            _write(self._file, self._persisted)
+        if self._is_built_restored:
+            self._restoring, self._is_built_restored = {}, False
+            self._restored.set()
 
-    def forget(self) -> None:
-        """Delete the file and stop writing it. Call this after every proxy has exited."""
-        if self._file:
-            self._file.unlink(missing_ok=True)
-            self._file = None
+    async def save(self) -> None:
+        """Save the modes of the last build if they changed.
+
+        If the write fails, the storage has the modes of the previous step. Modes that are one step apart are compatible.
+        """
+        if self._storage is None or self._restoring or (modes := _by_namespace(self._modes)) == self._saved:
+            return
+        try:
+            await self._storage.save(NAME, msgspec.json.encode(modes))
+            self._saved = modes
+        except StoreError as error:
+            log.warning("the TLS modes can't be saved for the next start: %s", error)
+
+    async def forget(self) -> None:
+        """Save that no workload has a mode, and save nothing later. Call this after every proxy has exited."""
+        self._modes = {}
+        await self.save()
+        self._storage = None
 
     def next_modes(self) -> Mapping[str, TlsMode]:
         """Return the mode of each workload for the next build: the next mode if a step is due, else the current mode.
 
         Call `record` after the build.
         """
+        if self._restoring:
+            self._is_built_restored = True
+            return {name: _saved_mode(self._restoring, name) or mode for name, mode in self._modes.items()}
         return {**self._modes, **dict(self._steps())} if self.is_due else dict(self._modes)
 
 
@@ -120,25 +147,29 @@ def _holds(proxy: Proxy) -> bool:
     )
 
 
-def _read(file: Path) -> Mapping[str, TlsMode]:
-    """Return the persisted modes (`{"default/web": "strict"}`); empty if the file is missing or unreadable."""
+def _by_namespace(modes: Mapping[str, TlsMode]) -> Mapping[str, TlsMode]:
+    """Return the most frequent mode of each namespace, and the modes of the other workloads.
+
+    For example `{"shop": "strict", "shop/web-1": "permissive"}`. So a new pod seldom changes the saved modes.
+    """
+    namespaces: dict[str, Counter[TlsMode]] = {}
+    for name, mode in modes.items():
+        namespaces.setdefault(name.partition("/")[0], Counter())[mode] += 1
+    most = {namespace: found.most_common(1)[0][0] for namespace, found in sorted(namespaces.items())}
+    return most | {name: mode for name, mode in modes.items() if mode is not most[name.partition("/")[0]]}
+
+
+def _saved_mode(saved: Mapping[str, TlsMode], workload: str) -> TlsMode | None:
+    return saved.get(workload) or saved.get(workload.partition("/")[0])
+
+
+async def _load(storage: StateStorage) -> Mapping[str, TlsMode]:
+    """Return the saved modes; empty if there are none or if they are unreadable."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, TlsMode])
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError) as error:
+        data = await storage.load(NAME)
+        return {} if data is None else msgspec.json.decode(data, type=dict[str, TlsMode])
+    except (StoreError, msgspec.DecodeError) as error:
         log.warning(
-            "%s can't be read: %s; if --mtls has changed since the last start, some requests may fail now", file, error
+            "%s can't be read: %s; if --mtls has changed since the last start, some requests may fail now", NAME, error
         )
         return {}
-
-
-def _write(file: Path, modes: Mapping[str, TlsMode]) -> None:
-    """Write the modes to the file.
-
-    If the write fails, the file has the modes of the previous step. Modes that are one step apart are compatible.
-    """
-    try:
-        write_private(file, msgspec.json.encode(modes))
-    except OSError as error:
-        log.warning("the TLS modes can't be saved for the next start: %s", error)

@@ -22,7 +22,6 @@ from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
-from headgate.plane import mtls_migration
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
@@ -44,8 +43,8 @@ from headgate.standalone.proxies.envoy_process import EnvoyProcess, EnvoyState, 
 from headgate.standalone.runtime_info import RuntimeInfo, write_environment, write_runtime_info
 from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token
+from headgate.standalone.state_files import StateFiles
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry.checkpoint import FILE, read_checkpoint, write_checkpoints
 from headgate.telemetry.prometheus.labels import FlowLabels
 from headgate.telemetry.prometheus.text import traffic
 from headgate.telemetry.prometheus.totals import Totals
@@ -106,11 +105,11 @@ async def running(options: Options) -> AsyncIterator[Running]:
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
         trust = Trust(options.authority or FileKeyStore(state / KEYS), setup.settings)
-        ports = Ports(store, events, active=Latest(value=True))  # the state directory's lock replaces leader election
+        # The state directory's lock replaces leader election.
+        ports = Ports(store, events, Latest(value=True), None if options.ephemeral else StateFiles(state))
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
         gateways = GatewayAddresses(store, setup.addresses)
         await gateways.reconcile()
-        _restore_counts(options, plane, tasks)
         tasks.start(gateways.run(), name="gateways")
         for name, work in plane.work():
             tasks.start(work, name=name)
@@ -122,7 +121,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
             tasks.start(_expose(setup.metrics, options.metrics_by, plane, envoy), name="exposition")
         tasks.start(keep_token(envoy), name="the gateway's token")
         tasks.start(report_exits(envoy.state, events), name="exits of the gateway")
-        stack.callback(plane.live_state.loop.mtls_migration.forget)
+        stack.push_async_callback(plane.live_state.loop.mtls_migration.forget)
         stack.push_async_callback(envoy.stop)
         await envoy.start()
         runtime = LocalRuntime(store, state, setup.addresses, _proxying(setup, mesh, plane))
@@ -149,18 +148,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
 def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
     host, port = split_address(setup.info.proxy)
     gateway = Node(id=GATEWAY, proxy_address=host, proxy_port=port, try_socket=setup.info.probe)
-    known = HostProxies(
-        [gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)), setup.state / mtls_migration.FILE
-    )
+    known = HostProxies([gateway], lambda node_id: str(probe_socket(setup.sockets, node_id)))
     return ProxyOptions(known, tokens, stats_sink.reports_per_eviction(stats_sink.LOCAL_SECONDS))
-
-
-def _restore_counts(options: Options, plane: ControlPlane, tasks: Background) -> None:
-    """Restore the traffic counts from the checkpoint of the last run, and start the task that writes checkpoints."""
-    if not options.ephemeral:
-        if saved := read_checkpoint(options.state / FILE):
-            plane.traffic.restore(saved)
-        tasks.start(write_checkpoints(plane.traffic, options.state / FILE), name="traffic")
 
 
 def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> ProxyServices:

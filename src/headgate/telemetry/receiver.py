@@ -115,10 +115,13 @@ class Receiver:
                 await asyncio.sleep(0)
         return Checkpoint(version=4, growth=self._deltas.checkpoint(), windows=self.windows.checkpoint())
 
-    def restore(self, saved: Checkpoint) -> None:
-        """Continue from the checkpoint of an earlier headgate."""
-        self._deltas.restore(saved.growth, self._clock())
-        self.windows.restore(saved.windows)
+    def restore(self, saved: Checkpoint | None) -> None:
+        """Continue from the checkpoint of an earlier headgate process; without one, begin to count now."""
+        if saved:
+            self._deltas.restore(saved.growth, self._clock())
+            self.windows.restore(saved.windows)
+        else:
+            self._deltas.began = self._clock()
 
     def _note(self, deltas: Deltas) -> None:
         for what, happened in ((LATE, deltas.late), (UNKNOWN, deltas.unknown), (FULL, deltas.full)):

@@ -91,13 +91,13 @@ class CumulativeToDelta:
 
     def __init__(self, reports_per_eviction: int, began: float) -> None:
         self._reports_per_eviction = reports_per_eviction
-        self._began = began
+        self.began = began
         self._proxies: dict[str, _Proxy] = {}
 
     def take(self, report: Report, now: float) -> Deltas:
         """Return the growth since the last report of the same process."""
         proxy = self._proxies.get(report.node)
-        oldest = self._began if proxy else max(self._began, now - FORGET)
+        oldest = self.began if proxy else max(self.began, now - FORGET)
         if proxy is None:
             proxy = self._proxies[report.node] = _Proxy(max(report.start, oldest), self._reports_per_eviction)
         silence = report.time - proxy.last_report
@@ -133,7 +133,7 @@ class CumulativeToDelta:
     def checkpoint(self) -> DeltaCheckpoint:
         """Return the last values of all series, for `restore`."""
         return DeltaCheckpoint(
-            began=self._began,
+            began=self.began,
             runs=tuple(
                 process.checkpoint(node, start, proxy)
                 for node, proxy in self._proxies.items()
@@ -143,7 +143,7 @@ class CumulativeToDelta:
 
     def restore(self, saved: DeltaCheckpoint, now: float) -> None:
         """Continue from the last values of an earlier headgate."""
-        self._began = saved.began
+        self.began = saved.began
         for part in saved.runs:
             item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
             proxy = self._proxies.setdefault(item.node, _Proxy(item.last_report, self._reports_per_eviction))
