@@ -87,7 +87,7 @@ def test_an_inbound_name_can_be_parsed(port, protocol):
     assert names.parse_gateway(name) is None
 
 
-def test_other_names_are_not_parsed_as_ports_of_the_pod():
+def test_names_of_other_resources_are_not_parsed_as_ports_of_the_pod():
     other_names = (
         names.INBOUND,
         names.OTHER_PORTS,

@@ -342,7 +342,7 @@ CALLER = workload().identity
         ([closed(1)], [], True),  # without endpoints, callers must get 503
     ],
 )
-def test_a_sidecar_sees_a_service_if_it_may_call_one_of_its_pods(servers, ready, known):
+def test_a_service_is_visible_to_a_sidecar_that_may_call_one_of_its_pods(servers, ready, known):
     world = structs.replace(small(one=[endpoint(number) for number in ready]), scoped=True, workloads=tuple(servers))
     config = rendered(world)
     assert ("outbound/default/one/80" in config[ROUTES]) is known
@@ -359,7 +359,7 @@ def test_a_split_may_be_called_by_the_sources_of_any_backend():
     assert known == {"default/one": {GREEN, BLUE}, "default/two": {BLUE}}
 
 
-def test_a_transparent_sidecar_with_passthrough_sees_every_service():
+def test_every_service_is_visible_to_a_transparent_sidecar_with_passthrough():
     """Otherwise it would forward connections to a hidden Service in plaintext, past the proxies."""
     world = structs.replace(small(one=[endpoint(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
     found = workload(capture="transparent")

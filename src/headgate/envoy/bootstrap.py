@@ -34,7 +34,7 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
 )
 CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in the source files
 ROOTS = "roots"
-MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further ones, which could exhaust its memory
+MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further connections, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
 REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may exceed those that the admission measures
 
@@ -77,10 +77,10 @@ def bootstrap(
     """Return the bootstrap as JSON. Equal arguments give equal bytes.
 
     `admin_socket` and `xds_socket` are paths of unix sockets that only their owner can open. `token` is the path of the
-    file with the output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is given.
+    file with the output of `token_source`. Raises ValueError unless exactly one of `xds_socket` and `xds` is set.
     """
     if bool(xds_socket) == bool(xds):
-        raise ValueError("give exactly one of xds_socket and xds")
+        raise ValueError("set exactly one of xds_socket and xds")
     cluster = _at_address(xds) if xds else _at_socket(xds_socket)
     cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].CopyFrom(
         pb.pack(_http2(token))

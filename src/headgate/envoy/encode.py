@@ -1,7 +1,7 @@
 """Encode the view of a proxy as its configuration.
 
 Each Service, each port of a Gateway and each proxy is rendered separately, from a value with everything that its
-resources depend on. If that value equals the one of the last build, the encoded resources are reused as identical
+resources depend on. If that value equals the value of the last build, the encoded resources are reused as identical
 objects. Readers can therefore compare parts of configurations by identity (`xds.session`). Resources that proxies of
 one kind share are combined once per build; a further proxy costs only its own resources.
 """

@@ -184,7 +184,7 @@ def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:
 def transparent_cluster(name: str, protocol: Protocol, source: str) -> pb.Cluster:
     """Return the cluster that connects to the original destination, behind a transparent sidecar.
 
-    The application sees `source` as the client's address. Packets from it are not redirected again.
+    The application sees `source` as the client's address. Packets from this address are not redirected again.
     """
     message = _cluster(name, protocol)
     message.type = pb.Cluster.DiscoveryType.ORIGINAL_DST

@@ -22,7 +22,7 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # limit of buffered bytes, before the application is connected
+EARLY_BYTES = 1 << 16  # most bytes that Envoy buffers before it connects to the application
 PREFIX = "inbound"  # the prefix of Envoy's inbound statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"
@@ -55,7 +55,7 @@ def port_chains(settings: InboundSettings, port: InboundPort, *, match_port: boo
 
 
 def other_ports_chains(settings: InboundSettings) -> Iterator[pb.FilterChain]:
-    """Yield the chain of the ports that no Service leads to.
+    """Yield the chain of the pod's ports that belong to no Service.
 
     Clients prove no identity there, so only open workloads that accept plaintext have this chain.
     """

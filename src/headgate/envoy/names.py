@@ -27,7 +27,7 @@ direct/<namespace>/<service>/<port>/<identity>         cluster of such pods with
 inbound                                                listener of a transparent sidecar for inbound connections
 inbound/<port>                                         listener of an explicit sidecar, for a port of its pod
 inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
-inbound/other                                          cluster of the ports of the pod that no Service leads to
+inbound/other                                          cluster of the ports of the pod that belong to no Service
 probes, probes/<port>                                  listener and clusters of the kubelet's probes
 identity, roots                                        the proxy's own certificate, and its trusted root certificates
 """

@@ -198,7 +198,7 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
 
 
 def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:
-    """Yield the HTTP proxy. A sidecar with `identity` sees only the Services that it may call."""
+    """Yield the HTTP proxy. A sidecar with `identity` has only the Services that it may call."""
     where = (node.proxy_address, node.proxy_port)
     if node.role == SIDECAR:
         yield Part(LISTENER, names.PROXY, listeners.proxy_listener, (*where, namespace, identity))

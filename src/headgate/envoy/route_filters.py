@@ -108,7 +108,7 @@ def _literal(text: str) -> str:
 
 
 def path_fields(edit: PathEdit | None, matched: Path | None) -> PathFields:
-    """Return the change of a path that the route matched by `matched` (HTTPPathModifier of the Gateway API)."""
+    """Return Envoy's fields for a path change (HTTPPathModifier); `matched` is the path condition of the route."""
     if edit is None:
         return PathFields()
     if edit.kind == "full":

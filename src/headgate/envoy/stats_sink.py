@@ -13,7 +13,7 @@ CLUSTER_SECONDS = 5  # time between reports in a cluster, where thousands of pro
 EVICTION_SECONDS = 600
 """The time between two evictions of unused series. No counts are lost if headgate is unreachable for a shorter time."""
 REPORT_TIMEOUT_SECONDS = 10
-POINTS = 500  # data points per message: one of a histogram has up to 4 KB, and gRPC's limit is 4 MB
+POINTS = 500  # most data points per message: a point of a histogram has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
 """The attribute that contains the proxy's node ID in a report."""
 STATS_OVERFLOW = "server.stats_overflow."

@@ -15,7 +15,7 @@ mesh.received     cluster, pod, backend               bytes from server to clien
 mesh.denied       port, source, identity              on the server's side: connections that access rules denied
 
 Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod,
-or `other` if no Service leads to it. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
+or `other` if it belongs to no Service. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
 
 `pod` is `namespace/name:port`, a blank and, with mTLS, the version of TLS (`parse_pod`). For endpoints that are not
 pods it is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`).
@@ -61,7 +61,7 @@ COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
 """Attributes of the counters of copies, with the names that Envoy gives them."""
 PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # the most series per proxy; `server.stats_overflow` counts values of rejected ones
+MAX_COUNTERS = 20_000  # the most series per proxy; `server.stats_overflow` counts values of further series
 MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
@@ -122,8 +122,8 @@ class Code(NamedTuple):
     def complete_status(self) -> int:
         """The status of a complete response; 0 without a response and for an incomplete one.
 
-        A status of 500 or above stays: it is a failure already, and proxies send such responses in full. The status of
-        an upgrade stays too, because an upgraded connection may end in any way.
+        A status of 500 or above is always returned: it is a failure already, and proxies send such responses in full.
+        The status of an upgrade is always returned too, because an upgraded connection may end in any way.
         """
         is_answer = _FIRST_RESPONSE <= self.status < _FIRST_FAILURE
         return 0 if is_answer and self.flags & INCOMPLETE_FLAGS else self.status

@@ -75,7 +75,7 @@ class ServiceSettings(NamedTuple):
 class MeshSettings(NamedTuple):
     """The settings of a mesh that each proxy's own resources depend on.
 
-    With `passthrough`, transparent sidecars forward connections to unknown addresses. With `scoped`, a sidecar sees
+    With `passthrough`, transparent sidecars forward connections to unknown addresses. With `scoped`, a sidecar has
     only the Services that its workload may call. `has_ipv6` says whether a Service has an IPv6 address.
     """
 
@@ -87,7 +87,7 @@ class MeshSettings(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """A Service port that routes lead to.
+    """A Service port that is a backend of routes.
 
     `protocol` is the protocol of the Service port. Its pods are called with `pod_protocol`, which differs if the pods
     also serve the root Service of a split with another protocol.
@@ -311,7 +311,7 @@ def namespaced_name(node_id: str) -> tuple[str, str]:
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:
-    """Return the view of a proxy; a gateway sees the whole mesh."""
+    """Return the view of a proxy; the view of a gateway is the whole mesh."""
     found = None
     if node.role == SIDECAR:
         known = mesh.workloads  # sorted by name
