@@ -96,7 +96,7 @@ def test_denials_are_a_column_when_there_are_any():
     assert [line.name for line in sort_rows(parse_rows(DENIED), "denied")][:2] == ["shop", "bank"]
 
 
-def test_the_meshed_column_shows_when_some_pods_have_no_sidecar_and_in_wide_tables():
+def test_the_meshed_column_is_shown_in_wide_tables_and_when_some_pods_have_no_sidecar():
     header, *rows = table(parse_rows(DENIED), wide=True).splitlines()
     assert header.split()[-3:] == ["DENIED", "CONNECTIONS", "MESHED"]
     assert [row.split()[-1] for row in rows] == ["3/3", "1/1", "2/2", "-"]

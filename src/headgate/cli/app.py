@@ -133,7 +133,7 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # `_print_version` prints the version
+    version: Annotated[  # unused here; the callback prints the version
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:

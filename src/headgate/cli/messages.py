@@ -48,7 +48,7 @@ class Messages(logging.StreamHandler[TextIO]):
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
-        """Collect messages for the live table while the body runs, then print them."""
+        """Collect messages for the live table while the `with` block runs, then print them."""
         self.has_screen = True
         try:
             yield

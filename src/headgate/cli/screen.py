@@ -87,7 +87,7 @@ _FULL = (
 
 
 def compose(screen: Screen, width: int, height: int | None) -> list[Row]:
-    """Return the rows of the table, at most `width` wide and, if given, at most `height` rows."""
+    """Return the rows of the table, at most `width` wide, and at most `height` rows unless it is None."""
     heading = [((text, _PLAIN),) for line in screen.heading for text in _wrap(line, width)]
     full, compact = list(_full_table(screen.sections, width)), list(_compact_table(screen.sections, width))
     urgent, findings = _messages(screen.urgent, width), _messages(screen.findings, width)

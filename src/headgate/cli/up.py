@@ -144,7 +144,7 @@ def up(
 
 
 def parse_authority(certificate: Path | None, key: Path | None) -> Files | None:
-    """Return the files of the user's CA, or None. Raises BadParameter when only one of them is given."""
+    """Return the files of the user's CA, or None. Raises BadParameter when only one of them is set."""
     if (certificate is None) != (key is None):
         raise usage_error("--ca-cert and --ca-key belong together; set both or none", option="--ca-cert")
     return Files(certificate, key) if certificate and key else None

@@ -105,7 +105,7 @@ class UpTasks:
             self._reporter.envoy_error(message)
 
     async def report_changes(self) -> None:
-        """Report new and resolved findings, on objects and on certificates of proxies, once they are in force."""
+        """Report new and resolved findings on objects and on certificates of proxies, when each change is in force."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
         known = frozenset(live_state.findings())

@@ -101,7 +101,7 @@ def parse_duration(text: str) -> float:
 
 
 def to_document(obj: Object, progress: Progress) -> Mapping[str, Any]:
-    """Return the document for `-o json`: the object, the message and its conditions."""
+    """Return the document for `-o json`: the object's name, generation and conditions, and a message."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     return {
         "kind": obj["kind"],

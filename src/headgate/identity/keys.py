@@ -42,7 +42,7 @@ class StoredAuthority(Value, frozen=True, kw_only=True):
 
     @property
     def roots(self) -> str:
-        """The trusted roots as PEM, the signing one first."""
+        """The trusted roots as PEM, the signing root first."""
         return self.signing.certificate + (self.next.certificate if self.next else "") + self.previous
 
 

@@ -110,7 +110,7 @@ class Rotation:
         await self._issuer.add_next(request)
 
     async def _until_none(self, phase: Phase, waiting: Callable[[], Sequence[str]]) -> None:
-        """Wait until `waiting` returns no node IDs; until then, publish those that it returns."""
+        """Wait until `waiting` returns no node IDs; until then, publish the returned IDs."""
 
         def is_done() -> bool:
             names = tuple(waiting())

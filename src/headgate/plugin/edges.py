@@ -77,7 +77,7 @@ class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_edges(document: Document) -> list[ResourceEdge]:
-    """Return the edges of a list, incoming ones first. Raises HeadgateError when a metric can't be parsed."""
+    """Return the edges of a list, incoming edges first. Raises HeadgateError when a metric can't be parsed."""
     found = [_edge(item, item.get("edge") or {}) for item in items(document)]
     return sorted(found, key=lambda one: (one.direction, one.copy, one.peer))
 

@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of metrics. `value` is the sort key; the greatest comes first, except with `least_first`."""
+    """A column of metrics. Rows are sorted by `value`: descending, or ascending with `least_first`."""
 
     title: str
     value: Callable[[Metrics], float | None]

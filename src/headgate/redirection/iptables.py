@@ -125,7 +125,7 @@ def _verify(table: Table, text: str) -> None:
 
 
 def _tables() -> tuple[Table, ...]:
-    """Return a table for each IP family. If several programs can read one, prefer a table with headgate's rules."""
+    """Return a table for each IP family: a table with headgate's rules, else that of the system's default program."""
     found = []
     for base in _bases():
         tables = _readable_tables(base)
