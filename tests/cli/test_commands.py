@@ -45,8 +45,8 @@ def test_down_suggests_ctrl_c_while_a_headgate_runs(run: Callable[..., Any], tmp
         ended = run("down", "--state", str(tmp_path))
     assert ended.code == 1
     assert (
-        f"a headgate runs with the state directory {tmp_path}, and `headgate down` is only for a killed one"
-        in ended.err
+        f"a headgate runs with the state directory {tmp_path}, but `headgate down` stops only the processes of a killed "
+        "headgate" in ended.err
     )
     assert "press Ctrl-C in the terminal of `headgate up`" in ended.err
 

@@ -21,7 +21,9 @@ def test_down_ends_and_names_the_processes_of_a_killed_headgate(
     refused = world.headgate("down")
     assert refused.returncode == 1
     assert f"a headgate (process {world.instance['pid']}) runs with the state directory" in refused.stderr
-    assert "`headgate down` is only for a killed one; press Ctrl-C in the terminal" in refused.stderr
+    assert (
+        "`headgate down` stops only the processes of a killed headgate; press Ctrl-C in the terminal" in refused.stderr
+    )
     assert world.headgate("status").returncode == 0
     world.kill()
     left = [*world.processes().values(), *world.sidecars().values()]

@@ -360,7 +360,7 @@ def test_a_split_may_be_called_by_the_sources_of_any_backend():
 
 
 def test_every_service_is_visible_to_a_transparent_sidecar_with_passthrough():
-    """Otherwise it would forward connections to a hidden Service in plaintext, past the proxies."""
+    """Otherwise the sidecar would forward connections to a hidden Service in plaintext, past the proxies."""
     world = structs.replace(small(one=[endpoint(1)], address="10.0.0.1"), scoped=True, workloads=(closed(1),))
     found = workload(capture="transparent")
     has_listener = [

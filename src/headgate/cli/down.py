@@ -55,8 +55,8 @@ def _still_running_error(state: Path) -> HeadgateError:
     current = read_runtime_info(state)
     process = f" (process {current.pid})" if current else ""
     return HeadgateError(
-        f"a headgate{process} runs with the state directory {state}, and `headgate down` is only for a killed one; "
-        "press Ctrl-C in the terminal of `headgate up`, which also stops the processes that it started"
+        f"a headgate{process} runs with the state directory {state}, but `headgate down` stops only the processes of a "
+        "killed headgate; press Ctrl-C in the terminal of `headgate up`, which also stops the processes that it started"
     )
 
 

@@ -21,7 +21,7 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
-FIRST_ANSWER_S = 10.0  # minimum of seconds for the first response: the message needs the object's status
+FIRST_ANSWER_S = 10.0  # minimum number of seconds for the first response: the message needs the object's status
 WATCH_RETRY_S = 0.2  # seconds before the next watch, when the server has ended a watch
 
 
