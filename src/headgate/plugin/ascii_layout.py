@@ -20,10 +20,8 @@ from headgate.plugin.graph import Link
 from headgate.plugin.layout import EdgePath, Layout, NodeBox, Point
 
 _NEAR = 0.5  # pixels; positions that differ by less are equal
-_BESIDE, _APART = (
-    4,
-    2,
-)  # minimum number of cells between a box and a vertical segment, and between two vertical segments
+_BESIDE = 4  # minimum number of cells between a box and a vertical segment
+_APART = 2  # minimum number of cells between two vertical segments
 _COLUMN_GAP = 6  # minimum number of cells between columns of boxes, for ` --> `
 _ROOM = 4  # cells at each end of a label: a blank, and a part of the line
 _HEAD_ROOM = 3  # additional cells beside a box, for an arrowhead
