@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check coverage golden bench fuzz lock clean
+.PHONY: run test check coverage golden chart bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
@@ -12,7 +12,7 @@ run: $(VENV)/run.stamp            ## start an example and watch its traffic
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words; imports every test
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart; imports every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -20,6 +20,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spellin
 	$(BIN)/python tools/sizes.py
 	$(BIN)/codespell src tests tools benchmarks examples docs *.md
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/chart.py --check
 	$(BIN)/python tools/tests_tree.py
 	$(BIN)/python tools/coverage_floor.py
 
@@ -28,6 +29,9 @@ coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packag
 
 golden: $(VENV)/dev.stamp         ## write the golden files; read the diff
 	$(BIN)/pytest tests/golden --update-golden -q
+
+chart: $(VENV)/dev.stamp          ## write the Helm chart from the manifests of `headgate install`
+	$(BIN)/python tools/chart.py
 
 bench: $(VENV)/dev.stamp          ## measure; prints ratios of one run
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -52,6 +56,7 @@ $(VENV)/run.stamp: $(VENV)/bin/python requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.lock
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.lock tools/helm.py
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python tools/helm.py
 	@touch $@

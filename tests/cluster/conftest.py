@@ -106,12 +106,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server that the tests of all files share."""
+    with started(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@contextmanager
+def started(root: Path) -> Iterator[Cluster]:
+    """Run an API server whose files are in `root`; skip the test if there is no program for it."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).is_file()]
     if not os.environ.get("KUBEBUILDER_ASSETS") or missing:
         pytest.skip("KUBEBUILDER_ASSETS names no directory with etcd and kube-apiserver")
     with ExitStack() as stack:
-        root = tmp_path_factory.mktemp("cluster")
         found = Cluster(root, free_port())
         etcd, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         stack.enter_context(_running(_etcd(assets, root, etcd, peers), root / "etcd.log"))

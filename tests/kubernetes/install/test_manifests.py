@@ -50,6 +50,10 @@ def test_pods_start_without_a_sidecar_only_where_no_sidecar_is_requested() -> No
     assert {hook["failurePolicy"] for hook in validations} == {"Ignore"}
 
 
+def test_all_objects_have_the_label_that_finds_them() -> None:
+    assert {item["metadata"]["labels"]["app.kubernetes.io/name"] for item in manifests(VALUES)} == {"headgate"}
+
+
 def test_the_control_plane_runs_without_privileges() -> None:
     pod = found("Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]

@@ -12,7 +12,8 @@ from headgate.resources.pods import INJECT
 
 USER = 65532  # the user ID of the control plane; the image needs no entry for it
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
-_LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": NAME}
+MANAGED_BY = "app.kubernetes.io/managed-by"
+_LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _READ = ["get", "list", "watch"]
 _LABELED = {"key": INJECT, "operator": "Exists"}
@@ -22,20 +23,16 @@ _RBAC = "rbac.authorization.k8s.io"
 class Values(Value, frozen=True, kw_only=True):
     """The values that users set, with `headgate install` or in the Helm chart.
 
-    `cpu` and `memory` are the resource requests of a replica. `budget_version` is the apiVersion of
-    PodDisruptionBudgets that the cluster serves.
+    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves.
     """
 
     image: str
     pull_policy: str = "IfNotPresent"
-    replicas: int | str = 2
+    replicas: int = 2
     mtls: str = "permissive"
     access: str = "selected"
     sidecars: str = "labelled"
     trust_domain: str = "cluster.local"
-    cpu: str = "100m"
-    memory: str = "256Mi"
-    memory_limit: str = "2Gi"
     budget_version: str = "policy/v1"
 
 
@@ -43,7 +40,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
     """Return all objects, in the order in which they can be created."""
     return (
         _object("v1", "Namespace", NAMESPACE, namespace=""),
-        *custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()}),
+        *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()})),
         _object("v1", "ServiceAccount", NAME),
         *_roles(),
         *_services(),
@@ -52,8 +49,12 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _network_policy(),
         _injection(),
         _validation(),
-        *api_services(f"{NAMESPACE}/{NAME}", b""),
+        *map(_labeled, api_services(f"{NAMESPACE}/{NAME}", b"")),
     )
+
+
+def _labeled(obj: Object) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "labels": dict(_LABELS)}}
 
 
 def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, **parts: Any) -> dict[str, Any]:
@@ -190,11 +191,12 @@ def _container(values: Values) -> Mapping[str, Any]:
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "startupProbe": {**_probe("/healthz", period=2), "failureThreshold": 60},  # the first lists may take a minute
         "readinessProbe": _probe("/readyz", period=2),
         "livenessProbe": _probe("/healthz", period=10),
         "resources": {
-            "requests": {"cpu": values.cpu, "memory": values.memory},
-            "limits": {"memory": values.memory_limit},
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "2Gi"},
         },
         "securityContext": {
             "allowPrivilegeEscalation": False,

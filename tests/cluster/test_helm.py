@@ -1,0 +1,98 @@
+"""The Helm chart on a real API server: Helm installs it, upgrades its values and definitions, and uninstalls it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.helm import CHART, helm
+
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.manifests import Values, manifests
+
+CLIENT_SIDE = "--server-side=false"  # API servers of Kubernetes 1.20 panic when an APIService is applied
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tlsconfigs.headgate.dev"
+DEPLOYMENT = "/apis/apps/v1/namespaces/headgate-system/deployments/headgate"
+INJECTION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate"
+BUNDLE = "cm9vdHM="
+
+
+class Release:
+    """The release of the chart on an API server of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._kubeconfig = cluster.root / "kubeconfig"
+        server = {"server": cluster.url, "certificate-authority": str(cluster.root / "api.crt")}
+        config = {
+            "clusters": [{"name": "test", "cluster": server}],
+            "users": [{"name": "admin", "user": {"token": ADMIN}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+        self._kubeconfig.write_text(json.dumps(config))
+
+    def helm(self, *arguments: object) -> str:
+        return helm(*arguments, "--namespace", "headgate-system", "--kubeconfig", self._kubeconfig)
+
+    def get(self, path: str) -> Any:
+        status, found = self.cluster.call("GET", path)
+        assert status == 200, (path, found)
+        return found
+
+    def is_gone(self, path: str) -> bool:
+        return self.cluster.call("GET", path)[0] == 404
+
+    def write_bundle(self) -> None:
+        """Write a CA bundle, as the control plane does."""
+        found = self.get(INJECTION)
+        for hook in found["webhooks"]:
+            hook["clientConfig"]["caBundle"] = BUNDLE
+        assert self.cluster.call("PUT", INJECTION, found)[0] == 200
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[Release]:
+    with started(tmp_path) as cluster:
+        yield Release(cluster)
+
+
+def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(release: Release, tmp_path: Path) -> None:
+    release.helm("install", "headgate", CHART, "--create-namespace", CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
+    release.write_bundle()
+
+    newer = shutil.copytree(CHART, tmp_path / "newer")
+    definitions = newer / "templates/customresourcedefinition.yaml"
+    old = "singular: tlsconfig\n"
+    assert old in definitions.read_text()
+    definitions.write_text(definitions.read_text().replace(old, f"{old}    shortNames: [tlsc]\n"))
+    release.helm("upgrade", "headgate", newer, "--set", "replicas=3", CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
+    assert release.get(DEFINITION)["spec"]["names"]["shortNames"] == ["tlsc"]
+    assert {hook["clientConfig"]["caBundle"] for hook in release.get(INJECTION)["webhooks"]} == {BUNDLE}
+
+    release.helm("uninstall", "headgate")
+    assert release.is_gone(DEPLOYMENT)
+    assert release.is_gone(INJECTION)
+    assert release.get(DEFINITION)["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+    release.helm("install", "headgate", CHART, CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
+
+
+async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:
+    release.cluster.api(ADMIN)  # writes the files of the account
+    async with Client(InCluster(release.cluster.environment, release.cluster.root / ADMIN)) as client:
+        objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
+        async for _ in Installer(client).apply(objects):
+            pass
+    release.helm("install", "headgate", CHART, "--take-ownership", "--set", "replicas=3", CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
+    release.helm("uninstall", "headgate")
+    assert release.is_gone(DEPLOYMENT)

@@ -1,0 +1,173 @@
+"""The Helm chart: Helm renders the objects that `headgate install` applies, and rejects wrong values."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.helm import CHART, helm
+
+from headgate.cli.install import IMAGE
+from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
+
+NAMESPACE = ("--namespace", "headgate-system")
+DIGEST = f"sha256:{'0123' * 16}"
+RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"memory": "4Gi"}}
+TOLERATIONS = [{"key": "control-plane", "operator": "Exists", "effect": "NoSchedule"}]
+AFFINITY = {"podAntiAffinity": None, "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+POD_VALUES = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"kubernetes.io/arch": "amd64", "pool": "true"},
+    "priorityClassName": "",
+    "tolerations": TOLERATIONS,
+}
+SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
+    "defaults": ({}, Values(image=IMAGE)),
+    "options": (
+        {"replicas": 3, "sidecars": "all", "mtls": "strict", "access": "deny", "trustDomain": "mesh.example"},
+        Values(image=IMAGE, replicas=3, sidecars="all", mtls="strict", access="deny", trust_domain="mesh.example"),
+    ),
+    "tag": (
+        {"image": {"repository": "registry.example:5000/headgate", "tag": "2.0", "pullPolicy": "Always"}},
+        Values(image="registry.example:5000/headgate:2.0", pull_policy="Always"),
+    ),
+    "digest": (
+        {"image": {"repository": "registry.example/headgate", "tag": "2.0", "digest": DIGEST}},
+        Values(image=f"registry.example/headgate@{DIGEST}"),
+    ),
+}
+OF_THE_CHART_ONLY: Mapping[str, Any] = {
+    **POD_VALUES,
+    "affinity": AFFINITY,
+    "podAnnotations": {"example.com/scrape": "true"},
+    "resources": RESOURCES,
+    "podDisruptionBudget": {"enabled": False},
+    "networkPolicy": {"enabled": False},
+}
+WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("/image/repository", {"image": {"repository": "example.com/headgate:1@sha256:0"}}),
+    ("/image/tag", {"image": {"tag": "a b"}}),
+    ("/image/tag", {"image": {"tag": 1.5}}),
+    ("/image/digest", {"image": {"digest": "sha256:12"}}),
+    ("/image/pullPolicy", {"image": {"pullPolicy": "Sometimes"}}),
+    ("/imagePullSecrets/0", {"imagePullSecrets": ["registry"]}),
+    ("/replicas", {"replicas": 0}),
+    ("/replicas", {"replicas": "2"}),
+    ("/sidecars", {"sidecars": "labeled"}),
+    ("/mtls", {"mtls": "on"}),
+    ("/access", {"access": "all"}),
+    ("/trustDomain", {"trustDomain": "Mesh: example"}),
+    ("/resources", {"resources": {"request": {}}}),
+    ("/podAnnotations/a", {"podAnnotations": {"a": True}}),
+    ("/priorityClassName", {"priorityClassName": 7}),
+    ("/nodeSelector/pool", {"nodeSelector": {"pool": True}}),
+    ("/tolerations", {"tolerations": {}}),
+    ("/affinity", {"affinity": []}),
+    ("/podDisruptionBudget/enabled", {"podDisruptionBudget": {"enabled": "yes"}}),
+    ("/networkPolicy", {"networkPolicy": {"enable": True}}),
+    ("'replica'", {"replica": 2}),
+)
+
+Objects = dict[tuple[str, str, str], Any]
+
+
+def rendered(tmp_path: Path, values: Mapping[str, Any], *options: str, chart: Path = CHART) -> Objects:
+    file = tmp_path / "own-values.yaml"
+    file.write_text(yaml.safe_dump(dict(values)))
+    text = helm("template", "headgate", chart, *NAMESPACE, "-f", file, *options)
+    return by_name(item for item in yaml.safe_load_all(text) if item)
+
+
+def applied(values: Values) -> Objects:
+    """Return the objects of `headgate install` as the chart has them."""
+    text = json.dumps(manifests(values))
+    found = by_name(json.loads(text.replace(f'"{MANAGED_BY}": "headgate"', f'"{MANAGED_BY}": "Helm"')))
+    del found["Namespace", "", "headgate-system"]  # `helm install --create-namespace` creates it
+    for (kind, _, _), obj in found.items():
+        if kind == "CustomResourceDefinition":
+            obj["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}
+    return found
+
+
+def by_name(objects: Any) -> Objects:
+    found = {}
+    for item in objects:
+        key = item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+        assert key not in found
+        found[key] = item
+    return found
+
+
+def assert_same(chart: Objects, expected: Objects) -> None:
+    assert sorted(chart) == sorted(expected)
+    for key, obj in expected.items():
+        assert chart[key] == obj, key
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_the_chart_has_the_objects_of_headgate_install(tmp_path: Path, case: str) -> None:
+    values, same = SAME[case]
+    assert_same(rendered(tmp_path, values), applied(same))
+
+
+def test_values_of_the_chart_only_change_what_they_name(tmp_path: Path) -> None:
+    expected = applied(Values(image=IMAGE))
+    del expected["PodDisruptionBudget", "headgate-system", "headgate"]
+    del expected["NetworkPolicy", "headgate-system", "headgate"]
+    template = expected["Deployment", "headgate-system", "headgate"]["spec"]["template"]
+    template["metadata"]["annotations"] = OF_THE_CHART_ONLY["podAnnotations"]
+    template["spec"] |= {**POD_VALUES, "affinity": {"nodeAffinity": AFFINITY["nodeAffinity"]}}
+    template["spec"]["containers"][0]["resources"] = RESOURCES
+    assert_same(rendered(tmp_path, OF_THE_CHART_ONLY), expected)
+
+
+def test_the_chart_uses_the_disruption_budgets_of_old_clusters(tmp_path: Path) -> None:
+    old = rendered(tmp_path, {}, "--kube-version", "1.20.2")
+    assert_same(old, applied(Values(image=IMAGE, budget_version="policy/v1beta1")))
+
+
+def test_the_chart_can_be_the_part_of_another_chart(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    shutil.copytree(CHART, parent / "charts/headgate")
+    (parent / "Chart.yaml").write_text("apiVersion: v2\nname: parent\nversion: 0.1.0\n")
+    values = {"headgate": {"replicas": 3}, "global": {"team": "mesh"}}
+    assert_same(rendered(tmp_path, values, chart=parent), applied(Values(image=IMAGE, replicas=3)))
+
+
+def test_lint_finds_nothing() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, *NAMESPACE)
+
+
+@pytest.mark.parametrize(("where", "values"), WRONG, ids=[str(values) for _, values in WRONG])
+def test_a_wrong_value_is_rejected_with_its_name(tmp_path: Path, where: str, values: Mapping[str, Any]) -> None:
+    file = tmp_path / "own-values.yaml"
+    file.write_text(yaml.safe_dump(dict(values)))
+    message = helm("template", "headgate", CHART, *NAMESPACE, "-f", file, fails=True)
+    assert "don't meet the specifications of the schema" in message
+    assert where in message
+
+
+def test_another_namespace_is_rejected_with_the_right_one() -> None:
+    message = helm("template", "headgate", CHART, "--namespace", "mesh", fails=True)
+    assert "headgate runs in the namespace headgate-system, not in mesh; add: --namespace headgate-system" in message
+
+
+def test_each_value_is_tested_with_another_value_than_its_default() -> None:
+    defaults = dict(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
+    groups = {name.partition(".")[0] for name in defaults}
+    tested = [OF_THE_CHART_ONLY, *(values for values, _ in SAME.values())]
+    changed = {name for values in tested for name, value in leaves(values) if defaults.get(name) != value}
+    assert groups <= {name.partition(".")[0] for name in changed}
+    image = {f"image.{name}" for name in ("repository", "tag", "digest", "pullPolicy")}
+    assert image <= changed
+
+
+def leaves(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(values, dict) and values:
+        for name, value in values.items():
+            yield from leaves(value, f"{path}.{name}" if path else name)
+    else:
+        yield path, values
