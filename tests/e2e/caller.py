@@ -1,6 +1,6 @@
 """The program of a pod that sends planned requests: `N.json` in the directory $PLANS maps URLs to numbers of requests.
 
-It writes `N.done`: the number of responses by URL and status, and the seconds of each request by URL.
+It writes `N.done`: the number of responses by URL and status, and the duration of each request in seconds, by URL.
 """
 
 import asyncio

@@ -137,7 +137,7 @@ class ReportingRig(Rig):
             self._proxy.config.set({**config, LISTENER: changed})
 
         self.network.run(give())
-        until(self.settled, "the proxy holds the listeners")
+        until(self.settled, "the proxy has acknowledged the listeners")
 
 
 def _changed(key: str, encoded: Encoded, name: str) -> Encoded:

@@ -165,7 +165,7 @@ async def close(*clients: Client) -> None:
 
 
 def raw_port_targets(world: World) -> Sequence[tuple[Address, str]]:
-    """Return address and CONNECT host of two ways to the server's TCP port: by the gateway, and by a sidecar."""
+    """Return the address and CONNECT host of two paths to the server's TCP port: through the gateway and a sidecar."""
     port = PORTS["raw"]
     return [
         (world.address(SERVER, port), ""),

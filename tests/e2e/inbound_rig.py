@@ -149,7 +149,7 @@ class Sidecar(Rig):
         self.push_parts(*found, *secrets.parts(credential or self.credential))
 
     def push_parts(self, *parts: Part) -> None:
-        """Push these resources to the proxy, and wait until the proxy holds them."""
+        """Push these resources to the proxy, and wait until the proxy has acknowledged them."""
         config = {kind: {} for kind in (CLUSTER, ENDPOINTS, SECRET, LISTENER, ROUTES, SCOPES)}
         for part in parts:
             made = part.render(*part.arguments)
@@ -159,7 +159,7 @@ class Sidecar(Rig):
             self._proxy.config.set(config)
 
         self.network.run(give())
-        until(self.settled, "the sidecar holds the configuration")
+        until(self.settled, "the sidecar has acknowledged the configuration")
 
     def client_tls(
         self, identity: str | Credential | None, alpn: Iterable[str] = (), newest: ssl.TLSVersion | None = None

@@ -240,7 +240,7 @@ class Outbound(Rig):
             self._proxy.config.set(encode(project(mesh, node or self.node, self.credential), self._memo))
 
         self.network.run(give())
-        until(self.settled, "the proxy holds the configuration")
+        until(self.settled, "the proxy has acknowledged the configuration")
         self.wait_until_listening()
 
     def wait_until_listening(self) -> None:
@@ -332,7 +332,7 @@ class OpenConnection:
     async def _exchange(self, data: bytes) -> bytes:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(DEADLINE_S / 4):
-            if self._sock is None:  # created on this thread, so that the socket is in its network namespace
+            if self._sock is None:  # created here, because a socket belongs to the network namespace of its thread
                 self._sock = socket.socket()
                 self._sock.setblocking(False)
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, self._mark)

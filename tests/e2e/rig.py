@@ -108,7 +108,7 @@ class Rig:
     """A proxy, the Service `default/web` on `address`, and backends by name. Use it as a context manager."""
 
     def __init__(self, root: Path) -> None:
-        """Prepare the proxy's files in `root`, an empty directory with a short path (sockets)."""
+        """Prepare the proxy's files in `root`, an empty directory with a short path (Unix sockets allow 107 bytes)."""
         self.node = NODE
         self.network = Network()
         self.address = self.free()
@@ -173,7 +173,7 @@ class Rig:
         return Route(split=Split(targets=tuple(self.target(name) for name in names)), **more)
 
     def apply(self, *routes: Route, services: Mapping[str, Iterable[Echo]] | None = None, **more: Any) -> Mesh:
-        """Push a mesh in which `default/web` has these routes; wait until the proxy holds it, and return it.
+        """Push a mesh in which `default/web` has these routes; wait until the proxy has acknowledged it, and return it.
 
         Each backend has a Service of its name; `services` adds more Services. `more` are fields of the mesh.
         """
@@ -193,21 +193,21 @@ class Rig:
         return mesh
 
     def push(self, mesh: Mesh, node: Node = NODE) -> None:
-        """Push a mesh to the proxy, and wait until the proxy holds it."""
+        """Push a mesh to the proxy, and wait until the proxy has acknowledged it."""
 
         async def give() -> None:
             self._memo.begin_build()
             self._proxy.config.set(encode(project(mesh, node), self._memo))
 
         self.network.run(give())
-        until(self.settled, "the proxy holds the configuration")
+        until(self.settled, "the proxy has acknowledged the configuration")
 
     def settled(self) -> bool:
-        """Return whether the proxy holds its configuration. Raises AssertionError if it rejected a resource."""
+        """Return whether the proxy has acknowledged its configuration. Raises AssertionError on a rejection."""
         return self.network.run(self._look())
 
     async def _look(self) -> bool:
-        """Read the proxy's state on the thread of its stream: a session is not thread-safe."""
+        """Return `settled`, computed on the event loop of the stream, because a session is not thread-safe."""
         assert not (rejected := list(self._proxy.rejections())), rejected
         return self._proxy.settled()
 

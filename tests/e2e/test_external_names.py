@@ -80,7 +80,7 @@ def mesh(*objects: dict[str, Any]) -> Mesh:
 
 
 def objects(rig: Rig, *more: dict[str, Any], protocol: str = "http") -> tuple[dict[str, Any], ...]:
-    """Return the Services `root`, `inside` and `outside`, all on the port of the backend `outside` (R35)."""
+    """Return the Services `root`, `inside` and `outside`, all on one port, because a split needs equal ports (R35)."""
     port = rig.echoes["outside"].port
     return (
         service("root", port, protocol=protocol, clusterIP=ROOT),

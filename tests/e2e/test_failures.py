@@ -69,7 +69,7 @@ def test_up_reports_a_crashing_pod_once(new_world: New) -> None:
     assert len([line for line in world.lines[mark:] if "pod" in line]) == 2
 
 
-def test_a_stopping_headgate_names_the_pod_it_waits_for_and_a_second_signal_kills_it(new_world: New) -> None:
+def test_headgate_names_the_pod_that_delays_its_stop_and_kills_the_pod_at_a_second_signal(new_world: New) -> None:
     world = new_world(manifests={"stubborn.json": STUBBORN})
     (name,) = [pod["metadata"]["name"] for pod in world.get("pods")["items"]]
     mark = len(world.lines)

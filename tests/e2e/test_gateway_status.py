@@ -115,7 +115,7 @@ def test_a_gateway_reports_unsupported_and_unusable_addresses(world: World, name
     request_addresses(unusable, usable)
     wait_for_conditions(("True", "Accepted"), ("False", "AddressNotUsable"))
     assert first_address() == own
-    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # it still listens there
+    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # the Gateway still listens on its own address
     request_addresses(usable)
     wait_for_conditions(("True", "Accepted"), ("True", "Programmed"))
     assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]

@@ -26,7 +26,7 @@ def rig() -> Iterator[Rig]:
 
 
 def loopback(address: str) -> str:
-    """Map a cluster address to a loopback address outside headgate's ranges; it differs in parallel test runs."""
+    """Map a cluster address to a loopback address outside headgate's ranges, different in parallel test runs."""
     _, second, *rest = address.split(".") if address else ("", "0")
     return ".".join(["127", str(LAST_RANGE + 1 + (os.getpid() + int(second)) % 128), *rest]) if address else ""
 

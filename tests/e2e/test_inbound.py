@@ -71,7 +71,7 @@ def database(sidecar: Sidecar) -> Iterator[TcpServer]:
 
 
 def closed(*sources: str, match: Match | None = None, name: str = "routes/books", connections: bool = False) -> Access:
-    """Return rules that allow these identities only requests that match, or with `connections` all connections."""
+    """Return rules that allow these identities to send matching requests, or with `connections` to open connections."""
     grant = Grant(
         origin=TARGET,
         sources=sources,
@@ -364,8 +364,8 @@ def test_the_sidecar_trusts_a_root_certificate_until_its_removal(sidecar, web):
     assert sidecar.caller(web, newcomer).get().answered_by == "app"
 
 
-def test_each_client_gets_the_protocol_of_the_service_that_it_calls(sidecar, database):
-    """R67, D15: two Services have one target port; plaintext clients get the protocol of the first one."""
+def test_each_mesh_client_gets_the_protocol_of_the_service_that_it_calls(sidecar, database):
+    """R67, D15: two Services share a target port. Plaintext names no Service: the first one's protocol applies."""
     port = sidecar.port(database.address.port, Protocol.TCP, Protocol.HTTP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     assert is_echoed(sidecar, connected(sidecar, port, plain=True))

@@ -22,7 +22,7 @@ def proxies(world: World) -> dict[str, Any]:
 
 
 def rows(text: str) -> dict[str, Sequence[str]]:
-    """Return the cells of a table's lines, keyed by the first cell; of equal keys the first line counts."""
+    """Return the cells of a table's lines, keyed by the first cell; if keys are equal, the first line is used."""
     return {line.split()[0]: line.split() for line in reversed(text.splitlines()) if line.strip()}
 
 
@@ -79,7 +79,7 @@ DUMPED = {  # keys in Envoy's config dump by headgate's resource type; the dump 
 
 
 def dumped(world: World, admin: str) -> dict[str, dict[str, str]]:
-    """Return the versions in an Envoy's config dump, by type and name; a resource that it read from a file has none."""
+    """Return the versions in an Envoy's config dump, by type and name; empty for resources from files."""
     dump = json.loads(world.network.run(ask_unix(admin, "/config_dump")))["configs"]
     found: dict[str, dict[str, str]] = {type: {} for type in DUMPED}
     for part in dump:
@@ -199,7 +199,9 @@ def test_check_without_files_and_explain_read_the_running_mesh(new_world: Callab
     assert world.headgate("check", "--strict").returncode == 1
 
 
-def test_status_shows_what_a_restarted_headgate_adopted(new_world: Callable[..., World], tmp_path: Path) -> None:
+def test_status_shows_the_proxies_and_pods_that_a_restarted_headgate_adopted(
+    new_world: Callable[..., World], tmp_path: Path
+) -> None:
     manifests = [deployment("web", tmp_path / "requests", labels={"app": "web"}, ports={"http": 8080})]
     world = new_world(manifests={"site.yaml": "\n---\n".join(manifests)})
     until(lambda: {item["state"] for item in proxies(world).values()} == {"InSync"})

@@ -158,7 +158,7 @@ def test_no_count_is_lost_while_the_receiver_rejects_reports(rig):
     rig.reports.wait_for(REQUESTS, {"default/one": 17}, "backend")
 
 
-# --- which series a request counts in
+# --- the series in which a request counts
 
 
 def test_responses_count_by_status_code(rig):
@@ -225,7 +225,7 @@ def test_disconnects_of_the_client_and_of_the_server_count_separately(rig):
 
 
 class Backend(NamedTuple):
-    """A server of `server_that_answers`."""
+    """A server that `server_that_answers` started; it listens on `port`."""
 
     port: int
 
@@ -412,7 +412,7 @@ def test_a_connect_tunnel_counts_as_a_connection_not_as_a_request(rig):
 
 
 def test_a_sidecar_counts_inbound_requests_in_plaintext_only(sidecar):
-    """A client by mutual TLS has its own proxy, which counts its requests."""
+    """Requests over mutual TLS count at the client's proxy."""
     port = sidecar.port(sidecar.echoes["app"].port)
     sidecar.serve(port)
     sidecar.wait_for(port)
@@ -424,7 +424,7 @@ def test_a_sidecar_counts_inbound_requests_in_plaintext_only(sidecar):
     sidecar.reports.wait_for(LATENCY, {ADDRESS: 3}, "source")
 
 
-def test_a_sidecar_counts_inbound_plaintext_connections_and_failed_ones(sidecar):
+def test_a_sidecar_counts_successful_and_failed_inbound_plaintext_connections(sidecar):
     server = server_that_answers(sidecar, b"welcome\n", after=b"\n")
     port = sidecar.port(server.port, Protocol.TCP)
     sidecar.serve(port)
@@ -527,7 +527,7 @@ def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLCont
 # --- limits
 
 
-def test_envoy_counts_requests_whose_histogram_exceeds_the_limit(monkeypatch):
+def test_envoy_counts_requests_whose_latency_series_exceeds_the_limit(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")

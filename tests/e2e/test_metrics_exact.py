@@ -37,7 +37,7 @@ def deployment(name: str, program: str, replicas: int, **environment: str) -> st
     pod = {"containers": [container], "terminationGracePeriodSeconds": 10}
     template = {"metadata": {"labels": {"app": name}}, "spec": pod}
     spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
-    if program == "caller.py":  # two pods would both send the same plan
+    if program == "caller.py":  # during a rolling update, two pods would carry out the same plan
         spec["strategy"] = {"type": "Recreate"}
     return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
 

@@ -67,7 +67,7 @@ def regex(value: str) -> PathMatch:
 
 
 @pytest.mark.parametrize(
-    ("paths", "fitting", "beside", "outside"),
+    ("paths", "to_one", "to_two", "to_other"),
     [
         ((regex("/.*b"), regex("/a.*")), ["/ab", "/a/b", "/ab?x"], ["/b", "/cb?a"], ["/a?b", "/a", "/ac?/b"]),
         ((regex("/a/?.*"), regex("/.*/$")), ["/a/", "/a/b/", "/a/?q"], ["/a", "/a?/", "/ab?/x/"], ["/", "/b/"]),
@@ -76,16 +76,16 @@ def regex(value: str) -> PathMatch:
         ((regex("/.*a.*"), regex("/.*b.*"), regex("/.*c.*")), ["/abc", "/cab?x"], ["/ab", "/ac?b"], ["/bc?a"]),
     ],
 )
-def test_a_route_matches_several_conditions_on_the_path_without_the_query(rig, paths, fitting, beside, outside):
-    """D13: a route for a rule and for a split's match combines the path conditions of both."""
+def test_a_route_matches_several_conditions_on_the_path_without_the_query(rig, paths, to_one, to_two, to_other):
+    """D13: a route can have several path conditions: those of an HTTPRoute rule and of a split's matches."""
     step = SplitMatch(ref=rig.ref("web"), split=Key("split.smi-spec.io", "TrafficSplit", "default", "ab"), match="g/m")
     rig.apply(
         rig.route("one", match=Match(path=paths[0], other_paths=paths[1:]), split_matches=(step,), **rule()),
         rig.route("two", match=Match(path=paths[0]), **rule()),
         rig.route("other"),
     )
-    asked = {target: rig.ask(target).answered_by for target in (*fitting, *beside, *outside)}
-    wanted = dict.fromkeys(fitting, "one") | dict.fromkeys(beside, "two") | dict.fromkeys(outside, "other")
+    asked = {target: rig.ask(target).answered_by for target in (*to_one, *to_two, *to_other)}
+    wanted = dict.fromkeys(to_one, "one") | dict.fromkeys(to_two, "two") | dict.fromkeys(to_other, "other")
     assert asked == wanted
 
 
@@ -142,7 +142,7 @@ def test_a_header_filter_can_set_the_host(rig):
 
 # --- redirects and rewrites
 
-PREFIXES = [  # request, matched prefix, replacement, result: the table of the Gateway API, and edge casess
+PREFIXES = [  # request, matched prefix, replacement, result: the table of the Gateway API, and edge cases
     ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
     ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
     ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
@@ -237,7 +237,7 @@ def test_a_failing_share_of_a_split_is_answered_with_its_status(rig):
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_route_with_only_a_failing_share_always_answers_its_status(rig, status):
+def test_a_route_whose_only_share_fails_answers_every_request_with_the_status_of_the_share(rig, status):
     rig.apply(Route(split=Split(targets=(), broken=(Broken(weight=1, reason="x", status=status),)), **rule()))
     assert rig.load(20) == {str(status): 20}
 

@@ -37,7 +37,7 @@ def certificate(name: str) -> Certificate:
     return Certificate(secret=f"default/{name}", chain=chain.decode(), key=PrivateText(key.decode()))
 
 
-def test_the_most_specific_host_selects_the_route_whatever_its_port(rig):
+def test_the_most_specific_host_selects_the_route_and_the_port_in_the_host_header_is_ignored(rig):
     address = rig.free()
     hosts = [
         ("*", routed(rig, "other", number=0)),
@@ -107,7 +107,7 @@ def test_a_redirect_defaults_to_scheme_and_port_of_its_listener(rig, tls, redire
     assert answer.headers["location"] == location.format(port=address.port)
 
 
-def test_a_listener_selects_its_certificate_by_server_name_and_can_replace_it(rig):
+def test_a_listener_selects_a_certificate_by_server_name_and_serves_a_replaced_certificate(rig):
     address = rig.free()
     shop, wildcard = certificate("shop"), certificate("wildcard")
 

@@ -182,7 +182,7 @@ def test_a_mirror_to_another_namespace_works_only_with_a_grant(world: World, nam
 
 
 def test_a_rule_answers_errors_for_failing_shares_and_applies_the_split_of_a_root(world: World, namespace: str) -> None:
-    """D11, D13, R60: 500 for a missing backend, 503 for one without endpoints, and a split within its share."""
+    """D11, D13, R60: a missing backend gets 500, one without endpoints 503; a root's share follows its split."""
     v1, v2, copy = world.backend("v1"), world.backend("v2"), world.backend("copy")
     world.apply(
         external("web"),
@@ -376,7 +376,7 @@ def test_a_route_replaces_the_split_of_its_service_until_it_is_deleted(world: Wo
 
 
 def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, namespace: str, tmp_path: Path) -> None:
-    """Envoy's config dump never has the private key, even if tls.crt holds it too, as here."""
+    """Envoy's config dump never contains the private key, even if tls.crt contains it too, as here."""
     pem = certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(pem))
     text = base64.b64encode(pem.read_bytes()).decode()

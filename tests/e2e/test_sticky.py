@@ -63,12 +63,14 @@ def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Return whether a count of users is within 3 sigma of a share. Users and hash are fixed, so no run is unlucky."""
+    """Return whether a count of users is within 3 sigma of a share. Users and hash are fixed, so every run is equal."""
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 
 @pytest.mark.usefixtures("backends")
-def test_a_ramp_moves_its_share_of_users_and_its_reversal_moves_them_back(world: World, namespace: str) -> None:
+def test_raising_a_weight_moves_its_share_of_users_and_lowering_the_weight_moves_them_back(
+    world: World, namespace: str
+) -> None:
     sides = by_header(world, namespace)
     history = []
     for percent in (0, 5, 20, 50, 100):
@@ -95,8 +97,10 @@ def test_a_user_keeps_its_backend_for_all_requests_and_after_unrelated_changes(w
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.usefixtures("backends")
-def test_in_random_ramps_each_user_changes_its_backend_at_most_once(world: World, namespace: str, seed: int) -> None:
-    """Users move from v1 to v2 and v3 at different paces; users of v2 and v3 never move."""
+def test_each_user_changes_its_backend_at_most_once_while_weights_rise_at_random(
+    world: World, namespace: str, seed: int
+) -> None:
+    """The weights of v2 and v3 rise at different paces. Users leave v1 only; users of v2 and v3 never move."""
     drawn = random.Random(seed)
     end = drawn.randint(1, 50), drawn.randint(1, 50)
     paces = [[*sorted(drawn.randint(0, most) for _ in range(4)), most] for most in end]

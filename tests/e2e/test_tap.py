@@ -31,7 +31,7 @@ def environment(world: World) -> Mapping[str, str]:
 
 @contextmanager
 def tapping(world: World, *words: str) -> Iterator[Iterator[Event]]:
-    """Run a tap while the body runs; yield its events."""
+    """Run a tap during the `with` block; yield its events."""
     environment = {**os.environ, "KUBECONFIG": str(world.state / "kubeconfig"), "PATH": f"{BIN}:{os.environ['PATH']}"}
     command = [str(BIN / "kubectl-traffic"), "tap", *words, "-o", "json"]
     with subprocess.Popen(
@@ -73,7 +73,7 @@ def test_proxies_record_requests_only_during_a_tap(bookstore: World) -> None:
     until(lambda: recorded_share(bookstore) == 0, "the taps of other tests have ended")
     with tapping(bookstore, "trafficsplit/bookstore") as events:
         assert first(events, lambda _: True)["route"]["object"] == "TrafficSplit default/bookstore"
-        until(lambda: recorded_share(bookstore) == 1_000_000, "the gateway records too")
+        until(lambda: recorded_share(bookstore) == 1_000_000, "the gateway also records requests")
     until(lambda: recorded_share(bookstore) == 0, "the proxies stop recording")
 
 

@@ -1,4 +1,4 @@
-"""Services whose target port no container declares: the sidecar protects it, or conditions say that it can't (D26)."""
+"""Services whose target port no container declares: the sidecar protects it, or a condition reports a bypass (D26)."""
 
 import json
 import sys

@@ -40,7 +40,7 @@ class Terminal:
         self._tmux("send-keys", key)
 
     def close(self) -> None:
-        self._tmux("kill-server", check=False)  # the server has already ended if the command has
+        self._tmux("kill-server", check=False)  # fails if the command has ended, as the server then ends too
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_table_fits_the_terminal_and_follows_mistakes_and_deletions(
     wrong = "broken.yaml:1:"
     until(lambda: terminal.shows("must be 0 or more, not -1"))
     assert terminal.shows(wrong)
-    (directory / "website-13.yaml").unlink()  # the mistake stays after another edit
+    (directory / "website-13.yaml").unlink()  # an unrelated edit keeps the message
     until(
         lambda: not any(row.startswith("default/website-13") for row in terminal.rows())
     )  # ignore a message below the table that still names website-13

@@ -1,7 +1,7 @@
 """Run `headgate up` as a user does, with kubectl, Envoy's admin interface, and requests through the mesh.
 
-A world ends every process that it started: headgate by a signal, and the processes that a
-killed headgate left behind, which records in the state directory name.
+A world ends every process that it started: headgate by a signal, and the processes that a killed headgate left
+behind. Records in the state directory contain their process IDs.
 """
 
 import contextlib
@@ -63,9 +63,9 @@ class Done(NamedTuple):
 
 
 def headgate(*words: str) -> Done:
-    """Run a command of headgate in this process. Its output is not a terminal, so tables are not wrapped.
+    """Run a command of headgate in this process, because a new process takes 0.4 s of processor time for imports.
 
-    A new process would take 0.4 s of processor time for imports. Garbage collection closes its connections.
+    The command's output is not a terminal, so tables are not wrapped. Garbage collection closes its open connections.
     """
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         ended = CliRunner().invoke(app, words, prog_name="headgate", env={"COLUMNS": "60", "KUBECONFIG": None})
@@ -214,14 +214,14 @@ class World:
         self.process.wait(DEADLINE_S)
 
     def processes(self) -> Mapping[str, int]:
-        """Return the live processes of headgate: the gateway's Envoy as `envoy`, containers as `POD_UID/NAME`."""
+        """Return the process IDs of live processes: the gateway's Envoy as `envoy`, containers as `POD_UID/NAME`."""
         records = {"envoy": self.state / "gateway" / "envoy.json"} | {
             f"{path.parent.parent.name}/{path.parent.name}": path for path in self.state.glob("pods/*/*/run.json")
         }
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
     def sidecars(self) -> Mapping[str, int]:
-        """Return the processes of the live sidecars by the directory of their pod: `NAMESPACE_POD_UID`."""
+        """Return the process IDs of live sidecars by the directory of their pod: `NAMESPACE_POD_UID`."""
         records = {path.parent.parent.name: path for path in self.state.glob("pods/*/_sidecar/envoy.json")}
         return {name: pid for name, path in records.items() if (pid := _live_pid(path))}
 
@@ -329,7 +329,7 @@ class World:
     def conditions(self, split: str, namespace: str = "default", **wanted: str) -> Mapping[str, tuple[str, str, str]]:
         """Wait for the conditions of a split's current generation; return status, reason and message by condition type.
 
-        `wanted` names the status or reason that a condition must have: statuses follow a change after a moment.
+        `wanted` names the status or reason that a condition must have: a status follows a change with a delay.
         """
 
         def current() -> Any:
