@@ -17,7 +17,7 @@ LIVE = ("v1", "v2")
 
 
 async def ready(up: Up) -> list[str]:
-    """Return the ready pods of the live versions."""
+    """Return the names of the ready pods of v1 and v2."""
     pods = (await up.api.get(f"{PODS}?labelSelector=version+in+%28{'%2C'.join(LIVE)}%29"))["items"]
     return [
         pod["metadata"]["name"]
@@ -30,7 +30,7 @@ async def ready(up: Up) -> list[str]:
 
 
 async def disturb(up: Up, rng: random.Random) -> None:
-    """Change the weights of the live versions, and delete a pod if enough pods are left."""
+    """Change the weights of v1 and v2, and delete a pod if more than three are ready."""
     first = rng.randint(1, 99)
     await up.weights(v1=first, v2=100 - first, v3=0)
     names = await ready(up)

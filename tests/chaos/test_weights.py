@@ -45,7 +45,7 @@ def live(weights: dict[str, int]) -> frozenset[str]:
     return frozenset(f"website-{version}" for version, weight in weights.items() if weight)
 
 
-def test_the_check_finds_a_request_to_a_backend_without_a_weight() -> None:
+def test_misrouted_returns_the_answers_of_backends_with_weight_0() -> None:
     changes = [Change(0, 0, frozenset({"a"})), Change(10, 11, frozenset({"b"})), Change(20, 21, frozenset({"c"}))]
     target = Target("", "", "")
 

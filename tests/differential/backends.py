@@ -1,7 +1,7 @@
 """Backends that identify themselves in responses (HTTP/1.1 and HTTP/2), and their client, all on one event loop.
 
-A member answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over HTTP/1.1 it
-keeps the request heads, and its responses have the headers `ANSWERED`.
+A member (one backend) answers with its number in the header `x-backend`, also to HEAD, and counts its requests. Over
+HTTP/1.1 it stores the request heads, and its responses have the headers `ANSWERED`.
 """
 
 import asyncio

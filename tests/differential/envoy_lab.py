@@ -24,7 +24,7 @@ from headgate.xds.fleet import Fleet
 from headgate.xds.server import XdsServer
 
 SETTLED_S = 30
-NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # proxies use these types until deletion, so the lab waits for it
+NAMED_NOWHERE_ELSE = (LISTENER, SCOPES)  # a proxy uses these resources until their deletion, so the lab waits for it
 
 
 class EnvoyLab:

@@ -155,7 +155,7 @@ def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter,
 
 
 def _room(total, fractions, sigmas):
-    """Return the allowed deviation of the number of copies; either all mirrors of a request send copies, or none."""
+    """Return the allowed deviation of a number of copies. Mirrors add up: a request goes to all mirrors or to none."""
     deviations = (math.sqrt(total * part * (1 - part)) for part in fractions if part < 1)
     return sum(sigmas * deviation + 1 for deviation in deviations)
 
@@ -163,7 +163,7 @@ def _room(total, fractions, sigmas):
 def disagreement(wanted: Expected, counted: Counter, *, sigmas: int):
     """Return how the counts differ from the expectation; empty if they agree.
 
-    A responder without a share may never answer.
+    A responder without a share must never answer.
     """
     total = counted.total()
     for responder in counted.keys() - wanted.shares.keys():

@@ -52,8 +52,8 @@ class Caller(NamedTuple):
 class Counted(NamedTuple):
     """The effects of one call.
 
-    `requests`, `connections` and `handshakes` are the members' counts. `status` is the response's. `policies` are those
-    that the proxy counted.
+    `requests`, `connections` and `handshakes` are the members' counts. `status` is the status of the response.
+    `policies` are the names of the access policies that the proxy counted.
     """
 
     requests: int

@@ -104,7 +104,7 @@ def lets_in(lab, found, made):
 @pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
 @pytest.mark.parametrize("service", [http, tcp])
 def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, service, port, arrives):
-    """2.3: the number of a Service port that leads to the pod does not count."""
+    """Requirement 2.3: the number of a Service port that leads to the pod does not count."""
     assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
 
 

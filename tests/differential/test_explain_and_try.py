@@ -73,7 +73,7 @@ def placed(running, value):
 
 
 def compare(running, item):
-    """Compare `explain` with `try` for a request; an unlikely result is sampled again."""
+    """Compare `explain` with `try` for a request; if the result is unlikely, repeat `try` with more requests."""
     url = f"http://{item.authority}{item.target}"
     headers = [word for name, value in item.headers for word in ("-H", f"{name}: {value}")]
     code, said = ask(running, "explain", item.method, url, *headers)
@@ -88,7 +88,7 @@ def compare(running, item):
             break
     assert not found, f"{item}: {found}\nexplain {said}\ntry {tried}"
     by_split = f"TrafficSplit {tried['split']}" if tried["split"] else PLAIN
-    if not said["object"].startswith("HTTPRoute "):  # try names only splits
+    if not said["object"].startswith("HTTPRoute "):  # `try` names the split of a request, but no HTTPRoute
         assert said["object"] in {by_split, ""}, f"{item}: explain names {said['object']}, try {by_split}"
         assert tried_code == 0 or code == 1 or set(wanted) & {503}, f"{item}: try fails\nexplain {said}\ntry {tried}"
 

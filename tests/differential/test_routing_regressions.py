@@ -84,8 +84,8 @@ def test_repeated_headers_match_as_one_value(lab, pattern):
         [("transfer-encoding", "gzip")],
     ],
 )
-def test_routes_match_sanitized_headers(lab, headers, via):
-    """Backends receive the sanitized headers. For a host with capitals, Envoy checks upgrades before routes."""
+def test_routes_match_the_headers_that_backends_receive(lab, headers, via):
+    """If the host has capitals, Envoy decides about upgrades before it finds a route."""
     mesh = lab.serve(world("1")).mesh
     for authority in ("a.default:8080", "A.default:8080", "gone.default:8080"):
         check(lab, mesh, sent()._replace(via=via, authority=authority, headers=(("x-a", "1"), *headers)))
@@ -93,7 +93,7 @@ def test_routes_match_sanitized_headers(lab, headers, via):
 
 @pytest.mark.parametrize("host", ["a.default:8080", "A.default:8080"])
 def test_a_rule_and_a_match_both_limit_the_path_for_hosts_in_any_case(lab, host):
-    """Envoy finds no route, and applies no filters of a route, before it converts the host to lower case."""
+    """Envoy first converts the host to lower case, then finds the route and applies the route's filters."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/a"}}],
         "backendRefs": [{"name": "a", "port": 8080}],

@@ -177,7 +177,7 @@ class Lab:
             os.chown(path, PROXY, PROXY)
         binary = os.open(
             find_envoy(os.environ), os.O_RDONLY
-        )  # run by its descriptor: the proxy's user may not have access to the path
+        )  # Envoy runs by this descriptor: the proxy's user may not have access to the path
         command = [
             *("setpriv", f"--reuid={PROXY}", f"--regid={PROXY}", "--clear-groups", "--pdeathsig=KILL"),
             *(f"/proc/self/fd/{binary}", "-c", member.directory / "bootstrap.json"),

@@ -15,13 +15,13 @@ EXAMPLE = target("example", "web", ["client"], ("HTTPRouteGroup", "versions"), (
 
 @pytest.fixture(params=["permissive", "strict"])
 def example(request, lab, services):
-    """003's example: `client` may GET /version, and may use the TCP Service; other clients are denied."""
+    """Specification 003's example: `client` may GET /version and use the TCP Service; other clients are denied."""
     configs = [strict("web", {"app": name}) for name in ("one", "two")] if request.param == "strict" else []
     lab.serve(*services, VERSION, RAW, EXAMPLE, *configs)
     return lab
 
 
-def test_the_traffic_target_of_003_allows_its_client_the_listed_requests(example):  # R68
+def test_the_traffic_target_of_specification_003_allows_its_client_the_listed_requests(example):  # R68
     client = example.members["client"]
     assert example.run(ask(client, WEB, path="/version")).status == 200
     assert example.run(ask(client, WEB, path="/other")).status == 403
@@ -85,7 +85,7 @@ def test_access_deny_closes_every_workload_without_a_traffic_target(lab, service
         for place in (ONE, TWO, WEB):
             assert lab.run(ask(client, place, headers=[("x-secret", MARKER)])).status == 403
         assert lab.run(talk(client, ECHO, MARKER.encode())) == CLOSED
-        assert not any(MARKER.encode() in frame for frame in wire.frames())  # it did not bypass the sidecar
+        assert not any(MARKER.encode() in frame for frame in wire.frames())  # the call did not bypass the sidecar
     lab.serve(*services, VERSION, RAW, EXAMPLE, settings=Settings(access="deny"))
     assert lab.run(ask(client, WEB, path="/version")).status == 200
     assert lab.run(talk(client, ECHO, b"hello")) == ("", "hello")

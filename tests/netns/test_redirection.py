@@ -83,7 +83,10 @@ def test_outbound_connections_of_the_application_arrive_at_its_proxy(pods, liste
     proxy, elsewhere = listen(client, 15001), listen(other, 8080)
     assert original_destination(proxy, client, SERVICE, 80) == (SERVICE, 80)
     assert original_destination(proxy, client, other.address, 8080) == (other.address, 8080)
-    assert original_destination(proxy, client, SERVICE, 80, user=0) == (SERVICE, 80)  # root is not excluded
+    assert original_destination(proxy, client, SERVICE, 80, user=0) == (
+        SERVICE,
+        80,
+    )  # connections of root are redirected too
     assert original_destination(elsewhere, client, other.address, 8080, user=PROXY) == (other.address, 8080)
 
 
@@ -187,7 +190,7 @@ def test_rules_of_another_iptables_variant_are_found_and_removed(pods):
     if pod.run("iptables-legacy-restore", "--noflush", stdin=printed, check=False).returncode:
         pytest.skip("needs iptables-legacy, and a kernel that has its tables")
     assert "already redirected by the same rules (iptables-legacy)" in apply(pod)
-    assert not rules_of(pod, "iptables-nft")  # not added a second time
+    assert not rules_of(pod, "iptables-nft")  # the rules were not added a second time
     assert "IPv4: no longer redirected (iptables-legacy)" in pod.run(HEADGATE, "redirect", "clean")
     assert not rules_of(pod, "iptables-legacy")
 

@@ -43,7 +43,7 @@ UNUSED_ACCOUNT_TARGETS = [
 
 
 def allowed_calls(mesh, *, closed_only=False):
-    """Return each call that a workload allows."""
+    """Return each call that a workload allows; with `closed_only`, only calls to closed workloads."""
     return {
         (item.name, port.port, spoken.protocol, caller, index)
         for item in mesh.workloads
@@ -60,13 +60,13 @@ def allowed_calls(mesh, *, closed_only=False):
 def test_the_properties_of_access_in_every_world(world, settings, target, random):
     """All properties share one world, because drawing it takes ten times as long as compiling it."""
     mesh = mesh_of(world, settings)
-    no_caller_is_allowed_without_a_grant(mesh)
-    plaintext_has_no_identity_at_closed_workloads(mesh)
+    closed_workloads_without_grants_allow_no_caller(mesh)
+    closed_workloads_allow_no_plaintext_call(mesh)
     a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, target)
     the_order_in_which_rules_are_written_does_not_matter(mesh, world, settings, random)
 
 
-def no_caller_is_allowed_without_a_grant(mesh):
+def closed_workloads_without_grants_allow_no_caller(mesh):
     """D21."""
     without_grants = {item.name for item in mesh.workloads if item.access.closed and not item.access.grants}
     assert not {call for call in allowed_calls(mesh) if call[0] in without_grants}
@@ -77,8 +77,8 @@ def no_caller_is_allowed_without_a_grant(mesh):
             assert all(clusters == {names.MISSING} for clusters in _connected(decoded(config, LISTENER)))
 
 
-def plaintext_has_no_identity_at_closed_workloads(mesh):
-    """R70."""
+def closed_workloads_allow_no_plaintext_call(mesh):
+    """R70: a call in plaintext has no identity."""
     assert all(caller for _, _, _, caller, _ in allowed_calls(mesh, closed_only=True))
 
 
@@ -89,7 +89,7 @@ def a_target_about_an_unused_account_changes_no_digest(mesh, world, settings, ta
 
 @given(meshes(), EXTRA, SETTINGS)
 def test_an_added_target_adds_grants_to_its_own_workloads_only(world, extra, settings):
-    """2.3."""
+    """Requirement 2.3."""
     about = f"/ns/{extra['metadata']['namespace']}/sa/{extra['spec']['destination']['name']}"
     world.pop(key_of(extra), None)
     before, after = mesh_of(world, settings), mesh_of(world | {key_of(extra): extra}, settings)

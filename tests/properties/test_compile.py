@@ -226,7 +226,7 @@ def test_encoding_with_a_memo_equals_a_fresh_encoding(history):
 @settings(max_examples=HISTORIES)
 @given(st.lists(worlds() | gateway_worlds() | meshes(), max_size=4), st.randoms(use_true_random=False))
 def test_the_result_does_not_depend_on_earlier_snapshots(history, random):
-    """An unchanged object is the same value in both snapshots, as from a feed."""
+    """Consecutive snapshots share the Python objects of unchanged Kubernetes objects, as in the feed."""
     compiler, before = Compiler(), Snapshot()
     world = {}
     for more in history:

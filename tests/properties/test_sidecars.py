@@ -150,8 +150,8 @@ def test_the_properties_of_sidecars_in_every_world(world, settings):
 
 
 @given(meshes())
-def test_a_scoped_sidecar_knows_only_services_that_it_may_call(world):
-    """D21 `deny`."""
+def test_a_sidecar_is_configured_only_for_services_that_it_may_call(world):
+    """D21 with the access setting `deny`."""
     mesh = mesh_of(world, Settings(access="deny", outbound="refuse"))
     known = allowed_sources(mesh)
     addressed = {PortRef(front.service, port) for front in mesh.frontends if front.address for port in front.ports}
