@@ -407,7 +407,7 @@ async def test_a_new_ca_replaces_the_old_one_without_a_restart(
 async def test_the_inspect_api_is_authorized_by_resource(
     client: AggregationClient, reviewer: FakeReviewer, path: str, attributes: dict[str, str]
 ) -> None:
-    """D29. A Role can allow the state of proxies without their configuration."""
+    """D29. A Role can allow reading the state of proxies without their configuration."""
     assert (await client.call("GET", f"/apis/inspect.headgate.dev/v1/{path}", **JANE)).code == 200
     group = {"group": "inspect.headgate.dev", "version": "v1"}
     assert [spec["resourceAttributes"] for spec in reviewer.requests] == [group | attributes]

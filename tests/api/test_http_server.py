@@ -57,7 +57,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncGenerator[None]:
-        """Serve the client until it stalls, run the body, then wait until the response has ended."""
+        """Serve the client until it stalls, run the `async with` block, then wait until the response has ended."""
         stream = StreamResponse(self.source(), self.closing, "text/plain")
         serving = asyncio.ensure_future(stream({"type": "http"}, self.receive, self.send))
         await self.stopped.wait()

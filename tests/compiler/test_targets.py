@@ -120,7 +120,7 @@ def test_a_rule_is_not_reported_before_the_process_of_an_explicit_pod_runs():
 
 
 def test_a_rule_is_not_reported_before_its_service_has_endpoints():
-    """003 has two Services, whose EndpointSlices appear at different times."""
+    """Specification 003 has two Services, whose EndpointSlices appear at different times."""
     labeled = pod(*WEB, labels={"app": "web"})
     first, late = service("first", WEB), obj("Service", "late", spec={"selector": {"app": "web"}, "ports": []})
     route, rule = obj("TCPRoute", "raw", spec={"matches": {"ports": [8080]}}), {"kind": "TCPRoute", "name": "raw"}

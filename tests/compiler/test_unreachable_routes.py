@@ -1,4 +1,4 @@
-"""Reported routes are unreachable for every request, and each example request shows it."""
+"""A route that is reported as unreachable gets no request; an example request in the finding shows this."""
 
 import pytest
 from hypothesis import given

@@ -188,7 +188,7 @@ def test_a_denied_request_gets_the_reason_of_the_closest_rule():
 
 
 def test_the_grants_of_several_targets_are_combined():
-    """2.3. TrafficTargets are additive."""
+    """Requirement 2.3: TrafficTargets are additive."""
     other = structs.replace(GRANT, sources=(SA_3,), requests=(RequestRule(name="all", match=ANY),))
     both = structs.replace(EXAMPLE, access=Access(closed=True, grants=(GRANT, other)))
     assert ask(both, SA_3, target="/other").allowed

@@ -95,17 +95,23 @@ def test_workloads_with_one_name_or_address_are_a_violation(what, other):
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"identity": "spiffe://other/ns/default/sa/a"}, "not in the trust domain cluster.local"),
-        ({"target_tls_mode": TlsMode.READY}, "which is a transition"),
-        ({"ports": (PORT, PORT)}, "a port twice"),
-        ({"ports": (REDIRECTED,)}, "listens on another port"),
-        ({"ports": (PORT,), "capture": "explicit"}, "two listeners on one port"),
-        ({"ports": (InboundPort(port=80, application=80, protocols=()),)}, "no protocol"),
-        ({"ports": (InboundPort(port=80, application=80, protocols=HTTP * 2),)}, "or a repeated one"),
-        ({"access": Access(grants=(GRANT,))}, "is open"),
-        ({"access": Access(closed=True, grants=(GRANT,)), "target_tls_mode": TlsMode.PLAIN}, "accepts no mutual TLS"),
+        ({"identity": "spiffe://other/ns/default/sa/a"}, "is not in the trust domain cluster.local"),
+        ({"target_tls_mode": TlsMode.READY}, "has the target TLS mode READY, which is a transition"),
+        ({"ports": (PORT, PORT)}, "has a port twice"),
+        ({"ports": (REDIRECTED,)}, "is transparent, but its process listens on another port"),
+        ({"ports": (PORT,), "capture": "explicit"}, "has two listeners on one port"),
+        ({"ports": (InboundPort(port=80, application=80, protocols=()),)}, "has no protocol"),
+        ({"ports": (InboundPort(port=80, application=80, protocols=HTTP * 2),)}, "has no protocol, or a repeated one"),
+        ({"access": Access(grants=(GRANT,))}, "is open, but has grants"),
+        (
+            {"access": Access(closed=True, grants=(GRANT,)), "target_tls_mode": TlsMode.PLAIN},
+            "has grants, but its target TLS mode accepts no mutual TLS",
+        ),
         ({"access": Access(closed=True, grants=(structs.replace(GRANT, sources=()),))}, "has a grant without sources"),
-        ({"access": Access(closed=True, grants=(structs.replace(GRANT, connections=()),))}, "a grant without rules"),
+        (
+            {"access": Access(closed=True, grants=(structs.replace(GRANT, connections=()),))},
+            "has a grant without rules",
+        ),
     ],
 )
 def test_an_inconsistent_workload_is_a_violation(changes, fault):

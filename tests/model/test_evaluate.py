@@ -45,7 +45,7 @@ def mesh(*routes, ready=(WEB, V1, V2), **more):
 
 
 def asked(match, **request):
-    """Say whether a route with this match gets the request."""
+    """Return whether a route with this match gets the request."""
     decision = decide(mesh(Route(match=match, split=to((V1, 1)))), WEB, Request(**request))
     return decision.receivers == {V1: 1}
 

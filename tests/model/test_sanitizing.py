@@ -54,7 +54,7 @@ def test_te_is_reduced_to_trailers(value, kept):
     assert left(f"te: {value}") == ([] if kept is None else [f"te:{kept}"])
 
 
-def test_te_named_by_connection_is_kept_for_trailers():
+def test_te_keeps_only_trailers_if_connection_names_te():
     assert left("connection: te", "te: gzip, Trailers") == ["te:trailers"]
     assert left("connection: te", "te: gzip") == []
 

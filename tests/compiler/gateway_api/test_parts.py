@@ -30,7 +30,7 @@ HOSTS = ("*", "*.a", "*.b.a", "b.a", "c.b.a", "c.a", "a")
 
 
 @given(st.sampled_from(HOSTS), st.sampled_from(HOSTS), st.sampled_from([host for host in HOSTS if "*" not in host]))
-def test_an_intersection_has_the_names_of_both_patterns(first, second, name):
+def test_the_intersection_of_two_patterns_matches_the_names_that_both_match(first, second, name):
     both = host_fits(first, name) and host_fits(second, name)
     common = intersection(first, second)
     assert both == bool(common and host_fits(common, name))
@@ -59,7 +59,7 @@ def test_matching_patterns_are_sorted_by_specificity(host):
     assert all(host_fits(wider, narrower) for narrower, wider in pairwise(found))
 
 
-def test_the_most_specific_listener_gets_a_host():
+def test_a_host_belongs_to_the_most_specific_listener():
     listeners = ("*", "*.example", "shop.example", "*.shop.example")
     assert best_name(listeners, "shop.example") == "shop.example"
     assert best_name(listeners, "a.shop.example") == "*.shop.example"

@@ -221,7 +221,7 @@ def length(pattern):
     st.sampled_from(NAMES),
 )
 def test_a_request_uses_the_routes_of_the_most_specific_listener(listeners, routes, name):
-    """R59. Compares with the definition of listener isolation."""
+    """R59. The test compares the result with the definition of listener isolation."""
     world = WORLD | edge(*listeners)
     for index, hostnames in enumerate(routes):
         world |= route(ref("a"), name=f"r{index}", hostnames=tuple(hostnames))

@@ -115,7 +115,7 @@ async def test_names_in_returns_the_dns_names_of_a_certificate(tmp_path: Path) -
 
 
 def test_an_object_is_not_programmed_if_a_pod_has_no_sidecar() -> None:
-    message = "it is not enforced at pod default/c"
+    message = "no sidecar enforces this object at pod default/c"
     selected = SelectedPods(about=KEY, workloads=("default/a",), without_sidecar=("default/c",))
     found = report(finding(Reason.NOT_ENFORCED, message), selected=selected)
     assert programmed(found, fleet(a="2")) == ("False", "NotEnforced", message)

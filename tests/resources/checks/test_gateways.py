@@ -62,7 +62,7 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (gateway(listener(port=0)), f"{FIRST}.port", "must be from 1 to 65535, not 0"),
         (gateway(listener(port="80")), f"{FIRST}.port", "must be a whole number, not text; write it without quotes"),
         (gateway(listener(name="Not_A_Name")), f"{FIRST}.name", "is not valid"),
-        (gateway(listener(prt=80)), f"{FIRST}.prt", "did you mean port?"),
+        (gateway(listener(prt=80)), f"{FIRST}.prt", "is not a field; did you mean port?"),
         (gateway(listener(hostname="1.2.3.4")), f"{FIRST}.hostname", "is an address"),
         (gateway(listener(hostname="a.*.com")), f"{FIRST}.hostname", "write *.example.com"),
         (gateway(listener(hostname="WWW.example.com")), f"{FIRST}.hostname", "write www.example.com"),
@@ -72,7 +72,11 @@ def test_objects_that_the_released_api_allows_are_valid(obj):
         (gateway(listener(protocol="HTTPS")), f"{FIRST}.tls", "is missing"),
         (gateway(listener(protocol="HTTPS", tls={})), f"{FIRST}.tls.certificateRefs", "name the Secret"),
         (gateway(listener(protocol="HTTPS", tls={"mode": "Passthrough"})), f"{FIRST}.tls.mode", "must be Terminate"),
-        (gateway(listener(protocol="TCP", hostname="a.b")), f"{FIRST}.hostname", "connections carry no host name"),
+        (
+            gateway(listener(protocol="TCP", hostname="a.b")),
+            f"{FIRST}.hostname",
+            "its connections carry no host name; leave it out",
+        ),
         (
             gateway(listener(allowedRoutes={"namespaces": {"from": "Selector"}})),
             f"{FIRST}.allowedRoutes.namespaces.selector",
