@@ -27,7 +27,7 @@ SERVICES, PROXIES = 100, 100
 WEIGHTS = 5  # number of changes, measured one by one
 STORM = 1000, 10.0  # weights, seconds
 GROWTH = (50, 100, 200)
-QUIET_S, QUIET_PART = 0.4, 0.03  # a control plane is quiet after QUIET_S with at most this share of a CPU
+QUIET_S, QUIET_PART = 0.4, 0.03  # quiet: seconds, with at most this share of a CPU
 SCENARIOS = ("reconnect", "weight", "storm")
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -214,7 +214,7 @@ def run(services: int, proxies: int, scenarios: tuple[str, ...] = SCENARIOS) -> 
 
 
 def grow(sizes: tuple[int, ...]) -> None:
-    """Print how costs grow with the number of proxies, then of Services; the other number is the third of `sizes`."""
+    """Print how costs grow with proxies, and with Services; the number that stays equal is the third of `sizes`."""
     middle = sizes[min(2, len(sizes) - 1)]
     for services, proxies in dict.fromkeys([*((middle, size) for size in sizes), *((size, middle) for size in sizes)]):
         run(services, proxies, ("reconnect", "weight"))
@@ -227,7 +227,7 @@ async def measure() -> None:
 
 
 def main() -> None:
-    """Read the arguments."""
+    """Run the scenarios that the arguments select."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--services", type=int, default=SERVICES)
     parser.add_argument("--proxies", type=int, default=PROXIES)

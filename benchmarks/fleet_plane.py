@@ -189,7 +189,7 @@ async def _serve(commands: Connection, directory: Path, secret: bytes) -> None:
         while True:
             command, *arguments = await asyncio.get_running_loop().run_in_executor(None, commands.recv)
             if command == "end":
-                os._exit(0)  # as if killed: the proxies' connections are closed
+                os._exit(0)  # exit without cleanup, as if killed: the kernel closes all connections
             work: Callable[..., Any] = getattr(plane, command)
             result = work(*arguments)
             commands.send(await result if asyncio.iscoroutine(result) else result)

@@ -31,8 +31,8 @@ WINDOW = 2**28  # Envoy's HTTP/2 flow-control window in bytes
 INITIAL_WINDOW = 65535
 LARGEST_FRAME = 16384
 PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-SAMPLE = 2048  # length in bytes of the start and the end that identify a response
-VARIANTS = 8  # number of orders of versions in requests, because protobuf's maps have no order
+SAMPLE = 2048  # bytes at the start and at the end of a response by which it is recognized
+VARIANTS = 8  # random orders in which proxies report versions, as protobuf's maps have no order
 Named = Mapping[TypeUrl, Sequence[str]]
 
 

@@ -84,7 +84,7 @@ async def _per_request(directory: Path, pid: int, port: int) -> float:
 
 
 async def _try(directory: Path, pid: int, port: int) -> float:
-    """Return the busiest thread's instructions per request: a long run minus a short run, without constant work."""
+    """Return the busiest thread's instructions per request: a long run minus a short run, to exclude start-up."""
     few, many = [await _counted(directory, pid, port, requests) for requests in (FEW, MANY)]
     return max(many[thread] - few.get(thread, 0) for thread in many) / (MANY - FEW)
 

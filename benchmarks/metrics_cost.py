@@ -79,10 +79,8 @@ def report(counting: Contender, without: Contender) -> None:
     rate = statistics.median(one.rate / two.rate for one, two in pairs)
     cpu = statistics.median(one.cpu - two.cpu for one, two in pairs)
     saturated = statistics.median(two.cpu / one.cpu for one, two in pairs)
-    print(
-        f"counting costs, medians of rounds: {cpu:+.1f} us of CPU per request, {saturated:.3f} of the requests per CPU,"
-    )
-    print(f"{rate:.3f} of the throughput of these clients")
+    print(f"with metrics, medians: {cpu:+.1f} us of CPU per request, {saturated:.3f} times the requests per CPU,")
+    print(f"{rate:.3f} times the throughput of these clients")
 
 
 async def compare() -> None:

@@ -38,7 +38,7 @@ class Authority:
 
 
 def pod(name: str, address: str, ports: Mapping[int, int], capture: Capture | None = "explicit") -> Json:
-    """Return a pod with its own ServiceAccount; `ports` maps pod ports to process ports. No `capture`: no sidecar."""
+    """Return a pod with its own ServiceAccount; `ports` maps pod to process ports. `capture` None: no sidecar."""
     behind = ",".join(f"{port}={place}" for port, place in ports.items())
     annotations = {SIDECAR: capture, APPLICATION_PORTS: behind} if capture else {}
     return {

@@ -3,7 +3,7 @@
 Three Envoys split 90/10 over the same two backends: one is configured by headgate over xDS, two are configured by hand,
 with weighted localities (as headgate does) and with weighted clusters. They take turns in random order, so that
 disturbances of the machine affect all alike. The results are ratios, because rates depend on the machine. If the
-clients are slower than the proxy, the cost is the CPU time per request. Aim: at least 0.97.
+clients are slower than the proxy, the cost is the CPU time per request. Aim: a ratio of at least 0.97.
 """
 
 import json

@@ -142,7 +142,7 @@ async def _row(services: int, proxies: int) -> None:
     work = asyncio.create_task(lab.writer.run())
 
     async def cost(number: int) -> float:
-        """Return the status writer's CPU milliseconds since the last call, divided by `number` of events."""
+        """Return the status writer's CPU milliseconds since the last call, divided by the number of events."""
         await asyncio.sleep(QUIET_S)
         spent, lab.spent = time.process_time() - began[0] - lab.spent, 0.0
         began[0] = time.process_time()

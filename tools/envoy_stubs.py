@@ -64,7 +64,7 @@ class _Writer:
                 self._top(f"{file.package}.{enum.name}")
 
     def _top(self, full: str) -> None:
-        """Name a type: privately if `names` lacks it, so that code can read it from a field, but not construct it."""
+        """Choose a type's name: private if `names` lacks the type, so that code can read but not construct it."""
         self.flat.setdefault(full, "_" + full.removeprefix("envoy.").replace(".", "_"))
 
     def _name(self, full: str, message: DescriptorProto) -> None:
