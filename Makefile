@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+
 .PHONY: run test check coverage golden chart bench fuzz lock clean
 
 run: $(VENV)/run.stamp            ## start an example and watch its traffic
@@ -40,8 +42,10 @@ fuzz: $(VENV)/dev.stamp           ## compare random worlds with the real Envoy, 
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),inf) $(BIN)/pytest tests/differential/fuzz.py -q $(ARGS)
 
 lock:                             ## resolve the dependencies again (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group run -o requirements.lock
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -o requirements-dev.lock
+	$(LOCK) pyproject.toml --group run -o requirements.lock
+	$(LOCK) pyproject.toml --group dev -o requirements-dev.lock
+	$(LOCK) pyproject.toml -c requirements.lock -o deploy/requirements.lock
+	$(LOCK) --group image -c requirements.lock -o deploy/requirements-build.lock
 
 clean:                            ## remove the environment and caches
 	rm -rf $(VENV) .headgate .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
