@@ -32,7 +32,7 @@ async def test_all_objects_are_accepted_unchanged_when_repeated_and_deleted(
     }
     assert {name for name, outcome in again.items() if outcome != "unchanged"} == set()
     cluster.make("/api/v1/namespaces/default/configmaps", {"metadata": ROOTS, "data": {"roots.pem": ""}})
-    await installer.delete_roots()
+    await installer.delete_created()
     assert cluster.call("GET", "/api/v1/namespaces/default/configmaps/headgate-roots")[0] == 404
     gone = [outcome async for _, outcome in installer.delete(manifests(values))]
     assert set(gone) == {"deleted"}

@@ -7,6 +7,7 @@ from headgate.compiler.report import Compiled, Report
 from headgate.envoy import names
 from headgate.envoy.config import LISTENER, ROUTES, SECRET
 from headgate.envoy.encode import Memo, encode
+from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
 from headgate.model.identities import PrivateText
 from headgate.model.routing import (
@@ -91,6 +92,19 @@ def test_a_tcp_port_without_a_route_has_a_cluster_without_endpoints():
     config = build(Memo(), Mesh(domain="cluster.local", gateways=(port,)))
     assert list(config[ROUTES]) == []
     assert config[LISTENER][NAME].needs == {NAME}
+
+
+def test_the_proxy_of_one_gateway_has_no_other_listeners_and_listens_on_all_addresses():
+    """Its port needs no privilege. Clients reach the proxy by the Service of the Gateway."""
+    ports = [
+        GatewayPort(gateway=f"default/{name}", address=address, port=443, protocol=Protocol.TCP)
+        for name, address in (("edge", "10.96.0.1"), ("other", "10.96.0.2"))
+    ]
+    world = Mesh(domain="cluster.local", gateways=tuple(ports))
+    config = encode(project(world, Node(id="gateway/edge-1", gateway="default/edge")), Memo())
+    assert list(config[LISTENER]) == [NAME, names.PROBES]
+    address = content(LISTENER, config[LISTENER][NAME])["address"]["socket_address"]
+    assert address == {"address": "0.0.0.0", "port_value": 61443}
 
 
 @pytest.mark.parametrize("stage", Stage)

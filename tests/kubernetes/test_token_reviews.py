@@ -68,6 +68,16 @@ async def test_a_pods_token_authenticates_its_sidecar_until_it_expires():
     assert body["spec"] == {"token": token, "audiences": ["headgate"]}
 
 
+async def test_only_a_pod_with_the_gateways_account_authenticates_a_gateway():
+    """The account is reserved, and only the control plane creates pods in its namespace."""
+    user = "system:serviceaccount:headgate-system:gateway"
+    token = jwt(claims(namespace="headgate-system", sub=user))
+    assert await check(Api(good(user={"username": user})), token, "gateway/web-1") == ENDS
+    for subject, namespace in ((USER, "shop"), ("system:serviceaccount:headgate-system:web", "headgate-system")):
+        token = jwt(claims(namespace=namespace, sub=subject))
+        assert "gateway/web-1" in await refusal(Api(good(user={"username": subject})), token, "gateway/web-1")
+
+
 async def test_a_review_without_the_pods_name_is_accepted():
     assert await check(Api(good(user={"username": USER})), jwt(claims())) == ENDS
 

@@ -1,14 +1,13 @@
-"""The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes."""
+"""The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes, and the pods of Gateways."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionMode, pod_namespace, sidecar_causes, wants_sidecar
 from headgate.envoy.probes import READY_PATH
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, TRANSPARENT_UID
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.errors import Invalid
-from headgate.model.routing import PROBE_PORT
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.checks.pods import pod_causes
 from headgate.resources.meta import Object, Value, part
@@ -80,6 +79,20 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
+def gateway_pod(options: SidecarOptions) -> Mapping[str, Any]:
+    """Return the spec of a pod that runs the proxy of a Gateway, apart from its ServiceAccount.
+
+    When the pod ends, its proxy asks clients to close their connections and waits until they have done so.
+    """
+    proxy = _proxy(options, "gateway", [("preStop", ["drain"])])
+    return {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 60,
+        "containers": [{**proxy, "name": "proxy"}],
+        "volumes": _volumes(),
+    }
+
+
 def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a container whose HTTP probes have the path and the port at which the proxy serves them."""
     changed = dict(container)
@@ -93,9 +106,16 @@ def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _sidecar(options: SidecarOptions) -> dict[str, Any]:
-    command = ["headgate", "sidecar"]
     started = [] if options.native else [("postStart", ["wait"])]
-    hooks = [*started, ("preStop", ["drain"])]
+    return {
+        **_proxy(options, "sidecar", [*started, ("preStop", ["drain"])]),
+        **({"startupProbe": _probe(failureThreshold=600)} if options.native else {}),
+    }
+
+
+def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:
+    """Return the container of a proxy. The names of `hooks` are those of the container's lifecycle."""
+    command = ["headgate", role]
     return {
         "name": CONTAINER,
         "image": options.image,
@@ -111,7 +131,6 @@ def _sidecar(options: SidecarOptions) -> dict[str, Any]:
         "securityContext": _restricted(runAsUser=TRANSPARENT_UID, runAsGroup=TRANSPARENT_UID, runAsNonRoot=True),
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
         "readinessProbe": _probe(failureThreshold=3),
-        **({"startupProbe": _probe(failureThreshold=600)} if options.native else {}),
         "volumeMounts": [
             {"name": "headgate", "mountPath": DIRECTORY},
             {"name": "headgate-secrets", "mountPath": SECRETS, "readOnly": True},

@@ -111,7 +111,7 @@ async def _uninstall(client: Client, *, force: bool) -> None:
             manifests(Values(image="", budget_version=await installer.budget_version()))
         ):
             _print(obj, outcome)
-        await installer.delete_roots()
+        await installer.delete_created()
 
 
 def _print(obj: Object, outcome: str) -> None:

@@ -3,7 +3,7 @@
 import http.client
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,18 +13,18 @@ from headgate.admission.sidecar_containers import DIRECTORY, ROOTS_KEY, SECRETS
 from headgate.cli.output import usage_error
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.probes import READY_PATH
-from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
+from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.view import SIDECAR as NODE_PREFIX
 from headgate.errors import HeadgateError
-from headgate.model.routing import PROBE_PORT
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
 
 Action = Literal["run", "wait", "drain"]
+ADMIN_SOCKET = "admin.sock"
 POLL_S = 0.1
 QUIET_S = 2.0
 """The sidecar ends when the application has had no connection for this many seconds."""
 READY_S = 600.0
-_LISTEN, _ESTABLISHED = "0A", "01"  # codes of socket states in /proc/net/tcp
+LISTEN, ESTABLISHED = "0A", "01"  # codes of socket states in /proc/net/tcp
 _OWN_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT})
 
 
@@ -39,29 +39,36 @@ def sidecar(
 ) -> None:
     """Run the sidecar of a pod. The container that injection adds runs these commands."""
     if action == "run":
-        _run(os.environ)
+        namespace, pod = variables(os.environ, "POD_NAMESPACE", "POD_NAME")
+        exec_envoy(os.environ, f"{NODE_PREFIX}/{namespace}/{pod}")
     elif action == "wait":
         _wait()
     else:
         _drain()
 
 
-def _run(environ: Mapping[str, str]) -> None:
-    """Write Envoy's bootstrap and replace this process by Envoy."""
-    missing = [name for name in ("HEADGATE_XDS", "POD_NAMESPACE", "POD_NAME") if not environ.get(name)]
+def variables(environ: Mapping[str, str], *names: str) -> Sequence[str]:
+    """Return the values of environment variables. Raises a usage error if one is missing."""
+    missing = [name for name in names if not environ.get(name)]
     if missing:
         raise usage_error(
-            f"the environment has no {' and '.join(missing)}: run the command in the container that injection adds",
+            f"the environment has no {' and '.join(missing)}: run the command in a container that headgate creates",
             option="run",
         )
-    host, _, port = environ["HEADGATE_XDS"].rpartition(":")
+    return [environ[name] for name in names]
+
+
+def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:
+    """Write the bootstrap of a proxy and replace this process by Envoy."""
+    (xds,) = variables(environ, "HEADGATE_XDS")
+    host, _, port = xds.rpartition(":")
     directory, secrets = Path(DIRECTORY), Path(SECRETS)
     files = {
         "token.json": token_source(str(secrets / "token")),
         "roots.json": roots_source(str(secrets / ROOTS_KEY)),
         "bootstrap.json": bootstrap(
-            node_id=f"{NODE_PREFIX}/{environ['POD_NAMESPACE']}/{environ['POD_NAME']}",
-            admin_socket=str(directory / "admin.sock"),
+            node_id=node_id,
+            admin_socket=str(directory / ADMIN_SOCKET),
             xds=XdsAddress(host=host, port=int(port), name=host, roots=str(directory / "roots.json")),
             token=str(directory / "token.json"),
         ),
@@ -107,6 +114,13 @@ def _drain() -> None:
 
 def _sockets_of_application() -> Iterator[str]:
     """Yield the state of each listening socket of the application, and of each connection to its sidecar's ports."""
+    for port, state in sockets():
+        if (state == LISTEN and port not in _OWN_PORTS) or (state == ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT}):
+            yield state
+
+
+def sockets() -> Iterator[tuple[int, str]]:
+    """Yield the local port and the state of each TCP socket of the pod."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]
@@ -114,8 +128,4 @@ def _sockets_of_application() -> Iterator[str]:
             continue
         for line in lines:
             _, local, _, state, *_ = line.split()
-            port = int(local.rpartition(":")[2], 16)
-            if (state == _LISTEN and port not in _OWN_PORTS) or (
-                state == _ESTABLISHED and port in _OWN_PORTS - {PROBE_PORT}
-            ):
-                yield state
+            yield int(local.rpartition(":")[2], 16), state

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 from headgate.compiler import protocols, services, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import GatewayApi
+from headgate.compiler.gateway_api.gateways import gateway_pods
 from headgate.compiler.gateway_api.routes import repeated_names
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
@@ -113,6 +114,7 @@ class Compiler:
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
                 gateways=api.ports(),
+                gateway_pods=self._once(gateway_pods, self._part(snapshot, Pod)),
                 tables=self._kept(api.tables()),
                 endpoints=known,
                 workloads=policies.workloads,

@@ -8,7 +8,9 @@ an address, for each pod. So a change of one Service changes only its own resour
 
 from collections.abc import Iterable, Iterator
 
-from headgate.envoy import clusters, gateways, listeners, names, routes, secrets, tcp_proxy
+from msgspec import structs
+
+from headgate.envoy import clusters, gateways, listeners, names, probes, routes, secrets, tcp_proxy
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
@@ -25,7 +27,17 @@ from headgate.envoy.view import (
     client_namespace,
 )
 from headgate.model.authorities import DEFAULT_NAMESPACE, pod_authorities
-from headgate.model.routing import Endpoint, Frontend, PortRef, RouteTable, Split, Target, Workload, server_name
+from headgate.model.gateway_pods import gateway_pod_port
+from headgate.model.routing import (
+    Endpoint,
+    Frontend,
+    PortRef,
+    RouteTable,
+    Split,
+    Target,
+    Workload,
+    server_name,
+)
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # only in the pod's network namespace
 EVERYWHERE6 = "::"
@@ -173,6 +185,8 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     found = gateways.plan_gateway_port(port, known.ready, known.protocols, domain=domain, opaque=known.opaque)
     yield from _of_clusters(found.clusters, view.settings)
     listener = found.listener
+    if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
+        listener = structs.replace(listener, address=EVERYWHERE, port=gateway_pod_port(port.port))
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
     for hosts in found.routes:
         yield Part(ROUTES, hosts.name, gateways.configuration, (hosts,), hosts.needs)
@@ -187,6 +201,8 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:
     """Yield the listeners that only this proxy has, and the clusters of these listeners."""
     namespace, identity = client_namespace(node), ""
+    if node.gateway:
+        yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE, ()))
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
     if node.role == SIDECAR and workload and settings.scoped:

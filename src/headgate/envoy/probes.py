@@ -10,7 +10,8 @@ from headgate.envoy import names, pb
 from headgate.envoy.clusters import CONNECT_SECONDS, address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
-from headgate.model.routing import PROBE_PORT, Probe, Workload
+from headgate.envoy.view import PROBE_PORT
+from headgate.model.routing import Probe, Workload
 
 READY_PATH = "/ready"
 """The path of the sidecar's own readiness check. It differs from all paths of containers' probes: they have two parts."""

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.routing import (
     Endpoint,
@@ -27,13 +28,17 @@ from headgate.resources.meta import Value
 AllowedSources = frozenset[str] | None
 """The identities that may call a Service; None if all identities may."""
 SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
+GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/<pod>
 OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
 INBOUND_PORT = 15006  # a transparent sidecar's port for redirected inbound connections
+PROBE_PORT = 15020  # a proxy's port for the kubelet's health checks
 TRANSPARENT_UID = 1337  # the user of a transparent sidecar; its connections are not redirected
 
 
 class Node(Value, frozen=True, kw_only=True):
-    """A proxy. A gateway listens on all Service addresses and is an HTTP proxy too; a sidecar serves one `workload`.
+    """A proxy. A sidecar serves one `workload`, and a gateway with `gateway` serves this Gateway (`namespace/name`).
+
+    A gateway without `gateway` serves all Gateways. It listens on all Service addresses and is an HTTP proxy too.
 
     `proxy_address` and `proxy_port` are the address of the HTTP proxy. `try_socket` is the path of the unix socket
     for `headgate try`, empty if there is none.
@@ -42,6 +47,7 @@ class Node(Value, frozen=True, kw_only=True):
     id: str
     role: Literal["gateway", "sidecar"] = "gateway"
     workload: str = ""
+    gateway: str = ""
     proxy_address: str = ""
     proxy_port: int = 0
     try_socket: str = ""
@@ -53,6 +59,7 @@ class ProxyKind(NamedTuple):
     role: Literal["gateway", "sidecar"]
     http_proxy: bool
     has_certificate: bool
+    gateway: str
 
     @property
     def is_redirected(self) -> bool:
@@ -152,7 +159,9 @@ class MeshView:
         )
 
     def services(self) -> Iterator[ServiceView]:
-        """Yield all Services."""
+        """Yield all Services; none for the proxy of one Gateway."""
+        if self.kind.gateway:
+            return
         fronts = {front.service: front for front in self.mesh.frontends}
         tables: dict[str, list[RouteTable]] = defaultdict(list)
         for table in self.mesh.tables:
@@ -161,8 +170,10 @@ class MeshView:
             yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
     def gateways(self) -> Iterator[GatewayView]:
-        """Yield the ports of Gateways; none for sidecars."""
+        """Yield the ports of Gateways; none for sidecars, and those of one Gateway for its own proxy."""
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
+            if self.kind.gateway not in ("", port.gateway):
+                continue
             routes = [route for host in port.hosts for route in host.routes]
             yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.settings)
 
@@ -262,7 +273,7 @@ class View(NamedTuple):
     @property
     def kind(self) -> ProxyKind:
         """The kind of the proxy; proxies of the same kind share resources."""
-        return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None)
+        return ProxyKind(self.node.role, self.node.proxy_port > 0, self.credential is not None, self.node.gateway)
 
     @property
     def identity(self) -> str:
@@ -293,6 +304,11 @@ def sidecar(workload: Workload) -> Node:
     )
 
 
+def gateway_proxy(pod: GatewayPod) -> Node:
+    """Return the proxy of a Gateway's pod."""
+    return Node(id=f"{GATEWAY}/{pod.name}", gateway=pod.gateway)
+
+
 def client_namespace(node: Node) -> str:
     """Return the namespace of a proxy's clients, in which short names are looked up."""
     return node.workload.partition("/")[0] or DEFAULT_NAMESPACE
@@ -305,9 +321,9 @@ def pod_of(node_id: str) -> str:
 
 
 def namespaced_name(node_id: str) -> tuple[str, str]:
-    """Return a proxy's namespace and name for users: those of a sidecar's pod; a gateway is in `headgate-system`."""
+    """Return a proxy's namespace and name for users: those of its pod; a gateway is in `headgate-system`."""
     namespace, _, name = pod_of(node_id).partition("/")
-    return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id)
+    return (namespace, name) if name else (SYSTEM_NAMESPACE, node_id.removeprefix(f"{GATEWAY}/"))
 
 
 def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> View:

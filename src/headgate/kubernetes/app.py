@@ -6,12 +6,14 @@ import os
 import time
 from contextlib import AsyncExitStack
 
+from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import SecretKeyStore
 from headgate.kubernetes.aggregated_apis import serve_apis
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.gateways import GatewayProxies
 from headgate.kubernetes.lease import Lease, LeaseName
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
@@ -72,8 +74,10 @@ async def run(options: Options) -> None:
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         tasks.create_task(serving.renew(certificate), name="serving certificate")
-        native = await versions.native_sidecars()
-        webhooks = serve_webhooks(options, plane.live_state, certificate, native_sidecars=native)
+        sidecars = SidecarOptions(
+            image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}", native=await versions.native_sidecars()
+        )
+        webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
         registration = Registration(store, client, options, certificate)
@@ -81,5 +85,6 @@ async def run(options: Options) -> None:
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
+        tasks.create_task(GatewayProxies(store, sidecars).run(), name="proxies of Gateways")
         tasks.create_task(serve_apis(options, plane, store, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)

@@ -16,6 +16,7 @@ from headgate.kubernetes.options import Options
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Store
+from headgate.resources.gateway import PROXY_OF
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR, SIDECARS
 
@@ -52,11 +53,11 @@ class Registration:
             await asyncio.sleep(RESTORE_S)
 
     async def _publish_roots(self, snapshot: Latest[Snapshot | None]) -> None:
-        """Write the ConfigMap with the root certificates to each namespace with sidecars, until canceled."""
+        """Write the ConfigMap with the root certificates to each namespace with proxies, until canceled."""
         published: dict[str, str] = {}
         async for current in snapshot.changes():
             roots = self._certificate.get().roots
-            for namespace in sorted(set(_injected(current))):
+            for namespace in sorted(set(_with_proxies(current))):
                 if published.get(namespace) != roots:
                     await self._publish(namespace, roots)
                     published[namespace] = roots
@@ -103,14 +104,14 @@ class Registration:
             await self._store.apply(body, manager=NAME)
         except HeadgateError as error:
             log.warning(
-                "the root certificates can't be written to namespace %s, so no sidecar can start there: %s",
+                "the root certificates can't be written to namespace %s, so no proxy can start there: %s",
                 namespace,
                 error,
             )
 
 
-def _injected(snapshot: Snapshot | None) -> Iterator[str]:
-    """Yield the namespace of each pod with a sidecar."""
+def _with_proxies(snapshot: Snapshot | None) -> Iterator[str]:
+    """Yield the namespace of each pod with a proxy."""
     for name, pod in snapshot.pods.items() if snapshot else ():
-        if pod.metadata.annotations.get(SIDECAR) in SIDECARS:
+        if pod.metadata.annotations.get(SIDECAR) in SIDECARS or PROXY_OF in pod.metadata.annotations:
             yield name.partition("/")[0]

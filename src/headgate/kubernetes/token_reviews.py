@@ -1,7 +1,8 @@
-"""Authenticate sidecars by ServiceAccount tokens, which the cluster's API server verifies (TokenReview).
+"""Authenticate proxies by ServiceAccount tokens, which the cluster's API server verifies (TokenReview).
 
-A sidecar has a projected token with headgate's audience. The token names its pod, and becomes invalid when the pod is
-deleted. The node ID `sidecar/<namespace>/<pod>` is accepted only with the token of that pod.
+A proxy has a projected token with headgate's audience. The token names its pod, and becomes invalid when the pod is
+deleted. The node ID `sidecar/<namespace>/<pod>` is accepted only with the token of that pod, and `gateway/<pod>` only with
+that of a pod in `headgate-system` with the gateway's ServiceAccount.
 """
 
 import asyncio
@@ -13,8 +14,10 @@ from typing import Annotated
 
 import msgspec
 
+from headgate.envoy.view import GATEWAY, SIDECAR
 from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
+from headgate.model.identities import is_gateway
 from headgate.resources.meta import Input, Value
 from headgate.xds.authentication import InvalidToken, check_expiry, printable, wrong_proxy
 
@@ -80,7 +83,7 @@ class TokenReview:
         pod = claims.bound.pod
         if pod is None:
             raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
-        owner = f"sidecar/{claims.bound.namespace}/{pod.name}"
+        owner = _node_id(claims.sub, claims.bound.namespace, pod.name)
         if owner != node_id:  # avoids a TokenReview
             raise wrong_proxy(owner, node_id)
         ends = check_expiry(owner, claims.exp, self._clock())
@@ -107,6 +110,12 @@ class TokenReview:
                 f"the token of {owner} is for {', '.join(status.audiences) or 'no audience'}: {_PROJECTED}"
             )
         return status
+
+
+def _node_id(subject: str, namespace: str, pod: str) -> str:
+    """Return the node ID of the proxy in a pod: a gateway if the pod has the gateway's ServiceAccount, else a sidecar."""
+    account = subject.rpartition(":")[2]
+    return f"{GATEWAY}/{pod}" if is_gateway(namespace, account) else f"{SIDECAR}/{namespace}/{pod}"
 
 
 def _agree(claims: _Claims, pod: str, status: _Status) -> None:

@@ -10,7 +10,7 @@ from headgate.api.http_server import Server
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
-from headgate.kubernetes.names import SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
+from headgate.kubernetes.names import WEBHOOK_PORT
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -20,10 +20,9 @@ from headgate.resources.meta import Key, Object, Resource
 
 
 async def serve_webhooks(
-    options: Options, live_state: LiveState, certificate: Latest[Credential], *, native_sidecars: bool
+    options: Options, sidecars: SidecarOptions, live_state: LiveState, certificate: Latest[Credential]
 ) -> None:
     """Serve the webhooks until canceled. New connections use the newest certificate."""
-    sidecars = SidecarOptions(image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}", native=native_sidecars)
     reviews = Reviews(
         inject_transparent_sidecars(options.sidecars, sidecars),
         object_check(options.settings),

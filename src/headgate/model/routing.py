@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import field
 
+from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.resources.meta import Key, Value
@@ -86,9 +87,6 @@ class Access(Value, frozen=True, kw_only=True):
 
 
 OPEN = Access()
-
-
-PROBE_PORT = 15020  # the port on which a transparent sidecar serves the orchestrator's health checks
 
 
 class TlsMode(enum.Enum):
@@ -383,6 +381,7 @@ class Mesh(Value, frozen=True, kw_only=True):
     tables: tuple[RouteTable, ...] = ()
     endpoints: tuple[Endpoints, ...] = ()
     gateways: tuple[GatewayPort, ...] = ()
+    gateway_pods: tuple[GatewayPod, ...] = ()
     workloads: tuple[Workload, ...] = ()
 
 

@@ -109,9 +109,11 @@ async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> 
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def follow_all(reader: Reader, kinds: Iterable[tuple[str, str]]) -> AsyncGenerator[Relist | Change]:
-    """Follow several kinds, given by group and kind. Changes are ordered within a kind only."""
-    streams = [follow(reader, group, kind) for group, kind in kinds]
+async def follow_all(
+    reader: Reader, kinds: Iterable[tuple[str, str] | tuple[str, str, str]]
+) -> AsyncGenerator[Relist | Change]:
+    """Follow several kinds, given by group, kind and optionally a namespace. Changes are ordered within a kind only."""
+    streams = [follow(reader, *kind) for kind in kinds]
     waiting = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
     try:
         while True:

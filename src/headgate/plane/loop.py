@@ -16,7 +16,7 @@ from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import Configuration
 from headgate.envoy.encode import Memo, encode_all, with_tap
-from headgate.envoy.view import Node, View, sidecar
+from headgate.envoy.view import Node, View, gateway_proxy, sidecar
 from headgate.identity.credentials import Credentials
 from headgate.identity.issuers import CertificateSpec
 from headgate.latest import Latest, until
@@ -81,7 +81,6 @@ class Loop:
         self._host = host
         self._snapshot = snapshot
         self._fleet = fleet
-        self.gateways = tuple(node.id for node in host.gateways)
         self.settings = settings
         self.credentials = credentials
         self._built_from: tuple[Snapshot | None, Mapping[str, TlsMode]] = (None, {})
@@ -91,6 +90,11 @@ class Loop:
         self._assigned: dict[str, Assignment] = {}
         self._taps = self.taps.get()
         self._distribution = Distribution()
+
+    @property
+    def gateways(self) -> tuple[str, ...]:
+        """The node IDs of all gateways."""
+        return tuple(node.id for node in self._expected.gateways)
 
     def credential_of(self, node_id: str) -> Credential | None:
         """Return the credential in a proxy's current configuration."""
@@ -252,9 +256,14 @@ class ExpectedProxies:
     """The proxies that a mesh should have: the gateways, and a sidecar for each workload."""
 
     def __init__(self, mesh: Mesh | None, host: HostProxies) -> None:
-        self.source = (mesh.workloads, mesh.trust_domain) if mesh else None
+        self.source = (mesh.workloads, mesh.gateway_pods, mesh.trust_domain) if mesh else None
         self._mesh = mesh
         self._host = host
+
+    @cached_property
+    def gateways(self) -> Sequence[Node]:
+        """The gateways of the host, and on a cluster the proxies of the Gateways' pods."""
+        return [*self._host.gateways, *map(gateway_proxy, self._mesh.gateway_pods if self._mesh else ())]
 
     @cached_property
     def nodes(self) -> Sequence[tuple[Node, Workload | None]]:
@@ -262,7 +271,7 @@ class ExpectedProxies:
         workloads = self._mesh.workloads if self._mesh else ()
         sidecars = [(sidecar(item), item) for item in workloads]
         return [
-            *((node, None) for node in self._host.gateways),
+            *((node, None) for node in self.gateways),
             *((structs.replace(node, try_socket=self._host.try_sockets(node.id)), item) for node, item in sidecars),
         ]
 
@@ -279,8 +288,9 @@ class ExpectedProxies:
 
     @cached_property
     def pods(self) -> Mapping[str, str]:
-        """The UID of each sidecar's pod, by node ID."""
-        return {node.id: item.uid for node, item in self.nodes if item}
+        """The UID of each proxy's pod, by node ID."""
+        gateways = {gateway_proxy(pod).id: pod.uid for pod in (self._mesh.gateway_pods if self._mesh else ())}
+        return gateways | {node.id: item.uid for node, item in self.nodes if item}
 
 
 class DurationHistogram:

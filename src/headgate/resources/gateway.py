@@ -1,5 +1,6 @@
 """Types of the Gateway API's Gateway, GatewayClass and ReferenceGrant, with the fields that headgate reads."""
 
+import hashlib
 from typing import Literal
 
 from msgspec import field
@@ -10,7 +11,7 @@ from headgate.resources.workloads import LabelSelector
 
 GROUP = GATEWAY
 CONTROLLER = "headgate.dev/gateway-controller"
-IP_ADDRESS = "IPAddress"
+IP_ADDRESS, HOSTNAME = "IPAddress", "Hostname"
 
 
 class GrantFrom(Input, frozen=True, kw_only=True):
@@ -55,6 +56,16 @@ class GatewayClassSpec(Input, frozen=True, kw_only=True):
 
     controller_name: str
     parameters_ref: ParametersReference | None = None
+
+
+PROXY_OF = "headgate.dev/gateway"
+"""Annotation of a pod in `headgate-system`, written by headgate: the Gateway whose proxy it runs, as `namespace/name`."""
+
+
+def proxy_name(namespace: str, name: str) -> str:
+    """Return the name of the Deployment and the Service of a Gateway on a cluster, which is unique for each Gateway."""
+    digest = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:8]
+    return f"{f'gateway-{namespace}-{name}'.replace('.', '-')[:54].rstrip('-')}-{digest}"
 
 
 class GatewayClass(Resource, frozen=True, kw_only=True):
@@ -147,5 +158,9 @@ class Gateway(Resource, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """The IP address on which the Gateway listens; empty until an address is assigned."""
-        return next((given.value for given in self.status.addresses if given.type == IP_ADDRESS), "")
+        """The address at which clients reach the Gateway; empty until an address is assigned.
+
+        It is an IP address, or on a cluster the name of a load balancer.
+        """
+        by_type = {given.type: given.value for given in reversed(self.status.addresses)}
+        return by_type.get(IP_ADDRESS) or by_type.get(HOSTNAME, "")

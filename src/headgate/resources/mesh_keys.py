@@ -4,13 +4,14 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
+from headgate.resources.gateway import PROXY_OF
 from headgate.resources.meta import Metadata
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROCESS, PROCESS_ID, SIDECAR
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROBES, PROCESS, PROCESS_ID, SIDECAR
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
-LABELS = frozenset({INJECT})
-"""The labels that headgate reads."""
+LABELS = frozenset({INJECT, "headgate.dev/active"})  # the active replica of the control plane has the second one
+"""The labels that headgate reads or writes."""
 ANNOTATIONS = frozenset(
     {
         ALLOW_SELF_REFERENCE,
@@ -18,8 +19,10 @@ ANNOTATIONS = frozenset(
         EXCLUDED_PORTS,
         INJECT,
         NO_ENDPOINTS,
+        PROBES,
         PROCESS,
         PROCESS_ID,
+        PROXY_OF,
         SIDECAR,
         STICKY,
         "headgate.dev/applied-digest",  # written by `manifests.apply`

@@ -13,9 +13,10 @@ from msgspec import structs
 
 from headgate.admission.chain import admission_chain, object_check
 from headgate.api.exposition import PATH
+from headgate.objects.gateways import ensure_class
 from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool, claim_range
-from headgate.standalone.controllers.gateways import ensure_class
+from headgate.standalone.controllers.gateways import CLASS_DESCRIPTION
 from headgate.standalone.controllers.services import (
     reserve_cluster_ips,
     service_admission,
@@ -71,7 +72,7 @@ async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     settings = structs.replace(options.settings, lowest_port=lowest_port())
     store, addresses, guard = _objects(options, settings, stack)
     await reserve_cluster_ips(store, addresses)
-    await ensure_class(store)
+    await ensure_class(store, CLASS_DESCRIPTION)
     last = read_runtime_info(state)
     api = stack.enter_context(listen(options.api_address, last.api.removeprefix("https://") if last else ""))
     metrics = _listen_for_metrics(options, stack, last)

@@ -7,7 +7,9 @@ import pytest
 
 from headgate.compiler.compile import compile_mesh
 from headgate.kinds import GATEWAY
+from headgate.model.gateway_pods import GatewayPod
 from headgate.plane.feed import snapshot_of
+from headgate.resources.gateway import proxy_name
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
 
@@ -36,3 +38,47 @@ def test_a_gateway_without_an_address_gets_a_finding(spec: dict[str, Any], reaso
     (finding,) = compiled.report.findings
     assert (finding.reason.value, finding.field) == (reason, field)
     assert re.search(words, finding.message)
+
+
+def test_a_gateway_on_a_cluster_has_the_address_of_its_own_service() -> None:
+    """No finding says that the Service already has the address."""
+    gateway = {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {"gatewayClassName": "headgate", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+        "status": {"addresses": [{"type": "IPAddress", "value": "10.96.0.7"}]},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": proxy_name("default", "edge"), "namespace": "headgate-system"},
+        "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 80}]},
+    }
+    compiled = compile_mesh(snapshot_of({key_of(obj): obj for obj in (gateway, service)}), Settings())
+    assert [port.address for port in compiled.mesh.gateways] == ["10.96.0.7"]
+    assert compiled.report.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("namespace", "account", "phase", "found"),
+    [
+        ("headgate-system", "gateway", "Running", True),
+        ("headgate-system", "gateway", "Failed", False),
+        ("headgate-system", "default", "Running", False),
+        ("default", "gateway", "Running", False),
+    ],
+)
+def test_only_pods_with_the_gateways_account_run_the_proxy_of_a_gateway(
+    namespace: str, account: str, phase: str, *, found: bool
+) -> None:
+    """A pod of a user with the annotation does not get the certificates of a Gateway."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edge-1", "namespace": namespace, "annotations": {"headgate.dev/gateway": "default/edge"}},
+        "spec": {"serviceAccountName": account, "containers": [{"name": "proxy"}]},
+        "status": {"phase": phase},
+    }
+    mesh = compile_mesh(snapshot_of({key_of(pod): pod}), Settings()).mesh
+    assert mesh.gateway_pods == ((GatewayPod(name="edge-1", gateway="default/edge"),) if found else ())

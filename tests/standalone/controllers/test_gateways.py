@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from tests.decoding import decode
 
+from headgate.objects.gateways import ensure_class
 from headgate.resources.gateway import Gateway
 from headgate.resources.meta import Key
 from headgate.standalone.address_pool import AddressPool
-from headgate.standalone.controllers.gateways import GatewayAddresses, ensure_class
+from headgate.standalone.controllers.gateways import CLASS_DESCRIPTION, GatewayAddresses
 from headgate.standalone.store.memory import MemoryStore
 
 GROUP = "gateway.networking.k8s.io"
@@ -23,7 +24,7 @@ def addresses() -> AddressPool:
 @pytest.fixture
 async def store() -> MemoryStore:
     store = MemoryStore()
-    await ensure_class(store)
+    await ensure_class(store, CLASS_DESCRIPTION)
     return store
 
 
@@ -48,7 +49,7 @@ async def test_the_gateway_class_is_created_at_startup_unless_it_exists(store):
     found = await store.get(key)
     assert found["spec"]["controllerName"] == "headgate.dev/gateway-controller"
     changed = await store.update({**found, "spec": {**found["spec"], "description": "ours"}})
-    await ensure_class(store)
+    await ensure_class(store, CLASS_DESCRIPTION)
     assert await store.get(key) == changed
 
 

@@ -7,19 +7,22 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
-from headgate.compiler.snapshot import Snapshot
-from headgate.model.identities import PrivateText
+from headgate.compiler.snapshot import ENDED, Snapshot, account_name
+from headgate.model.gateway_pods import GatewayPod
+from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText, is_gateway
 from headgate.model.routing import Certificate
 from headgate.resources.core import Secret
 from headgate.resources.gateway import (
     CONTROLLER,
     GROUP,
     IP_ADDRESS,
+    PROXY_OF,
     Gateway,
     GatewayClass,
     Listener,
     ParametersReference,
     SecretReference,
+    proxy_name,
 )
 from headgate.resources.meta import Key, Value
 from headgate.settings import Settings
@@ -55,6 +58,21 @@ def _is_own(snapshot: Snapshot, name: str) -> bool:
     return found.spec.controller_name == CONTROLLER if isinstance(found, GatewayClass) else name == OWN_CLASS
 
 
+def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
+    """Return the pods that run the proxy of a Gateway on a cluster, sorted by name.
+
+    Only the control plane creates pods in `headgate-system` with the gateway's ServiceAccount.
+    """
+    found = (
+        GatewayPod(name=pod.metadata.name, gateway=gateway, uid=pod.metadata.uid)
+        for name, pod in snapshot.pods.items()
+        if (gateway := pod.metadata.annotations.get(PROXY_OF))
+        and is_gateway(pod.metadata.namespace, account_name(pod))
+        and pod.status.phase not in ENDED
+    )
+    return tuple(sorted(found, key=lambda pod: pod.name))
+
+
 def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
     """Yield a finding for each of headgate's GatewayClasses that has a parametersRef."""
     for key, item in snapshot.of(GatewayClass):
@@ -78,11 +96,14 @@ def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
 def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, GatewayState]:
     """Return the state of each Gateway.
 
-    If several objects claim one address, a Service wins, then the oldest Gateway.
+    If several objects claim one address, a Service wins, then the oldest Gateway. On a cluster, a Gateway has the
+    address of its own Service.
     """
     if not gateways:
         return {}
-    owners = {address: service_key(name) for address, name in address_owners(snapshot.services).items()}
+    proxies = {Key("", "Service", SYSTEM_NAMESPACE, proxy_name(key.namespace, key.name)): key for key in gateways}
+    services = {address: service_key(name) for address, name in address_owners(snapshot.services).items()}
+    owners = {address: proxies.get(service, service) for address, service in services.items()}
     by_age = sorted(gateways, key=lambda key: (gateways[key].metadata.creation_timestamp, key))
     found: dict[Key, GatewayState] = {}
     for key in by_age:

@@ -1,14 +1,17 @@
 """Applies or deletes the objects of an installation in a cluster."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.objects.gateways import CLASS_NAME
 from headgate.resources.inspect import API_VERSION
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR
@@ -63,12 +66,14 @@ class Installer:
             except NotFound:
                 yield obj, "not found"
 
-    async def delete_roots(self) -> None:
-        """Delete the ConfigMaps with root certificates, which the control plane creates in each namespace with sidecars."""
+    async def delete_created(self) -> None:
+        """Delete what the control plane created outside its namespace: ConfigMaps with roots, and the GatewayClass."""
         path = f"/api/v1/configmaps?fieldSelector={quote(f'metadata.name={ROOTS_CONFIG_MAP}')}"
         for item in (await self._client.get(path)).get("items") or ():
             namespace = item["metadata"]["namespace"]
             await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
+        with contextlib.suppress(NotFound):  # also without the definition of GatewayClasses
+            await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{CLASS_NAME}", {})
 
     async def pods_with_sidecar(self) -> Sequence[str]:
         """Return the pods that still have a sidecar, as `namespace/name`."""

@@ -7,6 +7,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
+from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.resources.meta import Object, Value
 from headgate.resources.pods import INJECT
 
@@ -42,6 +43,7 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _object("v1", "Namespace", NAMESPACE, namespace=""),
         *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()})),
         _object("v1", "ServiceAccount", NAME),
+        _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
         *_roles(),
         *_services(),
         _deployment(values),
@@ -81,6 +83,8 @@ def _roles() -> tuple[Object, ...]:
         _rule(["discovery.k8s.io"], "endpointslices", _READ),
         _rule(_GROUPS, "*", _READ),
         _rule(_GROUPS, "*/status", ["update"]),
+        _rule([GATEWAY], "gateways/status", ["patch"]),
+        _rule([GATEWAY], "gatewayclasses", ["create"]),
         _rule(
             ["admissionregistration.k8s.io"],
             "mutatingwebhookconfigurations validatingwebhookconfigurations",
@@ -104,6 +108,8 @@ def _roles() -> tuple[Object, ...]:
         _rule([""], "secrets", ["create", "update"]),
         _rule([""], "configmaps", _READ),
         _rule([""], "pods", ["patch"]),
+        _rule([""], "services", ["create", "patch", "delete"]),
+        _rule(["apps"], "deployments", ["create", "patch", "delete"]),
         _rule(["coordination.k8s.io"], "leases", ["get", "list", "watch", "create", "update"]),
     ]
     return (

@@ -104,9 +104,7 @@ class Taps:
     """All open taps. Selects the proxies that log requests, and passes the log records to the taps."""
 
     def __init__(self, loop: Loop, object_graphs: ObjectGraphs) -> None:
-        self._shares = loop.taps
-        self._compiled = loop.compiled
-        self._gateways = loop.gateways
+        self._loop = loop
         self._object_graphs = object_graphs
         self._open: set[Tap] = set()
         self._seen: Counter[str] = Counter()
@@ -141,7 +139,7 @@ class Taps:
         return self._events(find, query) if await self._exists(ref) else None
 
     async def _exists(self, ref: Ref) -> bool:
-        compiled = self._compiled.get()
+        compiled = self._loop.compiled.get()
         seen = compiled.report.seen if compiled else {}
         if any((key.kind, key.namespace, key.name) == (ref.kind, ref.namespace, ref.name) for key in seen):
             return True
@@ -188,27 +186,27 @@ class Taps:
         if now < self._begun + TICK_S * 0.9:
             return
         seen, self._seen, self._begun = self._seen, Counter(), now
-        shares = dict(self._shares.get())
+        shares = dict(self._loop.taps.get())
         for node, share in shares.items():
             shares[node] = next_share(share, seen[node])
             if missed := missed_requests(share, seen[node]):
                 for tap in self._open:
                     tap.note_sampled(missed)
-        self._shares.set(shares)
+        self._loop.taps.set(shares)
 
     def _record(self) -> None:
         """Update the set of proxies that log requests: the proxies that an open tap needs."""
-        before = self._shares.get()
+        before = self._loop.taps.get()
         wanted = {node: before.get(node, ALL_REQUESTS) for node in self._wanted()}
         if wanted != before:
-            self._shares.set(wanted)
+            self._loop.taps.set(wanted)
 
     def _wanted(self) -> Iterator[str]:
-        compiled = self._compiled.get()
+        compiled = self._loop.compiled.get()
         if compiled is None:
             return
         for tap in self._open:
-            yield from tap.target.proxies(TapProxies(compiled.mesh, self._gateways, tap.callers))
+            yield from tap.target.proxies(TapProxies(compiled.mesh, self._loop.gateways, tap.callers))
 
 
 def next_share(share: int, seen: int) -> int:

@@ -1,0 +1,57 @@
+"""`headgate gateway`: the program of the pods that run the proxy of a Gateway on Kubernetes, and its hook."""
+
+import http.client
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from headgate.admission.sidecar_containers import DIRECTORY
+from headgate.cli.sidecar import ADMIN_SOCKET, ESTABLISHED, LISTEN, POLL_S, QUIET_S, exec_envoy, sockets, variables
+from headgate.envoy.view import GATEWAY, PROBE_PORT
+
+WITHDRAWAL_S = 5.0
+"""The shortest time of a drain in seconds. Until then, nodes may still send new connections to the pod."""
+
+
+def gateway(
+    action: Annotated[
+        Literal["run", "drain"],
+        typer.Argument(
+            metavar="run|drain", help="run: start Envoy. drain: wait until clients have closed their connections."
+        ),
+    ],
+) -> None:
+    """Run the proxy of a Gateway. The pods that headgate creates for Gateways run these commands."""
+    if action == "run":
+        (pod,) = variables(os.environ, "POD_NAME")
+        exec_envoy(os.environ, f"{GATEWAY}/{pod}")
+    else:
+        _drain()
+
+
+def _drain() -> None:
+    """Let Envoy ask its clients to close their connections; wait until no connection has been open for QUIET_S seconds.
+
+    The kubelet kills the container at the end of the pod's grace period.
+    """
+    _post("/drain_listeners?graceful")
+    began = quiet_since = time.monotonic()
+    while (now := time.monotonic()) < max(began + WITHDRAWAL_S, quiet_since + QUIET_S):
+        found = list(sockets())
+        ports = {port for port, state in found if state == LISTEN} - {PROBE_PORT}
+        if any(port in ports and state == ESTABLISHED for port, state in found):
+            quiet_since = now
+        time.sleep(POLL_S)
+
+
+def _post(path: str) -> None:
+    """Send a request to Envoy's admin interface."""
+    connection = http.client.HTTPConnection("localhost")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection.sock:
+        connection.sock.connect(str(Path(DIRECTORY) / ADMIN_SOCKET))
+        connection.request("POST", path)
+        connection.getresponse().read()
