@@ -15,8 +15,9 @@ from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 
-CLIENT_SIDE = "--server-side=false"  # API servers of Kubernetes 1.20 panic when an APIService is applied
+CLIENT_SIDE = "--server-side=false"  # API servers of Kubernetes 1.20 panic when an APIService is applied on the server
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tlsconfigs.headgate.dev"
+CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trafficsplits.split.smi-spec.io"
 DEPLOYMENT = "/apis/apps/v1/namespaces/headgate-system/deployments/headgate"
 INJECTION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate"
 BUNDLE = "cm9vdHM="
@@ -48,12 +49,23 @@ class Release:
     def is_gone(self, path: str) -> bool:
         return self.cluster.call("GET", path)[0] == 404
 
-    def write_bundle(self) -> None:
-        """Write a CA bundle, as the control plane does."""
-        found = self.get(INJECTION)
-        for hook in found["webhooks"]:
-            hook["clientConfig"]["caBundle"] = BUNDLE
-        assert self.cluster.call("PUT", INJECTION, found)[0] == 200
+    def write_bundles(self) -> None:
+        """Write a CA bundle into webhooks and a definition, as the control plane does."""
+        for path in (INJECTION, CONVERTED):
+            found = self.get(path)
+            for config in _configs(found):
+                config["caBundle"] = BUNDLE
+            status, answer = self.cluster.call("PUT", path, found)
+            assert status == 200, answer
+
+    def bundles(self) -> set[str]:
+        """Return the CA bundles there; an empty string for none."""
+        return {config.get("caBundle", "") for path in (INJECTION, CONVERTED) for config in _configs(self.get(path))}
+
+
+def _configs(obj: Any) -> list[Any]:
+    webhooks = obj["webhooks"] if "webhooks" in obj else [obj["spec"]["conversion"]["webhook"]]
+    return [webhook["clientConfig"] for webhook in webhooks]
 
 
 @pytest.fixture
@@ -62,27 +74,34 @@ def release(tmp_path: Path) -> Iterator[Release]:
         yield Release(cluster)
 
 
-def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(release: Release, tmp_path: Path) -> None:
-    release.helm("install", "headgate", CHART, "--create-namespace", CLIENT_SIDE)
+@pytest.mark.parametrize("side", [CLIENT_SIDE, "--server-side=true"])
+def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(
+    release: Release, tmp_path: Path, side: str
+) -> None:
+    """An upgrade changes a value and a definition, and keeps the CA bundles of the control plane."""
+    chart, newer = (shutil.copytree(CHART, tmp_path / name) for name in ("chart", "newer"))
+    if side != CLIENT_SIDE:
+        for copy in (chart, newer):
+            (copy / "templates/apiservice.yaml").unlink()
+    release.helm("install", "headgate", chart, "--create-namespace", side)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
-    release.write_bundle()
+    release.write_bundles()
 
-    newer = shutil.copytree(CHART, tmp_path / "newer")
     definitions = newer / "templates/customresourcedefinition.yaml"
     old = "singular: tlsconfig\n"
     assert old in definitions.read_text()
     definitions.write_text(definitions.read_text().replace(old, f"{old}    shortNames: [tlsc]\n"))
-    release.helm("upgrade", "headgate", newer, "--set", "replicas=3", CLIENT_SIDE)
+    release.helm("upgrade", "headgate", newer, "--set", "replicas=3", side)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
     assert release.get(DEFINITION)["spec"]["names"]["shortNames"] == ["tlsc"]
-    assert {hook["clientConfig"]["caBundle"] for hook in release.get(INJECTION)["webhooks"]} == {BUNDLE}
+    assert release.bundles() == {BUNDLE}
 
     release.helm("uninstall", "headgate")
     assert release.is_gone(DEPLOYMENT)
     assert release.is_gone(INJECTION)
     assert release.get(DEFINITION)["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
-    release.helm("install", "headgate", CHART, CLIENT_SIDE)
+    release.helm("install", "headgate", chart, side)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
 
 

@@ -57,11 +57,32 @@ def test_all_objects_have_the_label_that_finds_them() -> None:
 def test_the_control_plane_runs_without_privileges() -> None:
     pod = found("Deployment")["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["containers"][0]["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": True,
     }
+
+
+def test_a_slow_start_does_not_restart_the_control_plane() -> None:
+    container = found("Deployment")["spec"]["template"]["spec"]["containers"][0]
+    startup, liveness = container["startupProbe"], container["livenessProbe"]
+    assert startup["httpGet"] == liveness["httpGet"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
+
+
+def test_evictions_and_network_policies_apply_to_the_pods() -> None:
+    labels = found("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert found("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    policy = found("NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    targets = {
+        port["targetPort"]
+        for name in ("headgate", "headgate-webhooks")
+        for port in found("Service", name)["spec"]["ports"]
+    }
+    assert {port["port"] for port in policy["ingress"][0]["ports"]} == targets
 
 
 def test_no_permission_is_for_all_groups_or_all_verbs() -> None:
