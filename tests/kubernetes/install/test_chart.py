@@ -155,6 +155,20 @@ def test_another_namespace_is_rejected_with_the_right_one() -> None:
     assert "headgate runs in the namespace headgate-system, not in mesh; add: --namespace headgate-system" in message
 
 
+def test_clusters_older_than_the_oldest_supported_version_are_rejected() -> None:
+    message = helm("template", "headgate", CHART, *NAMESPACE, "--kube-version", "1.19.16", fails=True)
+    assert "chart requires kubeVersion: >=1.20.0-0" in message
+
+
+@pytest.mark.parametrize(
+    ("sidecars", "next_step"),
+    [("labelled", "kubectl label namespace NAMESPACE headgate.dev/inject=true"), ("none", "No pod gets a sidecar")],
+)
+def test_the_notes_name_the_next_step(sidecars: str, next_step: str) -> None:
+    dry = ("install", "headgate", CHART, *NAMESPACE, "--dry-run=client", "--set", f"sidecars={sidecars}")
+    assert next_step in helm(*dry)
+
+
 def test_each_value_is_tested_with_another_value_than_its_default() -> None:
     defaults = dict(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
     groups = {name.partition(".")[0] for name in defaults}
