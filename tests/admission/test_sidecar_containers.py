@@ -67,7 +67,7 @@ def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
 
 
 @pytest.mark.parametrize("namespace_label", ["true", "false", ""])
-def test_another_value_of_the_label_is_rejected_with_the_valid_ones(namespace_label: str) -> None:
+def test_an_invalid_value_of_the_label_is_rejected_with_the_valid_values(namespace_label: str) -> None:
     wanted = pod(labels={"headgate.dev/inject": "enabled"})
     with pytest.raises(
         Invalid, match=r'metadata\.labels\.headgate\.dev/inject: must be "true" or "false", not .enabled.'
@@ -128,7 +128,7 @@ def test_the_compiler_reads_the_original_probes_of_an_injected_pod() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["", "{", '{"app/readinessProbe": 1}', "[]"])
-def test_a_damaged_annotation_of_probes_gives_no_probes(annotation: str) -> None:
+def test_a_malformed_probes_annotation_is_read_as_no_probes(annotation: str) -> None:
     found = with_transparent_sidecar(pod(), OPTIONS)
     annotations = {**found["metadata"]["annotations"], "headgate.dev/probes": annotation}
     damaged = {**found, "metadata": {**found["metadata"], "annotations": annotations}, "status": {"podIP": "10.0.0.1"}}

@@ -211,7 +211,7 @@ async def test_a_proxy_that_reports_old_versions_gets_new_resources_and_removals
         assert removed == ["outbound/default/gone/80"]
 
 
-async def test_a_request_of_an_unknown_type_gets_no_response(world: World) -> None:
+async def test_a_request_for_an_unknown_type_gets_no_response(world: World) -> None:
     world.fleet.expect("new")
     world.apply(mesh(1))
     async with Proxy("new") as proxy:

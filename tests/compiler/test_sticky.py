@@ -48,7 +48,7 @@ def test_a_split_without_the_annotation_is_not_sticky():
     assert root_split(compiled(world({"v1": 90, "v2": 10}))).sticky is None
 
 
-def test_a_backend_without_endpoints_keeps_its_position():
+def test_a_backend_without_endpoints_changes_the_slots_like_a_backend_with_weight_0():
     assert sides({"v1": 2, "v2": 1, "v3": 1}) == [(V2, 2500), (V1, 5000), (V3, 2500)]
     assert sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",)) == [(V1, 6667), (V3, 3333)]
     assert sides({"v1": 2, "v2": 0, "v3": 1}) == [(V1, 6667), (V3, 3333)]

@@ -80,7 +80,7 @@ def test_a_service_of_another_namespace_does_not_choose_the_protocol():
     assert workloads(result) == workloads(compiled(*own))
 
 
-def test_a_slice_without_a_pod_applies_to_the_owner_of_the_address():
+def test_an_endpoint_without_a_pod_reference_belongs_to_the_pod_with_its_address():
     result = compiled(pod(*WEB), *service("web", ("", "10.1.0.1")))
     assert ports(result) == {8080: [Protocol.HTTP]}
     assert identities(result) == {("default/web:8080", "10.1.0.1"): WEB_IDENTITY}
@@ -142,7 +142,7 @@ def test_every_identity_starts_with_the_trust_domain():
 
 
 @pytest.mark.parametrize(("outbound", "passthrough"), [("allow", True), ("refuse", False)])
-def test_the_outbound_setting_decides_about_unknown_addresses(outbound, passthrough):
+def test_the_outbound_setting_allows_or_refuses_connections_to_unknown_addresses(outbound, passthrough):
     assert compiled(outbound=outbound).mesh.passthrough is passthrough
 
 

@@ -1,4 +1,4 @@
-"""Send one request over a new connection, by HTTP/1.1 or HTTP/2, with or without TLS, and wait for its end.
+"""Send one HTTP/1.1 or HTTP/2 request over a new connection, with or without TLS, and wait for the response's end.
 
 Members count what they receive. The response only shows that the members will receive no more of the request.
 """

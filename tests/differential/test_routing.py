@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(0)]
 
 WORLDS = int(os.environ.get("FUZZ_WORLDS", "120"))
 SAMPLES = ((24, 3), (2400, 6))
-"""Numbers of requests with random responders, and the allowed deviation in sigmas. The first sample is quick. The
-second sample is sent if the first result is unlikely. Its deviation in percent is that of 3 sigma of 600 requests,
-but it fails wrongly only once in 500 million runs."""
+"""Numbers of requests with random responders, and the allowed deviation in sigmas. The second,
+larger sample is sent only if the result of the first is unlikely. It detects the same deviation of a share as 600
+requests with 3 sigma, but a correct proxy fails it only once in 500 million runs."""
 
 
 def test_envoy_routes_as_the_model_predicts(lab):

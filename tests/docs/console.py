@@ -54,7 +54,7 @@ class Block(NamedTuple):
     argument: str = ""
 
     def steps(self) -> Iterator[Step]:
-        """Yield the commands of a console block; a backslash continues a command in the next line."""
+        """Yield the commands of a console block; a backslash continues a command on the next line."""
         lines = self.text.splitlines()
         starts = [index for index, line in enumerate(lines) if line.startswith("$ ")]
         for start, end in pairwise([*starts, len(lines)]):

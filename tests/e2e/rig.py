@@ -141,7 +141,7 @@ class Rig:
         return Address(ADDRESS, free_port(ADDRESS))
 
     def echo(self, name: str) -> Echo:
-        """Start or reset the backend of that name and return it: it answers 200 and has no recorded requests."""
+        """Start or reset the backend `name` and return it: the backend answers 200 and has no recorded requests."""
         echo = self.echoes[name] = self.echoes.get(name) or Echo(self.network, name)
         echo.status, echo.hangs, echo.seen = "200 OK", False, []
         return echo

@@ -69,7 +69,7 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
         assert [conditions(entry) for entry in entries] == [good, good], entries
         return True
 
-    until(attached, "the route's status")
+    until(attached, "the status of the route `one`")
 
     def refused() -> bool:
         (entry,) = status("httproute/two")["parents"]
@@ -78,7 +78,7 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
         assert conditions(entry)["Programmed"] == ("False", "Invalid")
         return True
 
-    until(refused, "the other route's status")
+    until(refused, "the status of the route `two`")
     row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
     assert row[:4] == ["one", "<none>", "True", "True"]
     assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"

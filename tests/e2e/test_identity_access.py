@@ -25,7 +25,7 @@ ROUTES = (
 
 @contextmanager
 def open_connections(world: World) -> Iterator[tuple[TunnelClient, TunnelClient]]:
-    """Yield two clients in a pod that call through its sidecar: one by HTTP, the other by TCP."""
+    """Yield two clients in a pod that call through its sidecar: one with HTTP, the other with TCP."""
     request = rig.request_through_sidecar(rig.pod(world, CALLER))
     web, raw = TunnelClient(request.address, request=request), TunnelClient(*rig.raw_port_targets(world)[1])
     try:

@@ -43,7 +43,9 @@ def test_no_request_fails_when_certificates_are_renewed(new_world: Callable[...,
     with rig.load_without_loss(world, tmp_path):
         before = rig.sidecar_counter(world, server, "ssl.handshake")
         until(renewed)
-    assert rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS  # handshakes with new certificates
+    assert (
+        rig.sidecar_counter(world, server, "ssl.handshake") - before > ROTATIONS
+    )  # new certificates cause new handshakes
     assert world.stderr == ""
 
 

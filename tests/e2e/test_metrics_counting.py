@@ -357,7 +357,7 @@ def exchange(address: Address, data: bytes = b"hello\n", *, connect: str = "") -
     return b""
 
 
-def test_a_connection_counts_when_it_is_open_and_its_bytes_when_it_ends(rig):
+def test_an_open_connection_counts_at_once_and_its_bytes_count_when_the_connection_ends(rig):
     server = server_that_answers(rig, b"welcome\n", after=b"\n")
     address, pod = database(rig, server.port), f"default/db-0:{server.port} "
     with socket.create_connection(address) as client:

@@ -63,7 +63,7 @@ def test_failed_connections_do_not_count_as_failed_requests(world: World, namesp
 
 
 def test_a_canary_controller_finds_the_failing_backend_in_the_metrics_api(world: World, namespace: str) -> None:
-    """R102: it reads the failures by backend, and sets the weight of the failing backend to 0."""
+    """R102: the controller reads the failures by backend, and sets the weight of the failing backend to 0."""
     good, bad = world.backend("v1"), world.backend("v2")
     bad.status = "500 Broken"
     shares = {"web-v1": 50, "web-v2": 50}

@@ -134,7 +134,7 @@ def test_a_connect_tunnel_to_another_identity_sends_no_data(rig):
     assert impostor.decrypted + impostor.plaintext == b""
 
 
-def test_the_sidecar_sends_http2_by_tls(rig):
+def test_the_sidecar_sends_http2_over_tls(rig):
     server = rig.server("grpc", BLUE)
     rig.push(rig.mesh({"web": [server.endpoint()]}, protocol=Protocol.HTTP2))
     flow = Load(rig.network, [rig.request()], most=1)
@@ -247,7 +247,7 @@ def test_routes_work_again_after_a_mesh_without_services(network):
         until(lambda: not network.count("total_listeners_draining"), "the last listener is gone")
 
 
-def test_redirected_connections_are_forwarded_by_tls(network):
+def test_redirected_connections_are_forwarded_over_tls(network):
     db = network.server("db", BLUE)
     mesh = network.mesh({"web": [db.endpoint()]}, protocol=Protocol.TCP, addresses={"web": WEB.host})
     network.push(mesh)
@@ -272,7 +272,7 @@ def test_a_change_of_one_service_closes_no_connection_of_another_service(network
 
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.HTTP])
-def test_a_pod_of_a_headless_service_is_called_by_tls(network, protocol):
+def test_a_pod_of_a_headless_service_is_called_over_tls(network, protocol):
     """StatefulSets: clients resolve the Service and connect to one of the pods."""
     pods = [network.server(f"pod{n}", (BLUE, GREEN, "")[n], address=f"10.98.1.{n + 1}") for n in range(3)]
     network.push(network.mesh({"db": [pod.endpoint() for pod in pods]}, protocol=protocol))

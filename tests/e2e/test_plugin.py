@@ -88,7 +88,7 @@ def test_topology_draws_the_graph_of_the_specification(world: World, program: st
 
 
 def test_top_and_edges_count_every_request(world: World) -> None:
-    # R86, R103, R104
+    """R86, R103, R104."""
     received = {"traffic": 0, "foo": REQUESTS, "bar": 2 * REQUESTS, "baz": 2 * REQUESTS}
     until(lambda: counts(world) == {name: (str(number), "0") for name, number in received.items()}, str(received))
     header, *lines = traffic(world, "top", "deployments", "--sort-by", "name").splitlines()

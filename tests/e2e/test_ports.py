@@ -14,7 +14,7 @@ def birds(color: str, count: Path, **ports: int) -> str:
 
 
 def wait_until_backends_are_ready(world: World, namespace: str, split: str = "birds") -> None:
-    """Wait until every backend has endpoints and the proxy holds them."""
+    """Wait until every backend has endpoints and the proxy has acknowledged them."""
     world.conditions(split, namespace, BackendsReady="True")
     world.settle()
 

@@ -13,7 +13,7 @@ ROLLOUT = Path(__file__).parents[2] / "examples" / "foobar-rollout"
 
 
 class Rollout:
-    """The example in a namespace, with the requests that its pods logged."""
+    """The rollout example in a namespace, with the requests that its pods logged."""
 
     def __init__(self, world: World, namespace: str) -> None:
         self.world = world
@@ -72,13 +72,13 @@ def test_each_step_of_the_rollout_workflow_moves_the_requests_as_specified(rollo
     assert status == "False"
     assert "foobar-v2" in message
 
-    with world.load(rollout.request()) as load:  # R23: before, during and after the start of v2
+    with world.load(rollout.request()) as load:  # R23: no request fails while v2 starts
         rollout.step("steps/2-foobar-v2.yaml")
         rollout.kubectl("rollout", "status", "deployment/foobar-v2", "--timeout=30s")
         until(lambda: world.send(1, rollout.request("foobar-v2")) == {"v2": 1})
     assert load.counts == {"v1": load.sent}
     assert rollout.send(20) == {"v1": 20}
-    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: requests to v2 alone, before the split sends any
+    assert rollout.send(10, "foobar-v2") == {"v2": 10}  # R21: clients can call v2 directly
 
     with world.load(rollout.request()) as load:  # R25
         rollout.step("steps/3-one-third.yaml")

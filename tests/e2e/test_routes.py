@@ -416,7 +416,7 @@ def test_an_https_listener_serves_the_certificate_of_its_secret(world: World, na
 
 
 def test_a_tcp_listener_splits_connections_by_weight(world: World, namespace: str) -> None:
-    """A TCPRoute, with servers that speak first."""
+    """The route is a TCPRoute; the servers send the first bytes of a connection."""
     v1, v2 = greeting_server(world.network, "v1"), greeting_server(world.network, "v2")
     refs = [{"name": "db-v1", "port": 3306, "weight": 9}, {"name": "db-v2", "port": 3306, "weight": 1}]
     spec = {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": refs}]}

@@ -261,7 +261,7 @@ def test_a_program_started_by_run_serves_behind_a_service_until_it_ends(shared: 
     until(lambda: shared.send(1, shared.request("mine", 8080)) == {"mine": 1})
     (pod,) = pods(shared, "mine")
     assert "command" in pod["spec"]["containers"][0]
-    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # arguments may be secret
+    assert pod["spec"]["containers"][0]["command"] == [sys.executable]  # the pod omits arguments, which may be secret
     process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 0  # the program exits with 0 after SIGTERM
     until(lambda: not pods(shared, "mine"))

@@ -29,9 +29,8 @@ def test_the_traffic_target_of_specification_003_allows_its_client_the_listed_re
     assert example.run(talk(client, ECHO, b"raw")) == ("", "raw")
 
 
-def test_an_account_that_is_not_a_source_is_denied_over_http_and_tcp(
-    example,
-):  # R68, R70, D26
+def test_an_account_that_is_not_a_source_is_denied_over_http_and_tcp(example):
+    """R68, R70, D26."""
     stranger = example.members["stranger"]
     refused = example.run(ask(stranger, WEB, path="/version"))
     assert (refused.status, "access denied" in refused.body) == (403, True)

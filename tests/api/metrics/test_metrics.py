@@ -166,7 +166,7 @@ async def test_a_request_returns_the_newest_counts(client: Client, source: FakeS
     assert values(await get(client, f"{SEED}/namespaces/default/deployments/web"))["success_count"] == "1"
 
 
-async def test_a_request_includes_new_objects(client: Client) -> None:
+async def test_a_response_includes_objects_created_after_the_previous_response(client: Client) -> None:
     url = f"{SEED}/namespaces/default/services"
     before = await get(client, url)
     await client.store.create(
@@ -347,7 +347,7 @@ async def test_an_invalid_request_gets_a_status_with_its_code(
     assert (answer.code, answer.body["kind"], answer.body["reason"]) == (code, "Status", reason)
 
 
-async def test_an_unavailable_source_is_an_error_and_not_zero(client: Client, source: FakeSource) -> None:
+async def test_an_unavailable_source_causes_an_error_instead_of_zero_counts(client: Client, source: FakeSource) -> None:
     source.fails = "Prometheus does not answer"
     answer = await client.call("GET", PODS)
     assert (answer.code, answer.body["reason"]) == (503, "ServiceUnavailable")

@@ -25,7 +25,7 @@ def test_unknown_fields_are_reported_and_removed():
     found = check_schema(route(timeout="1s", matches=[{"path": {"value": "/", "kind": "Prefix"}}]), ROUTE)
     assert found.unknown == ["spec.rules[0].timeout", "spec.rules[0].matches[0].path.kind"]
     assert found.value == route(matches=[{"path": {"value": "/"}}])
-    assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean")
+    assert str(found.causes[0]).startswith("spec.rules[0].timeout: is not a field; did you mean timeouts?")
 
 
 def test_unknown_fields_are_removed_from_requests_and_rejected_in_files():
