@@ -100,7 +100,7 @@ async def _flips(up: Up, what: str, pause: float) -> None:
 
 
 async def measure() -> None:
-    """Flip with both kinds of load and print the times."""
+    """Change the weights under both kinds of load, and print the times."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hg")))
         backends = [stack.enter_context(Backend(name)) for name in NAMES]

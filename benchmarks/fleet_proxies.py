@@ -181,7 +181,7 @@ class Proxy(asyncio.Protocol):
         self._flush()
 
     def _respond(self, message: bytes) -> None:
-        """Store, acknowledge and subscribe as Envoy does on a response."""
+        """Handle a response as Envoy does: store versions, acknowledge, subscribe."""
         world = self._world
         found = world.read(message)
         world.last_bytes = time.monotonic()

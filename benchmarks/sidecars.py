@@ -46,7 +46,7 @@ CALLER = f"{NETWORK}.1"
 
 
 class Place(NamedTuple):
-    """A pod, and the ports of its two processes behind the sidecar, which other pods do not call directly."""
+    """A pod, and the ports of its two processes behind the sidecar; other pods call only the sidecar."""
 
     name: str
     address: str

