@@ -57,7 +57,7 @@ def test_misrouted_returns_the_answers_of_backends_with_weight_0() -> None:
         True,
         True,
         False,
-    ]  # in flight during the change
+    ]  # the request was in flight during the change
     assert [seen(12, 13, name) for name in "abc"] == [False, True, False]
     assert [seen(9, 20.5, name) for name in "abc"] == [True, True, True]
 

@@ -85,7 +85,7 @@ class Lab(EnvoyLab):
         return sum(item["value"] for item in page["stats"] if "name" in item)
 
     def extra(self, counted, copies):
-        """Return the number of copies that each member received, once `copies` have arrived in total."""
+        """Wait until members have received `copies` copies in total; return the number of copies by member."""
         return self.network.run(self._extra(counted, copies))
 
     async def _extra(self, counted, copies):

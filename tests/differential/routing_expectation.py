@@ -155,7 +155,10 @@ def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter,
 
 
 def _room(total, fractions, sigmas):
-    """Return the allowed deviation of a number of copies. Mirrors add up: a request goes to all mirrors or to none."""
+    """Return the allowed deviation of a number of copies.
+
+    The deviations of mirrors add up, because a request is copied to all of its mirrors or to none.
+    """
     deviations = (math.sqrt(total * part * (1 - part)) for part in fractions if part < 1)
     return sum(sigmas * deviation + 1 for deviation in deviations)
 

@@ -22,7 +22,7 @@ class Served(asyncio.Protocol):
         self.read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport for the responses."""
+        """Store the transport, to which responses are written."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 

@@ -14,7 +14,7 @@ SERVED = b"HTTP/1.1 200 OK"
 
 
 def speaks_tls(address: Address) -> bool:
-    """Return whether a server completes a TLS 1.3 handshake; it asks for a client certificate only afterwards."""
+    """Return whether a server completes a TLS 1.3 handshake; the server requests a client certificate afterwards."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
     try:

@@ -109,7 +109,7 @@ def test_each_request_counts_once_under_load_while_the_configuration_changes(rig
     for change in changes:
         change()
         mark = flow.sent
-        until(lambda mark=mark: flow.sent >= mark + 100, "requests after the change")
+        until(lambda mark=mark: flow.sent >= mark + 100, "the load sends requests after the change")
     answered = flow.stop()
     seen = sum(len(echo.seen) for echo in rig.echoes.values())
     assert seen >= answered["one"] + answered["two"] + answered["three"] > 0

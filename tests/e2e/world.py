@@ -413,7 +413,7 @@ class World:
 
 
 def _live_pid(record: Path) -> int:
-    """Return the pid of a recorded process if it is alive, else 0, also if another process has got its pid."""
+    """Return the recorded process ID; 0 if the process has ended, or if the ID now belongs to another process."""
     try:
         identity = json.loads(record.read_bytes())["identity"]
         fields = Path(f"/proc/{identity['pid']}/stat").read_text().rpartition(")")[2].split()

@@ -165,7 +165,7 @@ class Capture:
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, CAPTURE_BYTES)
 
     def __enter__(self):
-        self.frames()  # drop frames of other devices, from before the bind
+        self.frames()  # drop frames of other devices that arrived before the bind
         return self
 
     def __exit__(self, *_):
