@@ -270,9 +270,9 @@ async def compare() -> None:
         pids = await start(stack, directory, mesh)
         ways = [
             Way("no sidecar", bare, through=False),
-            Way("one, at the caller", bare, through=True),
-            Way("two, plaintext", plain, through=True),
-            Way("two, mutual TLS", secured, through=True),
+            Way("one sidecar, at the caller", bare, through=True),
+            Way("two sidecars, plaintext", plain, through=True),
+            Way("two sidecars, mutual TLS", secured, through=True),
         ]
         results: Results = {(kind, way): [] for kind in KINDS for way in ways}
         for _ in range(ROUNDS):

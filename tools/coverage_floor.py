@@ -18,7 +18,7 @@ from tests_tree import SOURCE, TESTS, WITHOUT_PACKAGE
 
 RESULT = TESTS / "coverage.json"
 DATA = Path(".coverage")
-MARGIN = 3  # percentage points of the floor below the measured coverage
+MARGIN = 3  # percentage points by which the floor is below the measured coverage
 PARALLEL = ("-n", "auto", "--dist", "loadfile")
 METRICS = {"lines": ("covered_lines", "num_statements"), "branches": ("covered_branches", "num_branches")}
 
