@@ -108,7 +108,7 @@ class Proxy(asyncio.Protocol):
         self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # bytes: the connection's, the stream's
         self._stream_window = INITIAL_WINDOW
         self._out = bytearray()
-        self._waits, self._unsent = 0, list[bytes]()  # clusters without endpoints; delayed ACKs
+        self._waits, self._unsent = 0, list[bytes]()  # number of clusters without endpoints; delayed ACKs
         self._opened: set[TypeUrl] = set()
         settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
         token = b"Bearer " + self._world.tokens.issue(self._node).encode()

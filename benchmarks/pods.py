@@ -38,7 +38,10 @@ class Authority:
 
 
 def pod(name: str, address: str, ports: Mapping[int, int], capture: Capture | None = "explicit") -> Json:
-    """Return a pod with its own ServiceAccount; `ports` maps pod to process ports. `capture` None: no sidecar."""
+    """Return a pod with its own ServiceAccount, without a sidecar if `capture` is None.
+
+    `ports` maps the ports of the pod to the ports of its processes.
+    """
     behind = ",".join(f"{port}={place}" for port, place in ports.items())
     annotations = {SIDECAR: capture, APPLICATION_PORTS: behind} if capture else {}
     return {

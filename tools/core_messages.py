@@ -160,7 +160,7 @@ def newer(messages: dict[str, DescriptorProto]) -> None:
 
 
 def types_of(message: DescriptorProto) -> set[str]:
-    """Return the full names of the messages that a message refers to, without its nested ones."""
+    """Return the full names of the messages that a message refers to, except its nested messages."""
     named = {field.type_name[1:] for part in (message, *message.nested_type) for field in part.field if field.type_name}
     return {name for name in named if f".{message.name}." not in name}
 
