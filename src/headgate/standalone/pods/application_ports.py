@@ -35,7 +35,7 @@ _Checked = TypeVar("_Checked", HttpGet, TcpSocket)
 
 
 def candidates(ephemeral: range) -> list[int]:
-    """Return the ports to assign to processes, if possible without the kernel's ports for outgoing connections."""
+    """Return the ports to assign to processes. Ports in `ephemeral` are used only if no other port exists."""
     found = [number for number in _PREFERRED if number not in ephemeral]
     return found or [number for number in _POSSIBLE if number not in ephemeral] or list(_PREFERRED)
 
@@ -237,7 +237,7 @@ def _probe(probe: Probe | None, port_map: PortMap) -> Probe | None:
 
 
 def _check(check: _Checked, port_map: PortMap) -> _Checked:
-    """Return a check with the process port as its port; return a check of another host or a named port as it is."""
+    """Replace the port of a probe's check by the process port. A check of another host or a named port is unchanged."""
     number = int(check.port) if isinstance(check.port, int) or check.port.isdigit() else 0
     return check if check.host or number not in port_map else replace(check, port=port_map[number])
 

@@ -29,7 +29,7 @@ _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not 
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """A container's process as described in a private file, from which the next headgate adopts the process."""
+    """The description of a container's process in a private file. The next headgate adopts the process with it."""
 
     identity: ProcessIdentity
     address: str
@@ -68,7 +68,8 @@ class ContainerRun(Run):
     async def recover(self, *, started: bool, ready: bool) -> None:
         """Adopt the process that an earlier headgate started, if it still runs at the same address.
 
-        The last results of its probes hold until new ones differ: a restart of headgate makes no container unready.
+        `started` and `ready` are the last results of its probes. They apply until a new result differs, so that a
+        restart of headgate makes no container unready.
         """
         record = recorded(self.settings.directory)
         if record is None:
@@ -246,12 +247,12 @@ class ContainerRun(Run):
         container = self.settings.container
         try:
             launch = await self.owner.prepare(container)
-        except ConfigError:  # a ConfigMap was deleted while the container runs: only exec probes need it
+        except ConfigError:  # its ConfigMap was deleted; only exec probes need the environment
             launch = Launch(command=(), env={})
         await watch_health(self, launch)
 
     def _recorded(self, process: Process) -> Record:
-        """Record the process; kill it if the record can't be written. Raises OSError."""
+        """Write and return the record of a process; kill the process if the write fails. Raises OSError."""
         record = Record(
             identity=process.identity,
             address=self.settings.address,

@@ -12,7 +12,7 @@ _FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = (
     0.05,
     1.5,
     1.0,
-)  # between checks: first pause (s), factor, longest pause (s)
+)  # pauses between checks: the first (s), the growth factor, the longest (s)
 _PATIENCE = 10.0  # seconds without a listening port until an Event reports it
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "

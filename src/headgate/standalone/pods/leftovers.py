@@ -63,7 +63,7 @@ async def end(found: Iterable[Leftover]) -> list[tuple[Leftover, bool]]:
 async def _end(item: Leftover) -> bool:
     gone = await item.process.end(GRACE_S)
     if gone:
-        item.record.unlink(missing_ok=True)  # otherwise the next headgate counts a crash of the process
+        item.record.unlink(missing_ok=True)  # else the next headgate would count a crash of the process
     return gone
 
 

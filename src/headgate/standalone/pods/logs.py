@@ -52,7 +52,7 @@ def last_output_matches(directory: Path, pattern: re.Pattern[bytes]) -> bool:
 
 
 def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
-    """Move the content of each log that exceeds `largest` bytes to its older part: containers, sidecars and the gateway.
+    """Move each log of more than `largest` bytes to its older part: logs of containers, sidecars and the gateway.
 
     The process keeps the same file open in append mode, so the truncated file has no hole.
     """

@@ -40,7 +40,7 @@ from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
-_VOLUMES = "_volumes"  # no container can have this name
+_VOLUMES = "_volumes"  # the directory of volumes; no container can have this name
 DRAIN = 0.5  # seconds for requests in flight, after the last proxy has stopped routing to the process
 
 
@@ -104,7 +104,7 @@ class PodRun:
         """Bind the pod to this machine, adopt its running processes, and write its status."""
         if FINALIZER not in (
             self._pod["metadata"].get("finalizers") or ()
-        ):  # otherwise its processes have their ports already
+        ):  # with the finalizer, its processes already have their ports
             await self._assign_service_ports()
         await self._edit(self._bound)
         before = {status.name: status for status in self._typed.status.container_statuses}
@@ -174,17 +174,17 @@ class PodRun:
         return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
 
     def _variables(self, container: Container) -> dict[str, str]:
-        """Return the variables that the runtime sets. Those of the sidecar override port variables, and standard ones override both."""
+        """Return the variables of the runtime. Proxy variables override port variables; `runtime_variables` override both."""
         own = port_variables(self._typed, container, self._port_map)
         beside = own | proxy_variables(self.address) if self.sidecar else {}
         return {**beside, **runtime_variables(self._typed, container, self.address)}
 
     def changed(self) -> None:
-        """Note that the state of a container has changed, so that the status is written."""
+        """Trigger a write of the status, because the state of a container or of the sidecar has changed."""
         self._status_changed.set()
 
     async def record_event(self, type: Severity, reason: str, message: str) -> None:
-        """Write an Event about the pod, after the status that it explains."""
+        """Write an Event about the pod. If the status is out of date, write the status first."""
         if self._status_changed.is_set():
             self._status_changed.clear()
             await self._write_status()
@@ -241,7 +241,7 @@ class PodRun:
         if not any(one.live for one in self._containers):
             if self.sidecar:
                 await self.sidecar.wait_ready()
-                if not self._external and await self._assign_service_ports():  # for new Services
+                if not self._external and await self._assign_service_ports():  # Services may be new
                     await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
@@ -264,7 +264,7 @@ class PodRun:
             await self._write_status()
 
     async def _terminate(self) -> None:
-        """Terminate without losing a request: end the process after endpoints and proxies no longer contain its address."""
+        """End the processes when no endpoint and no proxy contains the pod's address, so that no request is lost."""
         began = time.monotonic()
         if not self._gone.is_set() and any(one.live for one in self._all_runs()):
             await self._write_status()

@@ -42,9 +42,10 @@ class ContainerState(Value, frozen=True, kw_only=True):
 
 
 class RunSettings(NamedTuple):
-    """The settings with which a container runs. `advice` is a text for messages: where to listen behind a sidecar.
+    """The settings of a container.
 
-    `undeclared` maps targetPorts of Services that no container declares to process ports.
+    `grace` is the time between SIGTERM and SIGKILL, in seconds. `advice` is part of messages: it says where the process
+    must listen behind a sidecar. `undeclared` maps targetPorts of Services that no container declares to process ports.
     """
 
     container: Container
@@ -57,20 +58,20 @@ class RunSettings(NamedTuple):
 
 
 class Owner(Protocol):
-    """The pod of a container or a sidecar."""
+    """The methods of a pod that its containers and its sidecar call."""
 
     async def prepare(self, container: Container) -> Launch:
         """Return the command and environment of a container. Raises ConfigError."""
 
     def changed(self) -> None:
-        """Note that the state of a container or of the sidecar has changed."""
+        """Trigger a write of the pod's status, because the state of a container or of the sidecar has changed."""
 
     async def record_event(self, type: Severity, reason: str, message: str) -> None:
         """Write an Event about the pod."""
 
 
 class Run:
-    """A container. `state` is its current state, which `watch_health` updates."""
+    """The base class of containers. `state` is the current state, which `watch_health` updates."""
 
     def __init__(self, settings: RunSettings, owner: Owner) -> None:
         self.state = ContainerState()
@@ -109,7 +110,7 @@ class Run:
         """Stop watching the process, which keeps running for the next headgate."""
 
     async def _probed(self, health: Coroutine[Any, Any, None], ended: Awaitable[T]) -> T:
-        """Probe until `ended` returns; return its result."""
+        """Run the probes (`health`) until `ended` returns; return the result of `ended`."""
         probing = asyncio.create_task(health)
         try:
             return await ended

@@ -20,7 +20,7 @@ from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runs import Owner
 from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettings
 
-DIRECTORY = "_sidecar"  # no container can have this name
+DIRECTORY = "_sidecar"  # the directory of sidecars; no container can have this name
 STARTING = "it waits for its configuration"
 _PATIENCE = 20.0  # seconds without a configuration until an Event reports it
 _RETRY = 1.0  # seconds between checks of a sidecar that does not serve
@@ -126,7 +126,9 @@ class Sidecar:
         self._set("it ended with its pod")
 
     async def _keep(self) -> None:
-        await self._services.wait_expected(self._node)  # unexpected streams are rejected, and Envoy retries late
+        await self._services.wait_expected(
+            self._node
+        )  # the control plane rejects unexpected streams, and Envoy retries late
         while True:
             try:
                 await self._envoy.start()
@@ -154,7 +156,7 @@ class Sidecar:
             await self._report_fault(f"{state.failure}; headgate restarts it")
             return
         if state.adopted and not self.fault.get():
-            return  # it serves with its last configuration, even before it reconnects
+            return  # an adopted Envoy serves with its last configuration, even before it reconnects
         while fault := await self._find_fault():
             await self._report_fault(fault)
             await asyncio.sleep(_RETRY)

@@ -27,7 +27,7 @@ class Observed(NamedTuple):
 
 
 def pod_status(pod: Object, typed: Pod, states: States, seen: Observed) -> dict[str, Any]:
-    """Return `status` of a pod. `states` has its containers and init containers by name."""
+    """Return the `status` of a pod. `states` has the states of its containers and init containers by name."""
     before = pod.get("status") or {}
     phase = pod_phase(typed, states)
     return {

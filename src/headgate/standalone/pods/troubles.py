@@ -1,6 +1,7 @@
 """Follows the troubles of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
 
-A trouble ends when its pod is ready or gone. Pods of one ReplicaSet usually have the same trouble, so only the first is kept.
+A trouble ends when its pod is ready or gone. Pods of one ReplicaSet usually have the same trouble, so only the
+first trouble of a ReplicaSet is reported.
 """
 
 import re
@@ -19,7 +20,7 @@ LONGEST_LINE = 400  # characters
 _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
 _CONTROL = re.compile(
     r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)  # control characters and sequences of a terminal
+)  # control characters and escape sequences of terminals
 
 _KINDS = (("", POD.kind), ("", "Event"))
 
@@ -47,7 +48,7 @@ class PodTroubles:
     async def run(self) -> None:
         """Follow the store until canceled."""
         async for step in follow_all(self._store, _KINDS):
-            if isinstance(step, Relist):  # Events and failures of an earlier run
+            if isinstance(step, Relist):  # skip Events and failures of an earlier run
                 continue
             if step.key.kind == POD.kind:
                 await self._handle_pod(step.object, gone=step.type == "DELETED")

@@ -1,7 +1,7 @@
 """Volumes as directories of this machine: ConfigMaps and Secrets as files, empty directories, host paths.
 
-A local process sees the machine's own file system, so nothing is mounted at `mountPath`. Instead, paths that begin with a
-mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
+A local process uses the machine's own file system, so nothing is mounted at `mountPath`. Instead, paths that begin with
+a mountPath are replaced in `command`, `args`, `env` and `workingDir` (`environment.relocate`).
 """
 
 from collections.abc import Iterator, Mapping
