@@ -10,7 +10,7 @@ OUTBOUND = "outbound/default/web/8080"
 
 
 def host(service: str, address: str, requests: int) -> dict[str, Any]:
-    """Return an endpoint as Envoy's /clusters page has it, without values of zero."""
+    """Return an endpoint as on Envoy's /clusters page, without values of zero."""
     stats = {"rq_total": requests, "rq_active": 0}
     return {
         "address": {"socket_address": {"address": address, "port_value": 9000}},

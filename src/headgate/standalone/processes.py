@@ -173,7 +173,7 @@ def start_fault(launch: Launch, error: OSError | ValueError) -> str:
     """Return why a program could not be started, with the field of the container to correct."""
     program = launch.command[0]
     path = launch.env.get("PATH", "")
-    # A program that is not found raises PermissionError, too, if a directory in PATH is unreadable.
+    # If a directory in PATH is unreadable, the start of a missing program raises PermissionError.
     missing = "/" not in program and isinstance(error, PermissionError) and shutil.which(program, path=path) is None
     if isinstance(error, FileNotFoundError) and launch.cwd and error.filename == launch.cwd:
         return f"workingDir: directory {launch.cwd} not found on this machine"

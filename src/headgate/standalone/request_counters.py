@@ -19,7 +19,7 @@ from headgate.telemetry.counters.counts import Counts, class_index
 
 CLUSTERS = "/clusters?format=json"
 _MAY_FAIL = rf"^{traffic_stats.PREFIX}\.({traffic_stats.FLAGGED}|{traffic_stats.LATENCY}.*\.(code\.5|grpc\.[1-9]))"
-"""A regular expression for the Envoy series that count failures. Without it, each histogram adds a page of text."""
+"""A regular expression for the Envoy series that count failures. It leaves out histograms, which have many lines."""
 SERIES = f"/stats/prometheus?filter={quote(_MAY_FAIL)}"
 _PARTS_OF_A_PLACE = 4
 _SAMPLE = re.compile(rf"^\w+_({traffic_stats.LATENCY}_count|{traffic_stats.FLAGGED})\{{(.*)\}} (\d+)$", re.MULTILINE)
@@ -30,7 +30,7 @@ class BackendRequests(Value, frozen=True, kw_only=True):
     """The requests to a Service port that one backend (`namespace/name`) received since headgate started to count.
 
     `failures` are 5xx responses and gRPC server errors, from the application or from the proxy. `split` names the TrafficSplit
-    whose matches the requests fit; it is empty for the remaining requests.
+    whose matches select the requests; it is empty for all other requests.
     """
 
     ref: PortRef
@@ -65,7 +65,7 @@ class Reading(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """The key of a count: an endpoint in an Envoy cluster. For failures, `address` is the pod with its response codes."""
+    """The key of a count: an endpoint in an Envoy cluster. For failures, `address` has pod and status codes."""
 
     cluster: str
     backend: str

@@ -67,7 +67,8 @@ class Setup(NamedTuple):
 async def set_up(options: Options, stack: AsyncExitStack) -> Setup:
     """Lock the state directory, open the store in it, claim an address range and listen. Raises HeadgateError."""
     state = state_directory(options, stack)
-    sockets, owner = stack.enter_context(claimed(state, os.environ))  # entered first, so that it is removed last
+    # The stack enters the runtime directory first, and so removes it last.
+    sockets, owner = stack.enter_context(claimed(state, os.environ))
     remove_unused(os.environ)
     settings = structs.replace(options.settings, lowest_port=lowest_port())
     store, addresses, guard = _objects(options, settings, stack)

@@ -20,7 +20,7 @@ LOCK = "lock"
 TOKEN = "token"  # noqa: S105  # the name of a file, not a secret
 _OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 _RENEWED = {TOKEN: "the API's token", KEY: "the API's private key"}
-# Files whose mode is not corrected: `load_signing_secret` rejects this one if other users can read it.
+# Files whose mode stays unchanged: `load_signing_secret` rejects a secret that other users can read.
 _REFUSED = frozenset({"token-secret"})
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""State files, which implement `objects.ports.StateStorage` on one machine."""
+"""The state storage of one machine (`objects.ports.StateStorage`): a file for each state."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ from headgate.errors import Unavailable
 
 
 class StateFiles:
-    """Files of mode 0600 in the state directory, which have the names of the states."""
+    """Stores each state in a file of mode 0600 in the state directory, under the name of the state."""
 
     interval_s = 2.0
 

@@ -115,7 +115,7 @@ async def test_an_invalid_object_is_rejected_with_the_field(api: EmbeddedApi, te
 
 
 async def test_a_v1alpha1_traffic_target_keeps_all_fields_in_storage(api: EmbeddedApi) -> None:
-    """The stored version has the port in another field, but no client loses it."""
+    """The stored version has the port in another field. A v1alpha1 client still reads it from the old field."""
     assert "created" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert "unchanged" in await api.ok("apply", "-f", "-", stdin=FLAT)
     assert re.search(r"old +default/service-a:8080 +default/prometheus +the-routes/metrics ", await api.ok("get", "tt"))
@@ -152,7 +152,7 @@ async def test_an_object_with_two_different_names_is_rejected(client: Client) ->
     assert "write the name in metadata.name only" in answer.body["message"]
 
 
-async def test_the_api_stores_the_early_form_as_a_file_does(client: Client) -> None:
+async def test_the_api_stores_the_same_spec_as_a_manifest_file_in_the_early_form(client: Client) -> None:
     answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")

@@ -35,7 +35,7 @@ async def applied(api: EmbeddedApi, manifest: str, *options: str) -> Ran:
 
 
 async def managers(api: EmbeddedApi) -> dict[str, Any]:
-    """Return the fields of each manager. Raw output has them, while kubectl 1.21 and later hides them by default."""
+    """Return the fields of each manager, read with `--raw`: otherwise kubectl 1.21 and later hides them."""
     shown = json.loads(await api.ok("get", "--raw", f"{PATH}/website"))
     return {entry["manager"]: entry["fieldsV1"] for entry in shown["metadata"]["managedFields"]}
 
@@ -115,7 +115,7 @@ async def test_kubectl_diff_shows_a_difference_and_writes_nothing(api: EmbeddedA
 async def test_a_server_side_apply_keeps_the_fields_that_the_manifest_directory_owns(
     api: EmbeddedApi, tmp_path: Path
 ) -> None:
-    """kubectl would take over the fields of a manager that owns the annotation `last-applied-configuration`."""
+    """If `headgate-files` owned the annotation `last-applied-configuration`, kubectl would take over its fields."""
     directory = tmp_path / "manifests"
     directory.mkdir()
     (directory / "split.yaml").write_text(LABELLED)

@@ -156,7 +156,6 @@ class _Api:
         self._inspect = inspect
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request."""
         return await responses.with_status_errors(request, self._answer)
 
     async def _answer(self, request: Request) -> Response:

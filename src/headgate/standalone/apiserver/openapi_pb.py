@@ -14,7 +14,7 @@ _SCHEMA_TEXTS = {"$ref": "_ref", "format": "format", "title": "title", "descript
 
 
 def document(swagger: Mapping[str, Any]) -> bytes:
-    """Encode a document."""
+    """Encode a Swagger 2.0 document in protobuf."""
     made = _make("Document", swagger=swagger["swagger"], info=swagger["info"])
     for name, item in swagger["paths"].items():
         made.paths.path.add(name=name, value=_make("PathItem", **{verb: _operation(item[verb]) for verb in item}))

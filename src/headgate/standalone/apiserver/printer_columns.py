@@ -11,7 +11,7 @@ Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # formats by age: age limit in seconds, unit, seconds of the unit, smaller unit and its seconds (0: none)
+_STEPS = (  # for each format of an age: its limit (s), unit, seconds in the unit, smaller unit, its seconds (0: none)
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -61,7 +61,7 @@ def at(path: str, default: Cell = NONE) -> Cells:
 
 
 def since(*paths: str) -> Cells:
-    """Return a column that shows how long ago a time was: the first time at `paths` that an object has."""
+    """Return a column that shows the age of the first time at `paths`. Paths that the object lacks are skipped."""
     return lambda obj: duration(next((found for path in paths if (found := value(obj, path))), ""))
 
 
@@ -71,7 +71,7 @@ def count(*paths: str) -> Cells:
 
 
 def ratio(part: str, whole: str, default: int = 0) -> Cells:
-    """Return a column that shows two numbers, as in `1/3`; `default` replaces an absent whole."""
+    """Return a column that shows two numbers, as in `1/3`; `default` is the second number if `whole` is absent."""
 
     def cell(obj: Object) -> Cell:
         total = value(obj, whole)

@@ -25,7 +25,7 @@ from headgate.resources.definitions import catalog
 from headgate.resources.registry import split_api_version
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
-_INLINE = "-"  # the JSON name of an embedded message; JSON has its fields in the surrounding object
+_INLINE = "-"  # the JSON name that marks an embedded message, whose fields are part of the outer JSON object
 _JSON = "application/json"
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

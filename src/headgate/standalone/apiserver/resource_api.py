@@ -46,7 +46,7 @@ _UNSUPPORTED_SUBRESOURCES = {
 _PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 LogSource: TypeAlias = Callable[[Key, LogOptions], AsyncGenerator[bytes]]
-"""A function that yields the log of a container in pieces, with `follow` until the container ends. Raises StoreError."""
+"""A function that yields a container's log in chunks; with `follow`, until the container ends. Raises StoreError."""
 _Verb: TypeAlias = Callable[[Request, Target, Any], Awaitable[Response]]
 
 
@@ -72,7 +72,7 @@ class ResourceApi:
         await self._objects.store.check()
 
     async def answer(self, request: Request, path: ResourcePath) -> Response:
-        """Answer one request."""
+        """Answer a request for an object, a collection or a subresource."""
         target, subresource = path
         if subresource and subresource not in target.served.subresources:
             raise _unsupported_subresource(target.served, subresource)

@@ -40,7 +40,7 @@ class Controllers:
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
         self._rejected: set[str] = set()  # namespaces with writes that the store rejected, to reconcile again
-        # the UID of each Service, and the versions of the objects from which its slices were computed
+        # by the UID of a Service: the versions of the objects from which the Service's slices were computed
         self._computed_from: dict[str, tuple[str, ...]] = {}
 
     async def run(self) -> None:

@@ -30,9 +30,10 @@ from headgate.standalone.proxies.admin import Admin
 from headgate.xds.authentication import LocalTokens
 
 LOG = "envoy.log"
-SEARCHED_LINES = 40  # the last lines of the log, in which the reason of an exit is searched
+SEARCHED_LINES = 40  # the number of last log lines in which headgate searches for the reason of an exit
 _ERROR = re.compile(r"\]\[(critical|error)\]\[|^error: ")
-_PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")  # time, thread, level, component, and source location
+# the prefix of a log line: time, thread, level, component, and source location
+_PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")
 STEADY_S = 30.0
 """An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds before the first and the following restarts
@@ -141,7 +142,7 @@ class EnvoyProcess:
             self._watching = asyncio.create_task(self._watch(), name="envoy")
         return adopted
 
-    async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - the error has the reason
+    async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - it raises an error with the reason
         """Wait until Envoy has its first configuration and is ready for traffic.
 
         Raises ProxyError with an error from its log when it exits before that, or after `timeout` seconds.
@@ -167,7 +168,7 @@ class EnvoyProcess:
             self._process = None
 
     async def stop(self) -> None:
-        """Stop Envoy with SIGTERM, then SIGKILL after `TERM_S`; also a detached one or one of an earlier headgate."""
+        """Stop Envoy, also a detached Envoy or one of an earlier headgate: SIGTERM, then SIGKILL after `TERM_S`."""
         if self._watching:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -247,7 +248,7 @@ class EnvoyProcess:
             self._binary.resolve(),
             status.st_size,
             status.st_mtime_ns,
-            self._flags.arguments(),  # without pass_fds, whose numbers differ between starts
+            self._flags.arguments(),  # not pass_fds, whose numbers differ between starts
             hashlib.sha256(self._bootstrap).hexdigest(),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -267,7 +268,7 @@ class EnvoyProcess:
 class MeshEnvoySettings(NamedTuple):
     """Settings of all Envoys of a mesh on one machine.
 
-    Each Envoy inherits the file descriptors `pass_fds` and, if there is a `collector`, reports to it.
+    Each Envoy inherits the file descriptors `pass_fds`. With a `collector`, it also sends its metrics to the collector.
     """
 
     binary: Path

@@ -96,7 +96,7 @@ class MemoryStore:
         return Listing(self._index.select(group, kind, namespace), str(self.revision))
 
     def checked(self, obj: Object) -> Checked:
-        """Validate a client's object of any version. Its `hub` can then be stored with `sound`."""
+        """Validate a client's object of any version. The result's `hub` can then be stored with `sound=True`."""
         return (self._check or _DEFAULT_CHECK)(obj, request=True)
 
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:

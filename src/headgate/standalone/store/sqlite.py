@@ -24,10 +24,10 @@ from headgate.errors import StoreError, Unavailable
 from headgate.objects.ports import Change
 from headgate.resources.meta import Key, Object
 
-_APPLICATION = 0x68656467  # "hedg": marks the file as ours
+_APPLICATION = 0x68656467  # "hedg", which marks the file as a store of headgate
 _FORMAT = 1
-_FREE_BYTES = 64 * 1024  # below this free space on the disk, `check` reports the store as not writable
-_REVISION_SKIP = 1_000_000  # exceeds the number of changes that can be lost before a sync
+_FREE_BYTES = 64 * 1024  # with fewer free bytes on the disk, `check` raises Unavailable
+_REVISION_SKIP = 1_000_000  # added after a reboot; exceeds the number of changes that a power loss can lose
 _REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
@@ -43,7 +43,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` in a file. The lock of the state directory keeps other processes from opening it."""
+    """Implements `memory.Journal` in a file. The lock of the state directory prevents a second process."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
