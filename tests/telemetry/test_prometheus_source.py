@@ -241,7 +241,7 @@ async def test_an_unexpected_answer_is_an_error(status, body, words):
         server.server_close()
 
 
-async def test_the_error_about_an_unreachable_prometheus_names_it():
+async def test_the_error_about_an_unreachable_prometheus_contains_its_url():
     server = HTTPServer(("127.0.0.1", 0), Answering)
     url = f"http://127.0.0.1:{server.server_port}"
     server.server_close()

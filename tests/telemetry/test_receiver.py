@@ -142,7 +142,7 @@ async def test_impossible_values_of_one_proxy_do_not_affect_other_proxies():
 
 @pytest.mark.usefixtures("eager")
 async def test_a_killed_headgate_continues_from_its_checkpoint(tmp_path):
-    """The checkpoint is of one moment. Later growth is part of the next report, and counts once."""
+    """The checkpoint has the counts of one moment. Later connections are part of the next report and count once."""
     receiver, proxy = fresh(), Proxy()
     state, path = StateFiles(tmp_path), tmp_path / NAME
     receiver.take(proxy.flush())

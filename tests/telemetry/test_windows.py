@@ -1,4 +1,4 @@
-"""Windows over traffic: exact to a second, coarser when old, limited to 15 minutes and in their number of flows (R85, R98)."""
+"""Windows are exact to a second for new traffic and coarser for old traffic; their flows are limited (R85, R98)."""
 
 import itertools
 
@@ -190,7 +190,7 @@ async def test_flows_that_ended_make_room_for_new_flows(clock):
     assert await again.read(KEPT) == await windows.read(KEPT)
 
 
-async def test_a_note_belongs_to_the_window_in_which_it_was_made(windows, clock):
+async def test_a_reading_has_only_the_notes_from_its_window(windows, clock):
     windows.note("late reports")
     windows.note("late reports", 2)
     assert (await windows.read(30)).cut == ("late reports: 3",)

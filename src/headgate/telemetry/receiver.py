@@ -1,4 +1,4 @@
-"""Receives the proxies' metric reports (OTLP over gRPC) and adds the growth of the reported series to the windows."""
+"""Receives the proxies' metric reports (OTLP over gRPC) and adds the increases of their counters to the windows."""
 
 import asyncio
 import time
@@ -86,7 +86,7 @@ class Receiver:
         return b""
 
     def take(self, report: Report) -> None:
-        """Count the growth of the series in a report."""
+        """Add the increase of each series in a report to the windows, or to the dropped copies."""
         now = self._clock()
         deltas = self._deltas.take(report, now)
         self._note(deltas)

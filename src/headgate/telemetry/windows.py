@@ -21,7 +21,7 @@ from headgate.telemetry.prometheus.totals import Totals
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
 TOO_MANY = f"requests of flows beyond the limit of {MOST_FLOWS} in {KEPT / 60:g} minutes"
-MOST_SUMS = 2  # the number of windows with a sum that is cached between queries
+MOST_SUMS = 2  # the most window lengths whose sums are cached between queries
 IDLE = 60.0  # seconds after the last query until a cached sum is dropped
 REUSE = 20  # a reading is reused for this multiple of the time that its computation took, at most for a second
 CHECKPOINT_BYTES = 16 << 20  # the limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved

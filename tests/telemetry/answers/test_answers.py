@@ -100,7 +100,7 @@ def test_a_pod_has_the_requests_that_other_pods_sent() -> None:
         ("Job", {}),
     ],
 )
-def test_a_resource_with_pods_has_the_sum_of_its_pods(kind: str, expected: dict[str, tuple[int, int]]) -> None:
+def test_the_traffic_of_a_resource_is_the_sum_over_its_pods(kind: str, expected: dict[str, tuple[int, int]]) -> None:
     """R82, R89."""
     assert counted(answers(TRAFFIC), kind) == expected
 
@@ -283,7 +283,7 @@ def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
 
 
 def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
-    """D25. A user wrote the endpoints, which may be pods or not."""
+    """D25. The user writes its endpoints: addresses of pods, or other addresses."""
     written = service("written", 8080)
     flows = {
         flow(SHOP, pod("v1"), "default/root", backend="default/written", target=8080): requests(3),
@@ -311,7 +311,7 @@ def test_denied_requests_are_counted_separately() -> None:
     assert (row.sum.counts.success, row.sum.counts.failure, row.sum.counts.denied) == (2, 0, 8)
 
 
-def test_an_answer_counts_the_pods_of_a_resource_with_a_sidecar() -> None:
+def test_an_answer_counts_the_meshed_pods_of_a_resource() -> None:
     owner = Ref("ReplicaSet", "default", "web-5d8f")
     more = (
         ObjectInfo(ref=Ref("Pod", "default", "meshed"), owner=owner, identity="spiffe://a", labels={"app": "web"}),

@@ -24,13 +24,13 @@ def wide(counts):
 
 
 @given(FITTING)
-def test_small_counts_are_unchanged_by_a_conversion_to_narrow_and_back(counts):
+def test_small_counts_are_unchanged_by_a_conversion_to_32_bits_and_back(counts):
     narrow = to_narrow(wide(counts))
     assert by_index(narrow, NARROW) == by_index(to_wide(narrow), WIDE) == counts
 
 
 @given(ANY)
-def test_a_count_beyond_32_bits_becomes_the_largest_and_changes_no_other_count(counts):
+def test_a_count_beyond_32_bits_becomes_the_largest_value_and_changes_no_other_count(counts):
     limited = {index: min(count, LARGEST_NARROW) for index, count in counts.items()}
     assert by_index(to_narrow(wide(counts)), NARROW) == limited
 

@@ -30,7 +30,7 @@ def labels(objects, **options):
 
 
 def side(found, name):
-    """Return the labels of one end."""
+    """Return the labels of one end; `name` is `source` or `destination`."""
     return {key.removeprefix(name): value for key, value in found.items() if key.startswith(f"{name}_")}
 
 

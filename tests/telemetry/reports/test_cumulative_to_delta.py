@@ -143,7 +143,7 @@ def test_a_report_that_arrives_after_a_newer_report_adds_nothing():
     assert total(growth, proxy.flush(), old) == 7
 
 
-def test_the_last_report_of_a_process_may_arrive_after_the_first_of_the_next():
+def test_the_last_report_of_a_process_counts_after_the_first_report_of_the_next_process():
     growth, old = fresh(), Proxy()
     old.count("a", 3)
     counted = total(growth, old.flush())
@@ -194,7 +194,7 @@ def test_the_first_values_of_a_forgotten_proxy_do_not_count_again():
     assert total(growth, back.flush()) == 2
 
 
-def test_a_report_after_a_gap_is_late():
+def test_a_report_after_a_gap_is_reported_as_late():
     growth, proxy = fresh(), Proxy()
     proxy.count("a")
     report = proxy.flush()

@@ -102,12 +102,12 @@ def test_the_cluster_name_of_a_split_contains_the_called_service():
     assert (flow.service, flow.port) == ("default/web", 8080)
 
 
-def test_requests_to_no_service_and_tunnel_connections_are_left_out():
+def test_requests_without_a_service_and_tunnel_connections_are_left_out():
     assert flow_of("flagged", cluster="", pod="", code="404NR") is None
     assert flow_of("connections", cluster="tunnel", pod="") is None
 
 
-def test_the_destination_of_connections_outside_the_mesh_is_elsewhere():
+def test_connections_to_addresses_outside_the_mesh_have_the_destination_elsewhere():
     flow, _ = flow_of("connections", cluster="passthrough")
     assert flow == Flow(source=CLIENT, destination=Peer(outside="elsewhere"))
 
@@ -174,8 +174,8 @@ def test_only_the_server_counts_a_denied_plaintext_connection():
 
 
 @pytest.mark.parametrize(("code", "success"), [("200-", 3), ("403-a", 3), ("200DC", 0), ("503UF,URX", 0)])
-def test_a_request_without_flags_counts_with_its_latency_and_a_flagged_one_separately(code, success):
-    """R89. For a complete response with flags, `mesh.latency` has the latency and `mesh.flagged` the request."""
+def test_the_latency_series_counts_only_requests_without_flags(code, success):
+    """R89. A response with Envoy's response flags counts in `mesh.flagged`; `mesh.latency` has only its latency."""
     tags = {"backend": "default/v2", "cluster": "outbound/default/web/8080", "pod": "default/web-0", "code": code}
     flow, found = flow_of("latency", **tags, buckets={17: 3})
     assert flow == requests(**tags)[0]
