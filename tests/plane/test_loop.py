@@ -65,7 +65,7 @@ async def world() -> AsyncIterator[World]:
 async def test_a_pod_that_replaces_one_of_the_same_name_must_authenticate_and_gets_its_own_key(
     world: World, account: str
 ) -> None:
-    """Deleted and recreated between two builds: the old pod's stream must not get the new pod's secrets."""
+    """The pod is replaced between two builds. The old pod's stream must not get the new pod's secrets."""
     world.place("1", account="web")
     before = await world.proxy()
     key = world.credentials.current.get()[SIDECAR].key

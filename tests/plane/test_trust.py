@@ -28,7 +28,7 @@ class Loop:
 
 @pytest.fixture
 def fleet() -> Fleet:
-    """A disconnected proxy that an earlier headgate configured."""
+    """Return a fleet with a disconnected proxy, which an earlier headgate configured."""
     found = Fleet()
     found.expect(SIDECAR).config.set(CONFIG)
     found.assume_configured()

@@ -72,7 +72,7 @@ def test_the_condition_contains_envoys_message_about_a_rejection() -> None:
 
 
 def test_the_condition_names_the_proxies_that_block_a_migration() -> None:
-    """A step to the next TLS mode waits for every proxy, not only for those of the pods."""
+    """A step to the next TLS mode waits for every proxy, not only for the proxies of the selected pods."""
     status, reason, message = programmed(
         report(migrating=("default/b",)), fleet(a="2", b="2"), "sidecar/default/caller"
     )

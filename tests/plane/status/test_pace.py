@@ -44,7 +44,7 @@ def test_a_slice_ends_after_its_fixed_length() -> None:
     assert pace.is_slice_over
 
 
-def test_a_full_pass_waits_in_proportion_to_the_work_of_the_last_one() -> None:
+def test_a_full_pass_waits_in_proportion_to_the_work_of_the_last_pass() -> None:
     """When proxies connect one by one, the full passes take a limited share of the time, also with many objects."""
     clock = Clock()
     pace = Pace(clock)

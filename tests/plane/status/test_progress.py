@@ -166,7 +166,7 @@ def test_a_refused_resource_of_a_sidecar_is_a_finding_about_its_pod(type_url: Ty
     assert finding.message == f"the proxy {SERVER} rejected {name}: bad"
 
 
-def test_a_split_without_its_root_does_not_claim_to_route_traffic() -> None:
+def test_a_split_without_its_root_is_valid_and_not_programmed() -> None:
     split = Key("split.smi-spec.io", "TrafficSplit", "default", "website")
     missing = Finding(about=split, reason=Reason.SERVICE_NOT_FOUND, field="spec.service", message="not found")
     found = {item.type: item for item in conditions((missing,), Progress())}

@@ -126,7 +126,7 @@ class World:
 
 
 def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
-    """Return a predicate: a status has this generation, and its condition Programmed has `text` in its message."""
+    """Return a predicate for statuses of a generation: the message of the condition Programmed contains `text`."""
 
     def found(status: Status) -> bool:
         messages = [item["message"] for item in status.get("conditions", ()) if item["type"] == "Programmed"]
@@ -311,7 +311,7 @@ STORED = {
         ("spec.rules[0].retry.attempts: must be a whole number, not text",),
     ),
 }
-"""Specs with mistakes in fields that headgate does not read, as an earlier version stored them, and the mistakes."""
+"""For each kind: a spec with mistakes in fields that headgate does not read, and the message about each mistake."""
 
 
 async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works(world: World) -> None:

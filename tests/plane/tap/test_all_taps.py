@@ -75,7 +75,7 @@ async def accept_all(_node: str) -> float:
     return 0.0
 
 
-async def test_the_targets_proxies_record_during_a_tap_and_later_the_proxies_of_callers(live_state: LiveState) -> None:
+async def test_proxies_of_the_target_and_then_of_its_callers_record_requests(live_state: LiveState) -> None:
     async with tapping(live_state, "web") as events:
         assert live_state.loop.taps.get() == {GATEWAY: ALL_REQUESTS, WEB: ALL_REQUESTS}
         peer = "spiffe://cluster.local/ns/default/sa/buyer"
@@ -116,6 +116,6 @@ async def test_an_unreadable_or_unauthenticated_report_is_rejected(live_state: L
         assert event.request.path == "/true"
 
 
-async def test_a_missing_object_has_no_tap(live_state: LiveState) -> None:
+async def test_a_tap_of_a_missing_object_does_not_start(live_state: LiveState) -> None:
     assert await live_state.taps.tap(query("missing")) is None
     assert live_state.loop.taps.get() == {}

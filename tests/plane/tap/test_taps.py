@@ -59,7 +59,7 @@ def test_a_tap_of_a_gateway_shows_requests_that_entered_there() -> None:
     assert [target.matches(record) for record in (entered, SENT)] == [True, False]
 
 
-def test_only_the_targets_pods_their_callers_and_the_gateways_record() -> None:
+def test_only_proxies_of_the_target_its_callers_and_the_gateways_record_requests() -> None:
     workloads = tuple(
         Workload(name=f"default/{name}-1", address="", identity=f"{SA}{name}", uid=name, capture="explicit")
         for name in ("web", "buyer", "other")
