@@ -31,7 +31,7 @@ def read_json(path: Path, shape: type[T]) -> T | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates it with mode 0600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp creates the file with mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

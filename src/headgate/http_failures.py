@@ -10,6 +10,6 @@ def describe(error: Exception) -> str:
     """Return the reason of an OSError or an aiohttp.ClientError in a few words, without the client's prefix."""
     cause: Any = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     text = str(getattr(cause, "strerror", None) or cause)
-    if text.startswith(_REFUSED) and cause.errno:  # asyncio replaces the operating system's text
+    if text.startswith(_REFUSED) and cause.errno:  # asyncio has replaced the operating system's text
         return os.strerror(cause.errno)
     return text or "no answer in time"

@@ -1,6 +1,6 @@
 """The names of all kinds, for the registry, the APIs, the command line and the kubectl plugin.
 
-They include kinds that headgate does not store, such as Deployment, because commands accept their names.
+The list includes kinds that headgate does not store, such as Deployment, because commands accept their names.
 """
 
 import msgspec

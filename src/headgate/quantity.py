@@ -17,7 +17,7 @@ _SUFFIXES = {
     "E": Fraction(10**18),
     **{f"{letter}i": Fraction(1024 ** (power + 1)) for power, letter in enumerate("KMGTPE")},
 }
-_LONGEST = 40  # characters; rejecting longer texts limits the cost of parsing
+_LONGEST = 40  # the most characters of a quantity, which limits the cost of parsing
 _LARGEST_EXPONENT = 18
 
 

@@ -1,4 +1,4 @@
-"""Send HTTP requests to an API server, or open a session with an OpenID identity provider. Only this uses aiohttp."""
+"""Send HTTP requests to an API server with aiohttp, or open an aiohttp session with an OpenID identity provider."""
 
 import asyncio
 import contextlib
@@ -94,9 +94,9 @@ def _socket(address: AddrInfoType) -> socket.socket:
 
 def provider_session(requestor: Any) -> ClientSession:
     """Return a session for kubernetes_asyncio's OpenIDRequestor that verifies the identity provider's certificate."""
-    authorization = encode_basic_auth(requestor._client_id, requestor._client_secret)  # noqa: SLF001 - there is no public name
+    authorization = encode_basic_auth(requestor._client_id, requestor._client_secret)  # noqa: SLF001 - no public name
     return ClientSession(
-        connector=TCPConnector(ssl=ssl.create_default_context(cafile=requestor._ssl_ca_cert)),  # noqa: SLF001 - same
+        connector=TCPConnector(ssl=ssl.create_default_context(cafile=requestor._ssl_ca_cert)),  # noqa: SLF001 - no public name
         headers={"accept": "application/json", "authorization": authorization},
         raise_for_status=True,
         trust_env=True,
