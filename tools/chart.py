@@ -32,7 +32,9 @@ TABLE = re.compile(r"(?<=<!-- values: `make chart` writes them -->\n).*?(?=<!-- 
 CONDITIONS = {
     "NetworkPolicy": ".Values.networkPolicy.enabled",
     "PodDisruptionBudget": ".Values.podDisruptionBudget.enabled",
+    "v1beta2.custom.metrics.k8s.io": ".Values.customMetrics.enabled",
 }
+"""The conditions of optional objects, by kind or by name."""
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
 WIDTH, LONGEST_DEFAULT = 118, 120
 
@@ -84,6 +86,7 @@ def templates() -> Text:
         sidecars=token("{{ .Values.sidecars }}"),
         trust_domain=token("{{ .Values.trustDomain }}"),
         budget_version=token(BUDGET),
+        custom_metrics=True,
     )
     texts: dict[str, list[str]] = {}
     for obj in manifests(values):
@@ -98,8 +101,8 @@ def templates() -> Text:
         if "{{" in text:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
         text = expressions.render(text)
-        if kind in CONDITIONS:
-            text = f"{{{{- if {CONDITIONS[kind]} }}}}\n{text}{{{{- end }}}}\n"
+        if condition := CONDITIONS.get(kind) or CONDITIONS.get(obj["metadata"]["name"]):
+            text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         texts.setdefault(kind, []).append(text)
     return {f"templates/{kind.lower()}.yaml": GENERATED + "---\n".join(parts) for kind, parts in texts.items()}
 

@@ -20,6 +20,13 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tlsconfigs
 CONVERTED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trafficsplits.split.smi-spec.io"
 DEPLOYMENT = "/apis/apps/v1/namespaces/headgate-system/deployments/headgate"
 INJECTION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate"
+ADAPTER = {
+    "group": "custom.metrics.k8s.io",
+    "service": {"namespace": "monitoring", "name": "adapter", "port": 443},
+    "insecureSkipTLSVerify": True,
+    "groupPriorityMinimum": 100,
+    "versionPriority": 100,
+}
 BUNDLE = "cm9vdHM="
 
 
@@ -38,8 +45,9 @@ class Release:
         }
         self._kubeconfig.write_text(json.dumps(config))
 
-    def helm(self, *arguments: object) -> str:
-        return helm(*arguments, "--namespace", "headgate-system", "--kubeconfig", self._kubeconfig)
+    def helm(self, *arguments: object, fails: bool = False) -> str:
+        place = ("--namespace", "headgate-system", "--kubeconfig", self._kubeconfig)
+        return helm(*arguments, *place, fails=fails)
 
     def get(self, path: str) -> Any:
         status, found = self.cluster.call("GET", path)
@@ -103,6 +111,21 @@ def test_a_release_is_installed_upgraded_uninstalled_and_installed_again(
 
     release.helm("install", "headgate", chart, side)
     assert release.get(DEPLOYMENT)["spec"]["replicas"] == 2
+
+
+def test_a_release_with_custom_metrics_fails_while_another_server_has_them(release: Release) -> None:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    other = {"metadata": {"name": "v1beta1.custom.metrics.k8s.io"}, "spec": {**ADAPTER, "version": "v1beta1"}}
+    release.cluster.make(path, other)
+    options = ("install", "headgate", CHART, "--create-namespace", "--set", "customMetrics.enabled=true", CLIENT_SIDE)
+    assert "v1beta1.custom.metrics.k8s.io names the Service monitoring/adapter" in release.helm(*options, fails=True)
+    assert release.is_gone(DEPLOYMENT)
+    release.cluster.call("DELETE", f"{path}/v1beta1.custom.metrics.k8s.io")
+    release.helm(*options)
+    found = release.get(f"{path}/v1beta2.custom.metrics.k8s.io")
+    assert found["spec"]["service"]["name"] == "headgate"
+    release.helm("upgrade", *options[1:3], "--set", "customMetrics.enabled=true,replicas=3", CLIENT_SIDE)
+    assert release.get(DEPLOYMENT)["spec"]["replicas"] == 3
 
 
 async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:

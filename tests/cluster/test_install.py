@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 from tests.cluster.conftest import ADMIN, Cluster
 
+from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
@@ -46,6 +47,26 @@ async def test_pods_with_a_sidecar_are_named(cluster: Cluster, installer: Instal
         cluster.make("/api/v1/namespaces/sidecars/pods", body)
     assert "sidecars/web-1" in await installer.pods_with_sidecar()
     assert "sidecars/plain" not in await installer.pods_with_sidecar()
+
+
+async def test_custom_metrics_of_another_server_are_not_taken_over(cluster: Cluster, installer: Installer) -> None:
+    values = Values(image="headgate:1", budget_version=await installer.budget_version(), custom_metrics=True)
+    own = [obj for obj in manifests(values) if obj["metadata"]["name"] == "v1beta2.custom.metrics.k8s.io"]
+    await installer.check_custom_metrics()
+    assert [outcome async for _, outcome in installer.apply(own)] == ["created"]
+    await installer.check_custom_metrics()
+    assert [outcome async for _, outcome in installer.delete(own)] == ["deleted"]
+
+    other = {
+        **own[0],
+        "spec": {**own[0]["spec"], "service": {"namespace": "monitoring", "name": "adapter", "port": 443}},
+    }
+    assert [outcome async for _, outcome in installer.apply([other])] == ["created"]
+    with pytest.raises(HeadgateError, match=r"v1beta2\.custom\.metrics\.k8s\.io names the Service monitoring/adapter"):
+        await installer.check_custom_metrics()
+    (kept,) = [outcome async for _, outcome in installer.delete(own)]
+    assert kept.startswith("kept")
+    assert cluster.call("DELETE", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io")[0] == 200
 
 
 async def test_an_unknown_kind_is_named(installer: Installer) -> None:

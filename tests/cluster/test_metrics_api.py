@@ -27,6 +27,8 @@ from headgate.latest import Latest
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
+AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SEED = "/apis/traffic.metrics.k8s.io/v1beta1"
 DEFAULT = f"{SEED}/namespaces/default"
 POD = f"{DEFAULT}/pods/web-5d-c4c4c"
@@ -91,7 +93,7 @@ class Metrics(NamedTuple):
 
     async def ready(self) -> None:
         """Wait until the API server forwards requests."""
-        for service in api_services("mesh/metrics", b""):
+        for service in api_services("mesh/metrics", b"", custom_metrics=True):
             group, version = service["spec"]["group"], service["spec"]["version"]
             await self.settled("", f"/apis/{group}/{version}")
 
@@ -139,7 +141,7 @@ def _publish(cluster: Cluster, authority: bytes, port: int) -> None:
     cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "mesh"}})
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     cluster.make("/api/v1/namespaces/mesh/services", {"metadata": {"name": "metrics"}, "spec": spec})
-    for service in api_services("mesh/metrics", authority, port=port):
+    for service in api_services("mesh/metrics", authority, port=port, custom_metrics=True):
         cluster.make("/apis/apiregistration.k8s.io/v1/apiservices", service)
 
 
@@ -199,6 +201,34 @@ async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics
     for way in (metrics.through, metrics.past):
         assert (await way("gustav", released))[0] == 200
         assert (await way("gustav", f"{DEFAULT}/pods"))[0] == 403
+
+
+async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics: Metrics) -> None:
+    """R102. Kubernetes' own ClusterRole of the HorizontalPodAutoscaler controller allows it."""
+    _, groups = await metrics.through("", "/apis")
+    (group,) = [one for one in groups["groups"] if one["name"] == "custom.metrics.k8s.io"]
+    assert group["preferredVersion"]["version"] == "v1beta2"
+    _, listed = await metrics.through(AUTOSCALER, CUSTOM)
+    assert "pods/requests_per_second" in {one["name"] for one in listed["resources"]}
+    pods = f"{CUSTOM}/namespaces/default/pods/%2A/requests_per_second?labelSelector=app%3Dweb"
+    for way in (metrics.through, metrics.past):
+        code, found = await way(AUTOSCALER, pods)
+        assert (code, [item["value"] for item in found["items"]]) == (200, ["3500m", "300m"])
+        code, found = await way(AUTOSCALER, f"{CUSTOM}/namespaces/default/deployments.apps/web/requests_per_second")
+        assert (code, [item["value"] for item in found["items"]]) == (200, ["3800m"])
+
+
+async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(metrics: Metrics) -> None:
+    metrics.allow("carla", "pods/requests_per_second", group="custom.metrics.k8s.io")
+    await metrics.settled("carla", f"{CUSTOM}/namespaces/default/pods/*/requests_per_second")
+    for way in (metrics.through, metrics.past):
+        assert (await way("carla", f"{CUSTOM}/namespaces/default/pods/*/requests_per_second"))[0] == 200
+        for path in (
+            "default/pods/*/success_rate",
+            "default/services/web/requests_per_second",
+            "kube-system/pods/*/requests_per_second",
+        ):
+            assert (await way("carla", f"{CUSTOM}/namespaces/{path}"))[0] == 403, (way, path)
 
 
 async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_path(metrics: Metrics) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tests.e2e.manifests import endpoints, external, service, split
 from tests.e2e.world import World, until
 
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 SEED, RELEASED = "/apis/traffic.metrics.k8s.io/v1beta1", "/apis/metrics.smi-spec.io/v1alpha1"
 
 
@@ -34,6 +35,24 @@ def test_the_first_request_of_a_service_is_in_the_current_window(world: World, n
     assert found["window"] == "30s"
     assert found["timestamp"].endswith("Z")
     assert int(before) <= datetime.fromisoformat(found["timestamp"]).timestamp() <= after
+
+
+def test_an_autoscaler_reads_the_requests_of_a_service_and_of_a_split(world: World, namespace: str) -> None:
+    """R102: 6 requests in the window of 30 seconds are 0.2 requests per second."""
+    manifests = (service("web", {"http": 8080}), *(external(name, world.backend(name)) for name in ("one", "two")))
+    world.apply(*manifests, split("web", "web", {"one": 2, "two": 1}), namespace=namespace)
+    world.settle()
+    world.send(6, world.request("web", 8080, namespace=namespace))
+
+    def rate(path: str) -> list[str]:
+        return [item["value"] for item in ask(world, f"{CUSTOM}/namespaces/{namespace}/{path}")["items"]]
+
+    whole = "trafficsplits.split.smi-spec.io/web/requests_per_second"
+    until(lambda: rate(whole) == ["200m"], "the requests")
+    assert rate(f"{whole}?metricLabelSelector=backend%3Dtwo") == ["67m"]
+    assert rate("services/one/requests_per_second") == ["133m"]
+    assert rate("services/one/success_rate") == ["1"]
+    assert rate("services/%2A/requests_per_second") == ["133m", "67m"]
 
 
 def test_failed_connections_do_not_count_as_failed_requests(world: World, namespace: str) -> None:

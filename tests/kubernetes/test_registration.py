@@ -109,6 +109,22 @@ async def test_new_roots_and_reset_bundles_are_written_and_equal_ones_are_not(
         assert set(bundles(client)) == {"OLD NEW"}
 
 
+@pytest.mark.parametrize(("service", "writes"), [("headgate", 5), ("adapter", 4)])
+async def test_the_bundle_of_custom_metrics_is_written_only_if_headgate_serves_them(
+    client: FakeClient, service: str, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESTORE_S", 0)
+    path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+    spec = {"group": "custom.metrics.k8s.io", "service": {"namespace": "headgate-system", "name": service}}
+    client.objects[path] = {"kind": "APIService", "metadata": {}, "spec": spec}
+    async with running(client, MemoryStore(), Latest(credential("ROOTS"))):
+        await until(lambda: client.writes.get() == writes, client.writes)
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert client.writes.get() == writes
+    assert ("caBundle" in client.objects[path]["spec"]) == (service == "headgate")
+
+
 async def test_namespaces_with_sidecars_get_the_roots(client: FakeClient) -> None:
     store = MemoryStore()
     pods = []

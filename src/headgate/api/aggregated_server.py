@@ -28,6 +28,7 @@ from headgate.api.delegated_auth import (
 from headgate.api.http_server import Server
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics import custom
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
@@ -42,7 +43,7 @@ from headgate.resources.meta import Object
 _log = logging.getLogger(__name__)
 _OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_GROUPS = tuple(name for name, _ in METRICS_GROUPS)
+_GROUPS = (*(name for name, _ in METRICS_GROUPS), custom.CUSTOM_METRICS[0])
 # The priority is below Kubernetes' own groups and below custom resources (1000), so that `kubectl get pods` still means the core Pods.
 _GROUP_PRIORITY, _VERSION_PRIORITY = 100, 10
 _TLS = "tls"
@@ -72,6 +73,7 @@ class _AggregatedApi:
         inspect: InspectApi | None,
     ) -> None:
         self._metrics = metrics
+        self._custom_metrics = custom.CustomMetricsApi(metrics)
         self._inspect = inspect
         self._groups = (inspection.GROUP, *_GROUPS) if inspect else _GROUPS
         self._config = config
@@ -92,6 +94,10 @@ class _AggregatedApi:
             metrics_path = metrics_query.parse_path(group, parts[3:])
             await self._authorizer.authorize(user, metrics_path.attributes)
             return await self._metrics.answer(request, metrics_path)
+        if group_version == custom.CUSTOM_METRICS:
+            custom_path = custom.parse_path(parts[3:])
+            await self._authorizer.authorize(user, custom_path.attributes)
+            return await self._custom_metrics.answer(request, custom_path)
         if self._inspect and group_version == inspect_query.INSPECT:
             inspect_path = inspect_query.parse_path(parts[3:])
             await self._authorizer.authorize(user, inspect_path.attributes)
@@ -200,12 +206,16 @@ async def refresh_request_header_config(
             _log.warning("can't refresh the request-header configuration; the last one stays in use: %s", error)
 
 
-def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Object, ...]:
+def api_services(
+    service: str, authority: bytes, *, port: int = 443, custom_metrics: bool = False
+) -> tuple[Object, ...]:
     """Return the APIServices that register `service` (`namespace/name`), one for each group (R80 to R82).
 
-    `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later.
+    `authority` is the PEM of the CA that signed the Service's certificate; empty if it is written later. A cluster has one server
+    of custom metrics, so their APIService is included only with `custom_metrics`.
     """
     namespace, name = service.split("/")
+    groups = (inspect_query.INSPECT, *METRICS_GROUPS, *((custom.CUSTOM_METRICS,) if custom_metrics else ()))
     trusted = {"caBundle": base64.b64encode(authority).decode()} if authority else {}
     return tuple(
         {
@@ -221,5 +231,5 @@ def api_services(service: str, authority: bytes, *, port: int = 443) -> tuple[Ob
                 "versionPriority": _VERSION_PRIORITY,
             },
         }
-        for group, version in (inspect_query.INSPECT, *METRICS_GROUPS)
+        for group, version in groups
     )

@@ -10,6 +10,7 @@ from starlette.responses import Response
 import headgate
 from headgate.api import responses
 from headgate.api.inspect import query as inspect_query
+from headgate.api.metrics import custom
 from headgate.api.metrics.groups import (
     EDGES,
     METRICS_GROUPS,
@@ -29,6 +30,7 @@ _COMPUTED_GROUPS = (
     *(review[:2] for review in REVIEWS),
     inspect_query.INSPECT,
     *METRICS_GROUPS,
+    custom.CUSTOM_METRICS,
 )
 """Groups and versions with objects that are computed for each request and not stored."""
 
@@ -94,6 +96,12 @@ def resource_list(group: str, version: str) -> dict[str, Any]:
         rows += [row for resource in inspect_query.RESOURCES.values() for row in _inspect_rows(resource)]
     if metrics := METRICS_GROUPS.get((group, version)):
         rows += [_metrics_row(plural, TRAFFIC_METRICS) for plural in metrics.kinds]
+    if (group, version) == custom.CUSTOM_METRICS:
+        rows += [
+            _row(f"{resource}/{metric}", custom.LIST, ["get"], namespaced=True)
+            for resource in custom.RESOURCES
+            for metric in custom.METRICS
+        ]
     if not rows:
         raise no_such_path()
     return {

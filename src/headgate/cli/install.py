@@ -49,13 +49,26 @@ def install(
         typer.Option(help="Which pods get a sidecar; labelled: those for which the label headgate.dev/inject is true."),
     ] = "labelled",
     trust_domain: Annotated[str, typer.Option(help="Trust domain of all identities.")] = "cluster.local",
+    custom_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--custom-metrics",
+            help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers. A cluster can have only one server of this group.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the manifests, and change nothing.")] = False,
     timeout: Annotated[int, typer.Option(help="Seconds to wait until the control plane is ready.")] = 120,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
     values = Values(
-        image=image, replicas=replicas, mtls=mtls, access=access, sidecars=sidecars, trust_domain=trust_domain
+        image=image,
+        replicas=replicas,
+        mtls=mtls,
+        access=access,
+        sidecars=sidecars,
+        trust_domain=trust_domain,
+        custom_metrics=custom_metrics,
     )
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
@@ -81,6 +94,8 @@ def _credentials(kubeconfig: Path | None) -> Credentials:
 async def _install(client: Client, values: Values, *, patience: int) -> None:
     async with client:
         installer = Installer(client)
+        if values.custom_metrics:
+            await installer.check_custom_metrics()
         values = structs.replace(values, budget_version=await installer.budget_version())
         async for obj, outcome in installer.apply(manifests(values)):
             _print(obj, outcome)
@@ -108,7 +123,7 @@ async def _uninstall(client: Client, *, force: bool) -> None:
                 " and restart the pods, or add --force"
             )
         async for obj, outcome in installer.delete(
-            manifests(Values(image="", budget_version=await installer.budget_version()))
+            manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
         ):
             _print(obj, outcome)
         await installer.delete_created()

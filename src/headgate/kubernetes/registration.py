@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterator
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
-from headgate.api.aggregated_server import api_services
+from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import mesh_kinds
+from headgate.kubernetes.install.manifests import every_api_service, is_own_api_service
 from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest
@@ -75,14 +76,19 @@ class Registration:
         for custom in mesh_kinds():
             name = f"{custom.plural}.{custom.group}"
             await self._amend(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
-        for service in api_services(f"{NAMESPACE}/{NAME}", b""):
-            await self._amend(f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}", bundle)
+        for service in every_api_service():
+            path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
+            await self._amend(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
 
-    async def _amend(self, path: str, bundle: str) -> None:
+    async def _amend(self, path: str, bundle: str, *, optional: bool = False) -> None:
+        """Write the CA bundle into an object. An optional one may not exist, or be an APIService of another server."""
         try:
             found = await self._client.get(path)
         except NotFound:
-            log.warning("the object %s does not exist; run `headgate install` again", path)
+            if not optional:
+                log.warning("the object %s does not exist; run `headgate install` again", path)
+            return
+        if optional and not is_own_api_service(found):
             return
         places = [hook["clientConfig"] for hook in found.get("webhooks") or ()]
         spec = found.get("spec") or {}

@@ -31,6 +31,8 @@ READ = [  # commands with regular expressions that their output matches
     ("get pods.traffic.metrics.k8s.io --sort-by=.metadata.name -o yaml", r"kind: TrafficMetrics\n"),
     ("get --raw /apis/traffic.metrics.k8s.io/v1beta1/namespaces/default/pods/shop-5d-b2b2b/edges", '"direction":"to"'),
     ("get --raw /apis/traffic.metrics.k8s.io/v1beta1/pods?t=1m", '"window":"1m0s"'),
+    ("get --raw /apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/requests_per_second", '"value":"3500m"'),
+    ("get --raw /apis/custom.metrics.k8s.io/v1beta2", '"name":"deployments.apps/success_rate"'),
     ("get deployments.traffic.metrics.k8s.io -o name", r"^trafficmetrics.traffic.metrics.k8s.io/shop\n.*/web\n$"),
     ("describe pods.traffic.metrics.k8s.io web-5d-c4c4c", r"(?s)Kind: +TrafficMetrics.*Metrics:"),
     ("api-resources --api-group=traffic.metrics.k8s.io", r"nodes +traffic.metrics.k8s.io/v1beta1 +false +NodeTrafficMetrics"),

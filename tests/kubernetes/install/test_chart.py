@@ -30,6 +30,7 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {"replicas": 3, "sidecars": "all", "mtls": "strict", "access": "deny", "trustDomain": "mesh.example"},
         Values(image=IMAGE, replicas=3, sidecars="all", mtls="strict", access="deny", trust_domain="mesh.example"),
     ),
+    "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, custom_metrics=True)),
     "tag": (
         {"image": {"repository": "registry.example:5000/headgate", "tag": "2.0", "pullPolicy": "Always"}},
         Values(image="registry.example:5000/headgate:2.0", pull_policy="Always"),
@@ -67,6 +68,7 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/tolerations", {"tolerations": {}}),
     ("/affinity", {"affinity": []}),
     ("/podDisruptionBudget/enabled", {"podDisruptionBudget": {"enabled": "yes"}}),
+    ("/customMetrics/enabled", {"customMetrics": {"enabled": "yes"}}),
     ("/networkPolicy", {"networkPolicy": {"enable": True}}),
     ("'replica'", {"replica": 2}),
 )

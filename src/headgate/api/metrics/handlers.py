@@ -68,11 +68,9 @@ class MetricsApi:
         return responses.json_response(body, warnings=found.reading.cut)
 
     async def _result(self, query: Mapping[str, str], path: MetricsPath) -> _Result:
-        seconds = window(query)
-        reading = await self._read(seconds)
-        answers = await self._answers_on(self._indexed(seconds, reading), path.ref.kind)
+        reading, answers = await self.answers(path.ref.kind, window(query))
         alone = bool(path.ref.name) and not path.edges and path.plural != SPLITS
-        rows = await _all(_rows(answers, path, _selection(query), grouping(query)))
+        rows = await collect(_rows(answers, path, selection(query), grouping(query)))
         if not rows and path.ref.name and not path.edges:
             raise not_found(path.plural, path.group.name, path.ref.name)
         labels = query.get("labelSelector")
@@ -83,6 +81,11 @@ class MetricsApi:
             many=not alone,
             selector=label_selector_object(labels) if labels and not alone else {},
         )
+
+    async def answers(self, kind: str, seconds: float) -> tuple[Reading, Answers]:
+        """Return the counts of a window in seconds, and the answers about objects of a kind. Raises ApiError 501, 503."""
+        reading = await self._read(seconds)
+        return reading, await self._answers_on(self._indexed(seconds, reading), kind)
 
     async def _read(self, seconds: float) -> Reading:
         if self._source is None:
@@ -125,7 +128,7 @@ def _rows(answers: Answers, path: MetricsPath, selects: Selects, grouping: Group
     return answers.edges(ref, grouping, selects) if path.edges else [row]
 
 
-async def _all(rows: Iterable[Row]) -> Sequence[Row]:
+async def collect(rows: Iterable[Row]) -> Sequence[Row]:
     """Collect all rows and let other tasks run in between."""
     found: list[Row] = []
     for row in rows:
@@ -135,7 +138,7 @@ async def _all(rows: Iterable[Row]) -> Sequence[Row]:
     return found
 
 
-def _selection(query: Mapping[str, str]) -> Selects:
+def selection(query: Mapping[str, str]) -> Selects:
     """Return a predicate for the query's selectors: they omit items, and change no metrics (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]

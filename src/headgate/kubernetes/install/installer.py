@@ -7,9 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
+from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.manifests import is_own_api_service
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.objects.gateways import CLASS_NAME
 from headgate.resources.inspect import API_VERSION
@@ -19,6 +21,7 @@ from headgate.resources.pods import SIDECAR
 MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
 POLL_S = 0.5
+_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
@@ -58,13 +61,28 @@ class Installer:
         return before if spec == before["spec"] else await self._client.put(path, {**before, "spec": spec})
 
     async def delete(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
-        """Delete objects in reverse order. Yield each with `deleted` or `not found`."""
+        """Delete objects in reverse order, except APIServices of other servers. Yield each with `deleted`, `kept` or `not found`."""
         for obj in reversed(list(objects)):
+            path = await self._path(obj)
             try:
-                await self._client.remove(await self._path(obj), {"propagationPolicy": "Background"})
+                if obj["kind"] == "APIService" and not is_own_api_service(await self._client.get(path)):
+                    yield obj, "kept: it names the Service of another server"
+                    continue
+                await self._client.remove(path, {"propagationPolicy": "Background"})
                 yield obj, "deleted"
             except NotFound:
                 yield obj, "not found"
+
+    async def check_custom_metrics(self) -> None:
+        """Raise HeadgateError if another server serves custom metrics. Autoscalers would then use headgate instead of it."""
+        for found in (await self._client.get(_API_SERVICES))["items"]:
+            if found["spec"].get("group") == CUSTOM_METRICS[0] and not is_own_api_service(found):
+                service = found["spec"].get("service") or {}
+                raise HeadgateError(
+                    f"the APIService {found['metadata']['name']} names the Service"
+                    f" {service.get('namespace')}/{service.get('name')}, and a cluster can have only one server of custom metrics;"
+                    " remove that server and its APIService, or omit --custom-metrics"
+                )
 
     async def delete_created(self) -> None:
         """Delete what the control plane created outside its namespace: ConfigMaps with roots, and the GatewayClass."""

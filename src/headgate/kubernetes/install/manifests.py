@@ -18,13 +18,15 @@ _LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _READ = ["get", "list", "watch"]
 _LABELED = {"key": INJECT, "operator": "Exists"}
+_SERVICE = f"{NAMESPACE}/{NAME}"
 _RBAC = "rbac.authorization.k8s.io"
 
 
 class Values(Value, frozen=True, kw_only=True):
     """The values that users set, with `headgate install` or in the Helm chart.
 
-    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves.
+    `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. With `custom_metrics`, headgate is the
+    cluster's server of custom metrics, which HorizontalPodAutoscalers read.
     """
 
     image: str
@@ -35,6 +37,7 @@ class Values(Value, frozen=True, kw_only=True):
     sidecars: str = "labelled"
     trust_domain: str = "cluster.local"
     budget_version: str = "policy/v1"
+    custom_metrics: bool = False
 
 
 def manifests(values: Values) -> tuple[Object, ...]:
@@ -51,8 +54,19 @@ def manifests(values: Values) -> tuple[Object, ...]:
         _network_policy(),
         _injection(),
         _validation(),
-        *map(_labeled, api_services(f"{NAMESPACE}/{NAME}", b"")),
+        *map(_labeled, api_services(_SERVICE, b"", custom_metrics=values.custom_metrics)),
     )
+
+
+def every_api_service() -> tuple[Object, ...]:
+    """Return the APIServices of an installation with custom metrics."""
+    return api_services(_SERVICE, b"", custom_metrics=True)
+
+
+def is_own_api_service(obj: Object) -> bool:
+    """Return whether an APIService names headgate's Service; another server of custom metrics may have the same APIService."""
+    service = obj["spec"].get("service") or {}
+    return (service.get("namespace"), service.get("name")) == (NAMESPACE, NAME)
 
 
 def _labeled(obj: Object) -> Object:
@@ -101,7 +115,7 @@ def _roles() -> tuple[Object, ...]:
             ["apiregistration.k8s.io"],
             "apiservices",
             ["get", "update"],
-            [item["metadata"]["name"] for item in api_services(f"{NAMESPACE}/{NAME}", b"")],
+            [item["metadata"]["name"] for item in every_api_service()],
         ),
     ]
     own = [

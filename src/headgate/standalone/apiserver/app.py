@@ -23,6 +23,7 @@ from headgate.api.certificate import Certificate
 from headgate.api.http_server import Server, serve_on_loopback
 from headgate.api.inspect import query as inspect_query
 from headgate.api.inspect.handlers import InspectApi
+from headgate.api.metrics import custom
 from headgate.api.metrics import query as metrics_query
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
@@ -153,6 +154,7 @@ class _Api:
     def __init__(self, resources: ResourceApi, metrics: MetricsApi, inspect: InspectApi) -> None:
         self._resources = resources
         self._metrics = metrics
+        self._custom_metrics = custom.CustomMetricsApi(metrics)
         self._inspect = inspect
 
     async def answer(self, request: Request) -> Response:
@@ -182,6 +184,8 @@ class _Api:
             return await _review(request, rest[0])
         if found := METRICS_GROUPS.get((group, version)):
             return await self._metrics.answer(request, metrics_query.parse_path(found, rest))
+        if (group, version) == custom.CUSTOM_METRICS:
+            return await self._custom_metrics.answer(request, custom.parse_path(rest))
         if (group, version) == inspect_query.INSPECT:
             return await self._inspect.answer(request, inspect_query.parse_path(rest))
         raise no_such_path()

@@ -1,0 +1,87 @@
+"""HorizontalPodAutoscalers on a real cluster: the cluster's own controller scales Deployments by headgate's metrics (R102)."""
+
+from typing import Any
+
+import pytest
+from tests.pods.conftest import IMAGE, Cluster, deployment, namespace, service
+
+PLACE = "autoscaled"
+MOST = 3
+LOAD = """
+import http.client, sys
+while True:
+    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
+    try:
+        connection.request("GET", "/sleep/0.05")
+        connection.getresponse().read()
+    except OSError:
+        pass
+    connection.close()
+"""
+"""Sends one request after the other to a host. Each takes 50 ms, so there are at most 20 in a second."""
+BY_REQUESTS = {
+    "type": "Pods",
+    "pods": {
+        "metric": {"name": "requests_per_second"},
+        "target": {"type": "AverageValue", "averageValue": "2"},
+    },
+}
+BY_LATENCY = {
+    "type": "Object",
+    "object": {
+        "metric": {"name": "p99_response_latency_ms"},
+        "describedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "slow"},
+        "target": {"type": "Value", "value": "10"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def autoscaled(cluster: Cluster) -> Cluster:
+    """A cluster with custom metrics, and two idle Deployments with an autoscaler each."""
+    cluster.headgate("install", "--image", IMAGE, "--custom-metrics")
+    cluster.apply(
+        namespace(PLACE),
+        *(service(PLACE, name, app=name) for name in ("busy", "slow")),
+        *(deployment(PLACE, name) for name in ("busy", "slow")),
+    )
+    cluster.wait_rolled_out(PLACE, "busy", "slow")
+    version = "v2" if "autoscaling/v2\n" in cluster.kubectl("api-versions") else "v2beta2"
+    cluster.apply(autoscaler(version, "busy", BY_REQUESTS), autoscaler(version, "slow", BY_LATENCY))
+    return cluster
+
+
+def autoscaler(version: str, name: str, metric: dict[str, Any]) -> dict[str, Any]:
+    """Return a HorizontalPodAutoscaler of a Deployment, which also scales down without delay."""
+    return {
+        "apiVersion": f"autoscaling/{version}",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": PLACE},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": MOST,
+            "metrics": [metric],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+        },
+    }
+
+
+def wait_replicas(cluster: Cluster, name: str, count: int) -> None:
+    """Wait until a Deployment has `count` ready pods and wants no more. Print the autoscaler's conditions on failure."""
+    for field in ("spec.replicas", "status.readyReplicas"):
+        condition = f"--for=jsonpath={{.{field}}}={count}"
+        try:
+            cluster.kubectl("-n", PLACE, "wait", f"deployment/{name}", condition, "--timeout=110s")
+        except AssertionError as error:
+            raise AssertionError(cluster.kubectl("-n", PLACE, "describe", f"hpa/{name}")) from error
+
+
+@pytest.mark.parametrize("name", ["busy", "slow"])
+def test_a_deployment_is_scaled_up_under_load_and_down_without_load(autoscaled: Cluster, name: str) -> None:
+    """`busy` is scaled by the requests of each pod, `slow` by the latency of the Deployment."""
+    load = deployment(PLACE, f"load-{name}", command=["python3", "-c", LOAD, name])
+    autoscaled.apply(load)
+    wait_replicas(autoscaled, name, MOST)
+    autoscaled.kubectl("-n", PLACE, "delete", f"deployment/load-{name}")
+    wait_replicas(autoscaled, name, 1)
