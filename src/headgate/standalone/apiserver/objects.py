@@ -29,7 +29,7 @@ class WriteWarnings(Protocol):
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-_ATTEMPTS = 5  # how often a change is tried when other clients write between the read and the write
+_ATTEMPTS = 5  # the most attempts of a change, which fail if another client writes between read and write
 
 
 class Target(NamedTuple):

@@ -1,1 +1,1 @@
-"""Pods as processes on one machine."""
+"""Runs pods as processes on one machine."""

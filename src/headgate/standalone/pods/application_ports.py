@@ -66,7 +66,9 @@ class ApplicationPorts:
         self._users: dict[str, PortMap] = {}
 
     def assign(self, user: str, ports: Sequence[int]) -> PortMap:
-        """Return a process port for each port, the same in later calls. Raises NoAddress when all are in use."""
+        """Return a process port for each of `ports`. Later calls for the user return the same process ports.
+
+        Raises NoAddress when all process ports are in use."""
         known = self._users.get(user, {})
         found: dict[int, int] = {}
         for port in ports:
@@ -176,7 +178,7 @@ def with_process_ports(container: Container, port_map: PortMap) -> Container:
 
 
 def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
-    """Return the advice in messages on where a process must listen; empty if its ports are unchanged.
+    """Return advice for messages: where a process must listen. It is empty if its ports are those of the pod.
 
     `container` declares process ports in place of the pod's ports.
     """

@@ -23,7 +23,9 @@ from headgate.standalone.processes import Launch, Process, StartError, adopt, sp
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
 STABLE_SECONDS = 60.0  # seconds after which a run resets the delay
-_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)  # wordings of EADDRINUSE in logs
+_IN_USE = re.compile(
+    rb"address (already )?in use|EADDRINUSE", re.IGNORECASE
+)  # a pattern for log messages about EADDRINUSE
 _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
@@ -86,7 +88,7 @@ class ContainerRun(Run):
             exit_code=_UNKNOWN_EXIT,
             started_at=record.started_at,
             finished_at=time.time(),
-            message="it ended while headgate did not run",
+            message="the process ended while headgate did not run",
         )
         self._set(ContainerState(reason="Restarting", restarts=record.restarts + 1, ended=ended))
 

@@ -1,4 +1,4 @@
-"""Logs of local pods: files that the processes write themselves, so that they survive headgate.
+"""Logs of local pods: files that the processes write themselves, also while headgate does not run.
 
 `STATE/pods/NAMESPACE_NAME_UID/CONTAINER/` holds `current.log`, its older part `current.log.1`, and `previous.log` of
 the previous run. A log that is too long is copied and truncated; lines written at this moment may be lost.

@@ -207,7 +207,7 @@ class PodRun:
         return RunSettings(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
 
     def _listener(self) -> Container | None:
-        """Return the container that should listen on undeclared ports: the first without ports, else the first."""
+        """Return the container that should listen on undeclared ports: the first one without declared ports, or the first one."""
         containers = self._typed.spec.containers
         return next((one for one in containers if not one.ports), containers[0] if containers else None)
 

@@ -21,7 +21,7 @@ from headgate.standalone.pods.runs import Owner
 from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettings
 
 DIRECTORY = "_sidecar"  # the directory of sidecars; no container can have this name
-STARTING = "it waits for its configuration"
+STARTING = "waiting for its configuration"
 _PATIENCE = 20.0  # seconds without a configuration until an Event reports it
 _RETRY = 1.0  # seconds between checks of a sidecar that does not serve
 _LAST_REPORT = 5.0  # seconds to wait for the last metrics report; a sidecar reports every two seconds
@@ -123,7 +123,7 @@ class Sidecar:
         await self._envoy.stop()
         self._admin.unlink(missing_ok=True)
         probe_socket(self._services.runtime_dir, self._node).unlink(missing_ok=True)
-        self._set("it ended with its pod")
+        self._set("ended with its pod")
 
     async def _keep(self) -> None:
         await self._services.wait_expected(
@@ -171,7 +171,7 @@ class Sidecar:
         except ProxyError as error:
             return str(error)
         except TimeoutError:
-            return f"it has no configuration after {_PATIENCE:g} s"
+            return f"no configuration after {_PATIENCE:g} s"
         return "; ".join(self._services.rejections(self._node))
 
     async def _report_fault(self, fault: str) -> None:

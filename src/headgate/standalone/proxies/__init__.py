@@ -1,1 +1,1 @@
-"""Envoy processes on one machine."""
+"""Runs Envoy processes on one machine."""

@@ -248,7 +248,7 @@ class EnvoyProcess:
             self._binary.resolve(),
             status.st_size,
             status.st_mtime_ns,
-            self._flags.arguments(),  # not pass_fds, whose numbers differ between starts
+            self._flags.arguments(),  # no pass_fds: their numbers differ between starts
             hashlib.sha256(self._bootstrap).hexdigest(),
         )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
