@@ -98,7 +98,7 @@ async def test_distribution_and_the_end_of_a_pod_wait_for_a_connected_proxy_with
     assert not await is_over(lambda: live_state.wait_unrouted("10.1.0.1"))
 
 
-async def test_a_proxy_that_gets_no_certificate_is_a_finding_and_does_not_delay_distribution(
+async def test_a_proxy_without_a_certificate_causes_a_finding_and_does_not_delay_distribution(
     live_state: LiveState,
 ) -> None:
     """The end of a pod still waits for that proxy, which may use endpoints of its old configuration."""

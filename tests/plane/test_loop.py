@@ -39,7 +39,7 @@ class World:
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
 
     async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
-        """Return the pod's proxy once it has a configuration and is not the proxy `besides`."""
+        """Wait until the pod has a proxy with a configuration other than `besides`; return that proxy."""
         await until(
             lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.change_count
         )

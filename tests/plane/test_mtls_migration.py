@@ -170,7 +170,7 @@ def test_a_reconnecting_proxy_blocks_the_next_step_until_it_has_subscribed_to_al
 
 
 async def restored(fleet: Fleet, state: StateFiles, wanted: TlsMode) -> tuple[MtlsMigration, TlsMode]:
-    """Return a migration that has built once and then restored the saved modes, and the mode of the build with these."""
+    """Build once, restore the saved modes and build again; return the migration and the mode of the second build."""
     migration = MtlsMigration(fleet)
     step(migration, wanted)
     fleet.assume_configured()

@@ -1,4 +1,4 @@
-"""Counts of copies that mirrors drop, from the first dropped copy until they expire."""
+"""Counts of copies that mirrors drop, from the first dropped copy until the count expires."""
 
 import asyncio
 

@@ -153,7 +153,7 @@ async def test_latencies_are_exact_to_the_exposed_buckets(scraped):
         assert abs(math.log(found / (share / 10))) < math.log(1.5)
 
 
-async def test_growth_before_the_first_scrape_is_not_counted_and_the_reading_mentions_it():
+async def test_requests_before_the_first_scrape_are_left_out_and_the_reading_mentions_them():
     scraped = Scraped()
     scraped.now += 1000
     scraped.windows.add(flow("a"), Counts.of({class_index(200): 100}))

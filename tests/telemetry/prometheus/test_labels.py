@@ -1,4 +1,4 @@
-"""The labels of sources and destinations in `/metrics`, and of the connection's security."""
+"""The labels in `/metrics` for the source, the destination and the security of connections."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Totals and their text format for Prometheus: limited in number, and accepted by promtool."""
+"""The totals for Prometheus, which are limited in number, and their text, which promtool accepts."""
 
 import itertools
 import re

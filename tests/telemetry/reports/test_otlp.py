@@ -1,4 +1,4 @@
-"""Decoding of reports: headgate's own series are read; other or malformed content is ignored or rejected."""
+"""Decoding of reports: headgate's own series are read, other series are ignored, and malformed reports are rejected."""
 
 import contextlib
 
