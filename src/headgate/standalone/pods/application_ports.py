@@ -68,7 +68,8 @@ class ApplicationPorts:
     def assign(self, user: str, ports: Sequence[int]) -> PortMap:
         """Return a process port for each of `ports`. Later calls for the user return the same process ports.
 
-        Raises NoAddress when all process ports are in use."""
+        Raises NoAddress when all process ports are in use.
+        """
         known = self._users.get(user, {})
         found: dict[int, int] = {}
         for port in ports:
@@ -201,7 +202,7 @@ def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
 def port_variables(pod: Pod, container: Container, port_map: PortMap) -> dict[str, str]:
     """Return the variables of process ports: PORT_9090 is the process port for 9090.
 
-    It includes PORT for the first undeclared port if this is the pod's only container without declared ports.
+    The result includes PORT for the first undeclared port if this is the pod's only container without declared ports.
     """
     found = {port_variable(str(port)): str(number) for port, number in port_map.items()}
     return found | {variable: str(number) for variable, _, number in _undeclared_variables(pod, container, port_map)}

@@ -23,9 +23,8 @@ from headgate.standalone.processes import Launch, Process, StartError, adopt, sp
 
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
 STABLE_SECONDS = 60.0  # seconds after which a run resets the delay
-_IN_USE = re.compile(
-    rb"address (already )?in use|EADDRINUSE", re.IGNORECASE
-)  # a pattern for log messages about EADDRINUSE
+# a pattern for log messages about EADDRINUSE
+_IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 

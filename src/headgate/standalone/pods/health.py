@@ -8,11 +8,8 @@ from headgate.standalone.pods.probes import Target, Thresholds, listens, run_pro
 from headgate.standalone.pods.runs import Run
 from headgate.standalone.processes import Launch
 
-_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = (
-    0.05,
-    1.5,
-    1.0,
-)  # pauses between checks: the first (s), the growth factor, the longest (s)
+# Pauses between checks: the first in seconds, the growth factor, and the longest in seconds.
+_FIRST_PAUSE, _GROWTH, _LONGEST_PAUSE = 0.05, 1.5, 1.0
 _PATIENCE = 10.0  # seconds without a listening port until an Event reports it
 _ADVICE = (
     "the program must listen on $HOST and $PORT (or 0.0.0.0), "

@@ -102,9 +102,8 @@ class PodRun:
 
     async def bind(self) -> None:
         """Bind the pod to this machine, adopt its running processes, and write its status."""
-        if FINALIZER not in (
-            self._pod["metadata"].get("finalizers") or ()
-        ):  # with the finalizer, its processes already have their ports
+        # With the finalizer, the pod was already bound, and its processes have their ports.
+        if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
         before = {status.name: status for status in self._typed.status.container_statuses}
@@ -207,7 +206,10 @@ class PodRun:
         return RunSettings(runs, self._directory / container.name, self.address, restart, self._grace(), advice, led)
 
     def _listener(self) -> Container | None:
-        """Return the container that should listen on undeclared ports: the first one without declared ports, or the first one."""
+        """Return the container that should listen on undeclared ports.
+
+        It is the first container without declared ports; if all declare ports, it is the first container.
+        """
         containers = self._typed.spec.containers
         return next((one for one in containers if not one.ports), containers[0] if containers else None)
 

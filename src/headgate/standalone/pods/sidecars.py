@@ -126,9 +126,8 @@ class Sidecar:
         self._set("ended with its pod")
 
     async def _keep(self) -> None:
-        await self._services.wait_expected(
-            self._node
-        )  # the control plane rejects unexpected streams, and Envoy retries late
+        # The control plane rejects streams of unexpected proxies, and Envoy would retry late.
+        await self._services.wait_expected(self._node)
         while True:
             try:
                 await self._envoy.start()

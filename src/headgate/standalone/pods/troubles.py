@@ -18,9 +18,8 @@ from headgate.standalone.pods.logs import LogOptions, Logs
 SHOWN_LINES = 5
 LONGEST_LINE = 400  # characters
 _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
-_CONTROL = re.compile(
-    r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)  # control characters and escape sequences of terminals
+# control characters and escape sequences of terminals
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _KINDS = (("", POD.kind), ("", "Event"))
 
