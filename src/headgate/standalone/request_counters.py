@@ -65,7 +65,10 @@ class Reading(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """The key of a count: an endpoint in an Envoy cluster. For failures, `address` has pod and status codes."""
+    """The key of a count: an endpoint in an Envoy cluster.
+
+    For failures, `address` contains the pod, the response code and the gRPC status, because Envoy does not report addresses.
+    """
 
     cluster: str
     backend: str

@@ -29,7 +29,7 @@ class WriteWarnings(Protocol):
 Mutation: TypeAlias = Callable[[Object], Object]
 Subresource: TypeAlias = Literal["", "status", "scale"]
 
-_ATTEMPTS = 5  # the most attempts of a change, which fail if another client writes between read and write
+_ATTEMPTS = 5  # attempts of a change; an attempt fails if another client writes between its read and its write
 
 
 class Target(NamedTuple):

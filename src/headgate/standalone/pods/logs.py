@@ -67,7 +67,7 @@ def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
 
 
 def _matching(root: Path, pattern: str) -> list[Path]:
-    """Return the paths below a directory; unlike `Path.glob`, it ignores directories that are removed meanwhile."""
+    """Return the paths below `root` that match a pattern. Unlike `Path.glob`, ignore directories removed meanwhile."""
     return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 

@@ -240,9 +240,8 @@ class MemoryStore:
 
     def _named(self, obj: Object, kind: Kind) -> Object:
         for _ in range(_NAME_ATTEMPTS):
-            named = lifecycle.with_namespace(
-                lifecycle.with_generated_name(obj), kind
-            )  # validates a name that `generateName` made
+            # `with_namespace` validates the generated name
+            named = lifecycle.with_namespace(lifecycle.with_generated_name(obj), kind)
             if named is obj or self._index.get(key_of(named)) is None:
                 break
         return named
