@@ -67,7 +67,7 @@ class Reading(NamedTuple):
 class Endpoint(NamedTuple):
     """The key of a count: an endpoint in an Envoy cluster.
 
-    For failures, `address` contains the pod, the response code and the gRPC status, because Envoy does not report addresses.
+    For failures, whose series have no addresses, `address` contains the pod, the response code and the gRPC status.
     """
 
     cluster: str

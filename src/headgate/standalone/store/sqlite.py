@@ -43,7 +43,7 @@ _DROP = 'DELETE FROM objects WHERE "group" = ? AND kind = ? AND namespace = ? AN
 
 
 class SqliteJournal:
-    """Implements `memory.Journal` in a file. The lock of the state directory prevents a second process."""
+    """Implements `memory.Journal` in a file. The lock of the state directory keeps out other processes."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
