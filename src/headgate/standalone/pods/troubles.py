@@ -1,7 +1,7 @@
 """Follows the troubles of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
 
-A trouble ends when its pod is ready or gone. Pods of one ReplicaSet usually have the same trouble, so only the
-first trouble of a ReplicaSet is reported.
+A trouble ends when its pod is ready or gone. If several pods of a ReplicaSet have a trouble with the same reason and
+message, only the first pod's is reported.
 """
 
 import re
