@@ -44,6 +44,19 @@ class Cluster:
         (account / "ca.crt").write_bytes((self.root / "api.crt").read_bytes())
         return ApiServer(Client(InCluster(self.environment, account)))
 
+    def kubeconfig(self) -> Path:
+        """Write a kubeconfig of the admin; return its path."""
+        path = self.root / "kubeconfig"
+        server = {"server": self.url, "certificate-authority": str(self.root / "api.crt")}
+        config = {
+            "clusters": [{"name": "test", "cluster": server}],
+            "users": [{"name": "admin", "user": {"token": ADMIN}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+        path.write_text(json.dumps(config))
+        return path
+
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment variables by which a pod finds the API server."""
@@ -109,6 +122,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """An API server that the tests of all files share."""
     with started(tmp_path_factory.mktemp("cluster")) as found:
         yield found
+
+
+@contextmanager
+def autoscaling(cluster: Cluster) -> Iterator[None]:
+    """Run Kubernetes' own HorizontalPodAutoscaler controller; skip the test if there is no program for it."""
+    program = Path(os.environ.get("KUBEBUILDER_ASSETS", ""), "kube-controller-manager")
+    if not program.is_file():
+        pytest.skip("KUBEBUILDER_ASSETS names no directory with kube-controller-manager")
+    command = [
+        str(program),
+        *("--kubeconfig", str(cluster.kubeconfig())),
+        *("--controllers=horizontalpodautoscaling", "--horizontal-pod-autoscaler-sync-period=1s"),
+        *("--leader-elect=false", "--port=0", "--secure-port=0"),
+    ]
+    with _running(command, cluster.root / "controllers.log"):
+        yield
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The Helm chart on a real API server: Helm installs it, upgrades its values and definitions, and uninstalls it."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,15 +34,7 @@ class Release:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._kubeconfig = cluster.root / "kubeconfig"
-        server = {"server": cluster.url, "certificate-authority": str(cluster.root / "api.crt")}
-        config = {
-            "clusters": [{"name": "test", "cluster": server}],
-            "users": [{"name": "admin", "user": {"token": ADMIN}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
-            "current-context": "test",
-        }
-        self._kubeconfig.write_text(json.dumps(config))
+        self._kubeconfig = cluster.kubeconfig()
 
     def helm(self, *arguments: object, fails: bool = False) -> str:
         place = ("--namespace", "headgate-system", "--kubeconfig", self._kubeconfig)

@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
 from tests.api.request_header_ca import credential_of
-from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster
+from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster, autoscaling
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -30,6 +30,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SEED = "/apis/traffic.metrics.k8s.io/v1beta1"
+CORE = "/api/v1/namespaces/default"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+AUTOSCALERS = "/apis/autoscaling/v2beta2/namespaces/default/horizontalpodautoscalers"
 DEFAULT = f"{SEED}/namespaces/default"
 POD = f"{DEFAULT}/pods/web-5d-c4c4c"
 CLUSTER_WIDE = (f"{SEED}/pods", f"{SEED}/nodes", f"{SEED}/namespaces", f"{SEED}/nodes/node-1/edges")
@@ -84,6 +87,43 @@ class Metrics(NamedTuple):
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
         binding = {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
         self.cluster.make(f"{RBAC}{scope}/{kind.lower()}bindings", binding)
+
+    def workload(self, name: str, *pods: str) -> None:
+        """Create a Deployment and its ready pods, which no kubelet runs."""
+        template = {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "main", "image": "main"}]},
+        }
+        spec = {"replicas": len(pods), "selector": {"matchLabels": {"app": name}}, "template": template}
+        self.cluster.make(DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
+        self._set_status(f"{DEPLOYMENTS}/{name}", {"replicas": len(pods)})
+        for pod in pods:
+            self.cluster.make(f"{CORE}/pods", {**template, "metadata": {"name": pod, "labels": {"app": name}}})
+            ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self._set_status(f"{CORE}/pods/{pod}", ready)
+
+    def _set_status(self, path: str, status: Any) -> None:
+        kind = "application/merge-patch+json"
+        assert self.cluster.call("PATCH", f"{path}/status", {"status": status}, content_type=kind)[0] == 200
+
+    def autoscaler(self, name: str, metric: Any) -> None:
+        """Create a HorizontalPodAutoscaler of a Deployment."""
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        spec = {"scaleTargetRef": target, "maxReplicas": 10, "metrics": [metric]}
+        self.cluster.make(AUTOSCALERS, {"metadata": {"name": name}, "spec": spec})
+
+    async def scaled(self, name: str, before: int) -> int:
+        """Poll until a Deployment has another number of replicas than `before`; return it."""
+        try:
+            async with asyncio.timeout(90):
+                while (found := (await self._read(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"]) == before:
+                    await asyncio.sleep(0.05)
+                return int(found)
+        except TimeoutError:
+            raise AssertionError((await self._read(f"{AUTOSCALERS}/{name}"))["status"]) from None
+
+    async def _read(self, path: str) -> Any:
+        return (await asyncio.to_thread(self.cluster.call, "GET", path))[1]
 
     async def settled(self, user: str, path: str) -> None:
         """Poll until the API server uses new roles and APIServices."""
@@ -216,6 +256,27 @@ async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics
         assert (code, [item["value"] for item in found["items"]]) == (200, ["3500m", "300m"])
         code, found = await way(AUTOSCALER, f"{CUSTOM}/namespaces/default/deployments.apps/web/requests_per_second")
         assert (code, [item["value"] for item in found["items"]]) == (200, ["3800m"])
+
+
+async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(metrics: Metrics) -> None:
+    """R102. Two ready pods of `web` have 3.5 and 0.3 requests per second; the p99 latency of `web` is 249.8 ms."""
+    metrics.workload("web", "web-5d-c4c4c", "web-5d-d5d5d")
+    metrics.workload("worker", "worker-1")
+    described = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    by_requests = {
+        "metric": {"name": "requests_per_second"},
+        "target": {"type": "AverageValue", "averageValue": "1300m"},
+    }
+    by_latency = {
+        "metric": {"name": "p99_response_latency_ms"},
+        "describedObject": described,
+        "target": {"type": "Value", "value": "100"},
+    }
+    metrics.autoscaler("web", {"type": "Pods", "pods": by_requests})
+    metrics.autoscaler("worker", {"type": "Object", "object": by_latency})
+    with autoscaling(metrics.cluster):
+        assert await metrics.scaled("web", 2) == 3
+        assert await metrics.scaled("worker", 1) == 3
 
 
 async def test_a_role_for_one_custom_metric_gives_no_access_to_another_metric(metrics: Metrics) -> None:
