@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
-from tests.api.metrics.metrics_world import FLOWS, FakeSource, stored
+from tests.api.metrics.metrics_world import FLOWS, FakeSource, add_idle_pod, stored
 from tests.api.request_header_ca import credential_of
 from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster, autoscaling
 
@@ -107,9 +107,10 @@ class Metrics(NamedTuple):
         assert self.cluster.call("PATCH", f"{path}/status", {"status": status}, content_type=kind)[0] == 200
 
     def autoscaler(self, name: str, metric: Any) -> None:
-        """Create a HorizontalPodAutoscaler of a Deployment."""
+        """Create a HorizontalPodAutoscaler of a Deployment, which scales down without delay."""
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
         spec = {"scaleTargetRef": target, "maxReplicas": 10, "metrics": [metric]}
+        spec["behavior"] = {"scaleDown": {"stabilizationWindowSeconds": 0}}
         self.cluster.make(AUTOSCALERS, {"metadata": {"name": name}, "spec": spec})
 
     async def scaled(self, name: str, before: int) -> int:
@@ -155,9 +156,12 @@ def reader(cluster: Cluster) -> None:
 async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
     root = cluster.root
     own = Certificate(root / "metrics.crt", root / "metrics.key", (root / "front.crt").read_bytes())
+    store = await stored()
+    for pod in ("idle-1", "idle-2"):
+        await add_idle_pod(store, pod)
     front = Latest(await read_request_header_config(cluster.api()))
     app = create_aggregated_app(
-        MetricsApi(await stored(), FakeSource(FLOWS)),
+        MetricsApi(store, FakeSource(FLOWS)),
         front,
         DelegatedAuthorizer(cluster.api()),
         InspectApi(FakeMesh(), asyncio.Event()),
@@ -198,7 +202,7 @@ async def test_the_cluster_serves_the_metrics_groups(metrics: Metrics) -> None:
         assert (code, pods["kind"], len(pods["items"]), pods["items"][0]["window"]) == (
             200,
             "TrafficMetricsList",
-            3,
+            5,
             "1m0s",
         )
 
@@ -259,9 +263,13 @@ async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics
 
 
 async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(metrics: Metrics) -> None:
-    """R102. Two ready pods of `web` have 3.5 and 0.3 requests per second; the p99 latency of `web` is 249.8 ms."""
+    """R102. Two ready pods of `web` have 3.5 and 0.3 requests per second; the p99 latency of `web` is 249.8 ms.
+
+    Two pods of `idle` have no requests and the latency 0. Without the latency, the autoscaler would keep both.
+    """
     metrics.workload("web", "web-5d-c4c4c", "web-5d-d5d5d")
     metrics.workload("worker", "worker-1")
+    metrics.workload("idle", "idle-1", "idle-2")
     described = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     by_requests = {
         "metric": {"name": "requests_per_second"},
@@ -272,9 +280,12 @@ async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(me
         "describedObject": described,
         "target": {"type": "Value", "value": "100"},
     }
+    by_pod_latency = {"metric": by_latency["metric"], "target": {"type": "AverageValue", "averageValue": "100"}}
     metrics.autoscaler("web", {"type": "Pods", "pods": by_requests})
     metrics.autoscaler("worker", {"type": "Object", "object": by_latency})
+    metrics.autoscaler("idle", {"type": "Pods", "pods": by_pod_latency})
     with autoscaling(metrics.cluster):
+        assert await metrics.scaled("idle", 2) == 1
         assert await metrics.scaled("web", 2) == 3
         assert await metrics.scaled("worker", 1) == 3
 

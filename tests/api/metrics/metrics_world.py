@@ -74,6 +74,13 @@ async def stored(store: MemoryStore | None = None) -> MemoryStore:
     return store
 
 
+async def add_idle_pod(store: MemoryStore, name: str) -> None:
+    """Create a pod with the label `app: idle`, a sidecar and no requests."""
+    pod = _object("v1", "Pod", name, {"app": "idle"}, spec={"containers": [{"name": "main", "image": "main"}]})
+    pod["metadata"]["annotations"] = {"headgate.dev/sidecar": "transparent"}
+    await store.create(pod)
+
+
 def _object(api: str, kind: str, name: str, labels: Mapping[str, str], *owners: Any, spec: Any) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "default", "labels": dict(labels), "ownerReferences": list(owners)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}

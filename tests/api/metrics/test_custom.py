@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.metrics.metrics_world import FLOWS, WEB1, FakeSource, flow, requests, stored
+from tests.api.metrics.metrics_world import FLOWS, WEB1, FakeSource, add_idle_pod, flow, requests, stored
 from tests.embedded_api import TOKEN, Client
 
 from headgate.api.metrics.custom import parse_path, quantity
@@ -54,14 +54,6 @@ async def values(client: Client, path: str) -> dict[str, str]:
 async def error(client: Client, path: str, method: str = "GET") -> tuple[int, str]:
     answer = await client.call(method, path)
     return answer.code, answer.body["message"]
-
-
-async def add_idle_pod(client: Client) -> None:
-    """Create a pod with a sidecar and without requests."""
-    metadata = {"name": "idle", "namespace": "default", "labels": {"app": "idle"}}
-    metadata["annotations"] = {"headgate.dev/sidecar": "transparent"}  # type: ignore[assignment]
-    spec = {"containers": [{"name": "main", "image": "main"}]}
-    await client.store.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 async def test_discovery_lists_each_metric_as_a_subresource(client: Client) -> None:
@@ -141,7 +133,7 @@ async def test_the_metric_of_a_split_counts_the_backends_that_the_metric_selecto
 
 async def test_an_idle_pod_with_a_sidecar_has_no_requests_and_no_latency(client: Client) -> None:
     """With a missing metric, an autoscaler would not scale an idle workload down."""
-    await add_idle_pod(client)
+    await add_idle_pod(client.store, "idle")
     for metric in METRICS - {"success_rate"}:
         assert await values(client, f"{DEFAULT}/pods/*/{metric}?labelSelector=app%3Didle") == {"idle": "0"}
     assert await values(client, f"{DEFAULT}/pods/*/success_rate?labelSelector=app%3Didle") == {}

@@ -17,6 +17,16 @@ def found(kind: str, name: str = "headgate") -> Any:
     return one
 
 
+def test_custom_metrics_are_registered_only_on_request() -> None:
+    """Another server may have them."""
+
+    def groups(values: Values) -> set[str]:
+        return {item["spec"]["group"] for item in manifests(values) if item["kind"] == "APIService"}
+
+    assert "custom.metrics.k8s.io" not in groups(VALUES)
+    assert groups(Values(image="headgate:1", custom_metrics=True)) == {*groups(VALUES), "custom.metrics.k8s.io"}
+
+
 def test_services_select_the_pods_and_their_ports() -> None:
     template = found("Deployment")["spec"]["template"]
     labels = {**template["metadata"]["labels"], "headgate.dev/active": "true"}

@@ -51,7 +51,7 @@ def _success_rate(counts: Statistics, _window: float) -> int | None:
 
 
 def _latency(index: int, counts: Statistics, _window: float) -> int:
-    """Return a percentile; 0 without requests, because a missing metric would keep an idle workload from being scaled down."""
+    """Return a percentile; 0 without requests, because an autoscaler does not scale an idle workload down without the metric."""
     return round(counts.latencies[index] * 1e6) if counts.latencies else 0
 
 
