@@ -124,6 +124,9 @@ async def test_the_metric_of_a_split_counts_the_backends_that_the_metric_selecto
     path = f"{DEFAULT}/trafficsplits.split.smi-spec.io/canary/requests_per_second"
     assert await values(client, path) == {"canary": "3633m"}
     assert await values(client, f"{path}?metricLabelSelector=backend%3Dweb-v2") == {"canary": "300m"}
+    code, message = await error(client, f"{path}?metricLabelSelector=backend%3Dweb-v3")
+    assert code == 404
+    assert "has no metric requests_per_second with the labels backend=web-v3" in message
     selected = await get(client, f"{path}?metricLabelSelector=backend%3Dweb-v1")
     (item,) = selected["items"]
     assert item["value"] == "3333m"

@@ -229,12 +229,13 @@ class Answers:
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
     def split_totals(self, namespace: str, selects: Selects, is_counted: Callable[[Backend], bool]) -> Iterator[Row]:
-        """Yield a row for each TrafficSplit: the requests to the apex that its counted backends answered."""
+        """Yield a row for each TrafficSplit with counted backends: the requests to the apex that these backends answered."""
         for split in filter(selects, self._graph.of(SPLIT, namespace)):
             service, apex = split.apex
             counted = {backend.service for backend in split.backends if is_counted(backend)}
             flows = (one for one in self._traffic.called_as.get(service, ()) if one[0].backend in counted)
-            yield Row(about=split.ref, sum=summed(flows), labels=split.labels, apex=apex)
+            if counted:
+                yield Row(about=split.ref, sum=summed(flows), labels=split.labels, apex=apex)
 
     def edges(self, ref: Ref, grouping: Grouping = "", selects: Selects = everything) -> Iterator[Row]:
         """Yield the edges of a resource, sorted by direction and peer; `selects` filters peers."""
