@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the benchmarks share code 
 from benchmarks import (
     build,
     changes,
+    cluster,
     fleet,
     ingest,
     instructions,
@@ -68,6 +69,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sidecar_memory": ("memory and start time of a sidecar, by the number of Services", sidecar_memory.measure),
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "fleet": ("100 streams: connecting, a weight, a restart, a storm of weights; then larger fleets", fleet.measure),
+    "cluster": ("a replica of the control plane on a cluster with 10,000 pods", cluster.measure),
     "sizes": ("the bytes of a first configuration, by type and field", _sizes),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),

@@ -206,7 +206,7 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
         "service-account-signing-key-file": root / "sa.key",
         "token-auth-file": root / "users.csv",
         "authorization-mode": "RBAC",
-        "service-cluster-ip-range": "10.0.0.0/24",
+        "service-cluster-ip-range": "10.0.0.0/16",
         "disable-admission-plugins": "ServiceAccount",  # it needs a controller that does not run here
         "endpoint-reconciler-type": "none",
     }

@@ -12,6 +12,7 @@ import typer
 from headgate.admission.injection import InjectionMode
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
+from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
 from headgate.settings import Settings
 
@@ -53,7 +54,7 @@ def control_plane(
 
 async def _until_signal(options: Options) -> None:
     """Run until SIGTERM or SIGINT."""
-    running = asyncio.ensure_future(run(options))
+    running = asyncio.ensure_future(run(options, InCluster(os.environ)))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     with contextlib.suppress(asyncio.CancelledError):

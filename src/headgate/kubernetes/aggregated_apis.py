@@ -15,7 +15,7 @@ from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
 from headgate.latest import Latest
 from headgate.model.identities import Credential
-from headgate.objects.ports import Store
+from headgate.objects.ports import Lister
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
 from headgate.resources.inspect import PodCounts, ProxyProcess
@@ -38,13 +38,13 @@ class ClusterHost:
 
 
 async def serve_apis(
-    options: Options, plane: ControlPlane, store: Store, api: ApiServer, certificate: Latest[Credential]
+    options: Options, plane: ControlPlane, objects: Lister, api: ApiServer, certificate: Latest[Credential]
 ) -> None:
     """Serve both APIs until canceled, once the API server's request-header configuration can be read."""
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
     app = create_aggregated_app(
-        MetricsApi(store, plane.traffic.windows, settings=options.settings),
+        MetricsApi(objects, plane.traffic.windows, settings=options.settings),
         config,
         DelegatedAuthorizer(api),
         InspectApi(Inspector(plane.live_state, ClusterHost()), closing),

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from contextlib import AsyncExitStack
 
@@ -12,8 +11,9 @@ from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import SecretKeyStore
 from headgate.kubernetes.aggregated_apis import serve_apis
 from headgate.kubernetes.client import ApiServer, Client
-from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
+from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.lease import Lease, LeaseName
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
@@ -36,12 +36,15 @@ COMPONENT = "headgate"
 log = logging.getLogger(__name__)
 
 
-async def run(options: Options) -> None:
-    """Run a replica until canceled. Raises LeaseLost when the replica can't renew the Lease and must stop."""
+async def run(options: Options, credentials: CredentialSource) -> None:
+    """Run a replica until canceled. `credentials` are those for the API server.
+
+    Raises LeaseLost when the replica can't renew the Lease and must stop.
+    """
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(InCluster(os.environ)))
+        client = await stack.enter_async_context(Client(credentials))
         # The client for the Lease has its own connections, so that other requests can't delay a renewal.
-        lease_client = await stack.enter_async_context(Client(InCluster(os.environ)))
+        lease_client = await stack.enter_async_context(Client(credentials))
         versions = ServedVersions(client)
         await versions.refresh()
         store = ClusterStore(client, versions)
@@ -86,5 +89,5 @@ async def run(options: Options) -> None:
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
         tasks.create_task(GatewayProxies(store, sidecars).run(), name="proxies of Gateways")
-        tasks.create_task(serve_apis(options, plane, store, api, certificate), name="aggregated APIs")
+        tasks.create_task(serve_apis(options, plane, Informers(store, tasks), api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)

@@ -21,7 +21,7 @@ from headgate.errors import (
     Unavailable,
 )
 from headgate.kubernetes.connection import ApiRequest, Connection, CredentialSource
-from headgate.resources.meta import Object
+from headgate.resources.meta import Input, Object
 from headgate.resources.registry import Kind, api_version
 
 if TYPE_CHECKING:
@@ -63,6 +63,20 @@ class WatchEvent(NamedTuple):
     object: Object
 
 
+class PageMetadata(Input, frozen=True, kw_only=True):
+    """The metadata of a page. `continue_` is the token that requests the next page, empty on the last page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class Page(Input, frozen=True, kw_only=True):
+    """A page of a list, whose objects are not decoded yet."""
+
+    items: tuple[msgspec.Raw, ...] | None = None
+    metadata: PageMetadata = PageMetadata()
+
+
 class Client:
     """A client of an API server.
 
@@ -94,6 +108,14 @@ class Client:
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
         return await self._object("GET", path, query)
+
+    async def page(self, path: str, **query: str | Sequence[str]) -> Page:
+        """Read a page of the list at an API path, with the objects as JSON. Raises Gone if its continue token expired."""
+        async with self._answer(ApiRequest("GET", _target(path, query))) as response:
+            try:
+                return msgspec.json.decode(await response.read(), type=Page)
+            except msgspec.DecodeError as error:
+                raise HeadgateError(f"the API's response is not a list: {error}") from error
 
     async def post(self, path: str, obj: Object, **query: str) -> Object:
         """Create an object and return the server's response. Raises AlreadyExists and Invalid."""

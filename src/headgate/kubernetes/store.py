@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from headgate.errors import DecodeError, Gone, HeadgateError, NotFound, StoreError, Unavailable
 from headgate.kubernetes.client import Client, WatchEvent, path_of
@@ -17,7 +19,7 @@ from headgate.kubernetes.retries import pauses
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import until
 from headgate.objects.ports import Change, Listing
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Input, Key, Object
 from headgate.resources.registry import ServedKind, find, key_of, split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
@@ -60,17 +62,15 @@ class ClusterStore:
             return Listing((), "")
 
     async def _list(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> Listing:
-        path, items = _path(served, namespace), []
+        path, items = _path(served, namespace), list[msgspec.Raw]()
         query = _selected(served, query)
         while True:
-            part = await _stored(self._client.get(path, **query))
-            items += [_hub(served, item) for item in part.get("items") or ()]
-            metadata = part.get("metadata") or {}
-            if not metadata.get("continue"):
+            page = await _stored(self._client.page(path, **query))
+            items += page.items or ()
+            if not page.metadata.continue_:
                 break
-            query = {**query, "continue": str(metadata["continue"])}
-        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
-        return Listing(items, str(metadata.get("resourceVersion", "")))
+            query = {**query, "continue": page.metadata.continue_}
+        return Listing(_Listed(served, items), page.metadata.resource_version)
 
     async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
         """Yield every change of a kind after a resource version, in order, without end. Raises Gone.
@@ -165,6 +165,40 @@ class ClusterStore:
 
     async def _refresh(self) -> None:
         await _stored(self._versions.refresh())
+
+
+class _Name(Input, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+
+
+class _Named(Input, frozen=True, kw_only=True):
+    metadata: _Name
+
+
+class _Listed(Collection[Object]):
+    """Listed objects, ordered by namespace and name, which each iteration decodes one by one.
+
+    10,000 pods are about 100 MB of JSON, and several times as much as Python objects.
+    """
+
+    def __init__(self, served: ServedKind, items: Iterable[msgspec.Raw]) -> None:
+        self._served = served
+        self._items = sorted(items, key=_place)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Object]:
+        return (_hub(self._served, msgspec.json.decode(item)) for item in self._items)
+
+    def __contains__(self, obj: object) -> bool:
+        return any(obj == item for item in self)
+
+
+def _place(item: msgspec.Raw) -> tuple[str, str]:
+    metadata = msgspec.json.decode(item, type=_Named).metadata
+    return metadata.namespace, metadata.name
 
 
 async def _stored(answer: Awaitable[T]) -> T:

@@ -8,7 +8,7 @@ for equality only. A list or a watch covers one kind, and changes of different k
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from headgate.errors import Gone, Unavailable
@@ -21,9 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Listing(NamedTuple):
-    """The objects of one kind, ordered by namespace and name, and the resource version at which a watch continues."""
+    """The objects of one kind, ordered by namespace and name, and the resource version at which a watch continues.
 
-    items: Sequence[Object]
+    A store may decode the objects while a caller iterates, so that they need not be in memory all at once.
+    """
+
+    items: Collection[Object]
     version: str
 
 
@@ -72,14 +75,18 @@ The store does not call it for rejected writes and dry runs.
 """
 
 
-class Reader(Protocol):
+class Lister(Protocol):
+    """Lists of objects. Every call raises `Unavailable` if the objects can't be reached."""
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind, or those of one namespace."""
+
+
+class Reader(Lister, Protocol):
     """Read access to objects. Every call raises `Unavailable` if the objects can't be reached."""
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
-
-    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
-        """Return all objects of a kind, or those of one namespace."""
 
     def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
         """Yield every change of a kind after a resource version, in order, without end.
@@ -91,16 +98,17 @@ class Reader(Protocol):
 class Relist(NamedTuple):
     """All objects of a kind, from a new list. Known objects that are missing in `items` were deleted."""
 
-    items: Sequence[Object]
+    items: Collection[Object]
 
 
 async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
     """Yield all objects of a kind, then each change, without end. List again when the watch expires or fails."""
     while True:
         try:
-            listing = await reader.list(group, kind, namespace)
-            yield Relist(listing.items)
-            async for change in reader.watch(group, kind, namespace, since=listing.version):
+            items, version = await reader.list(group, kind, namespace)
+            yield Relist(items)
+            del items  # so that a long watch does not keep all listed objects in memory
+            async for change in reader.watch(group, kind, namespace, since=version):
                 yield change
         except Gone:
             continue

@@ -78,15 +78,18 @@ class Feed:
                 self._unlisted.discard((kind.group, kind.kind))
             else:
                 self._take(step.key, None if step.type == "DELETED" else step.object)
+            del step  # it may contain all objects of the kind, and the next step may come late
             if self._publishing is None:  # one snapshot for all changes that have arrived
                 self._publishing = asyncio.get_running_loop().call_soon(self._publish)
 
     def _replace(self, kind: Kind, items: Iterable[Object]) -> None:
-        present = {key_of(obj): obj for obj in items}
-        for key in self._versions[kind.group, kind.kind].keys() - present.keys():
-            self._take(key, None)
-        for key, obj in present.items():
+        missing = set(self._versions[kind.group, kind.kind])
+        for obj in items:
+            key = key_of(obj)
+            missing.discard(key)
             self._take(key, obj)
+        for key in missing:
+            self._take(key, None)
 
     def _take(self, key: Key, obj: Object | None) -> None:
         """Add or replace an object in the feed; remove the object if `obj` is None."""

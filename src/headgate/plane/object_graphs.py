@@ -9,7 +9,7 @@ from headgate.compiler.snapshot import ENDED, Snapshot
 from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
-from headgate.objects.ports import Reader
+from headgate.objects.ports import Lister
 from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
 from headgate.resources.pods import SIDECAR, SIDECARS
@@ -24,7 +24,7 @@ _INTERMEDIATE_OWNERS: Mapping[str, tuple[str, ...]] = {"Deployment": ("ReplicaSe
 class ObjectGraphs:
     """Builds object graphs for traffic metrics, and caches the fields of unchanged objects."""
 
-    def __init__(self, objects: Reader, settings: Settings) -> None:
+    def __init__(self, objects: Lister, settings: Settings) -> None:
         self._objects = objects
         self._settings = settings
         self._cached: dict[str, _Cached] = {}
@@ -46,7 +46,7 @@ class ObjectGraphs:
         return before[1]
 
     async def _all(self, kind: str) -> Sequence[ObjectInfo]:
-        objects = (await self._objects.list(names_of(kind).group, kind)).items
+        objects = tuple((await self._objects.list(names_of(kind).group, kind)).items)
         before = self._cached.get(kind)
         if before is None or len(before.objects) != len(objects) or not all(map(is_, before.objects, objects)):
             cached = {id(obj): info for obj, info in zip(before.objects, before.infos, strict=True)} if before else {}

@@ -17,7 +17,7 @@ from headgate.api.metrics.tables import table
 from headgate.api.selectors import field_selector, label_selector, label_selector_object
 from headgate.api.status import ApiError, method_not_allowed, not_found
 from headgate.errors import StoreError, TelemetryError
-from headgate.objects.ports import Reader
+from headgate.objects.ports import Lister
 from headgate.plane.object_graphs import ObjectGraphs
 from headgate.resources.meta import Value
 from headgate.resources.metrics import (
@@ -49,7 +49,7 @@ class _Result(Value, frozen=True, kw_only=True):
 class MetricsApi:
     """The handler of requests for traffic metrics. It answers 501 without a `source`."""
 
-    def __init__(self, objects: Reader, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, objects: Lister, source: Source | None, *, settings: Settings = DEFAULTS) -> None:
         self._object_graphs = ObjectGraphs(objects, settings)
         self._source = source
         self._traffic: dict[float, Traffic] = {}

@@ -5,7 +5,7 @@ It changes only slices with headgate's label. Users manage all other slices, and
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.resources.core import Service, ServicePort
@@ -23,7 +23,7 @@ _MAX_ENDPOINTS = 100  # the most endpoints in a slice, as in Kubernetes
 _Ports = tuple[tuple[str, int, str, str], ...]  # for each port: name, number, protocol, appProtocol
 
 
-def managed_slices(slices: Sequence[Object]) -> dict[str, list[Object]]:
+def managed_slices(slices: Iterable[Object]) -> dict[str, list[Object]]:
     """Return the slices with headgate's label, by the name of their Service."""
     found: dict[str, list[Object]] = {}
     for one in slices:

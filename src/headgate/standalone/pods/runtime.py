@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from headgate.admission.workloads import workload_causes
@@ -190,7 +190,7 @@ class LocalRuntime:
             else:
                 self._handle(step.type, step.object, tasks)
 
-    def _relist(self, pods: Sequence[Object], tasks: asyncio.TaskGroup) -> None:
+    def _relist(self, pods: Collection[Object], tasks: asyncio.TaskGroup) -> None:
         for pod in pods:
             self._handle("MODIFIED", pod, tasks)
         present = {pod["metadata"]["uid"] for pod in pods}

@@ -1,0 +1,63 @@
+"""Lists of objects that are requested often, from watches instead of requests to the API server."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.errors import Unavailable
+from headgate.latest import Latest, until
+from headgate.objects.ports import Listing, Reader, Relist, follow
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import key_of
+
+WAIT_S = 20.0
+
+
+class Informers:
+    """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
+
+    Pods have only the fields that traffic metrics need. The list of an unchanged object returns the same object again.
+    """
+
+    def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:
+        self._reader = reader
+        self._tasks = tasks
+        self._kinds: dict[tuple[str, str], Latest[Mapping[Key, Object] | None]] = {}
+
+    async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
+        """Return all objects of a kind, or those of one namespace. Raises Unavailable if they can't be read in time."""
+        known = self._kinds.get((group, kind))
+        if known is None:
+            known = self._kinds[group, kind] = Latest(None)
+            self._tasks.create_task(self._follow(group, kind, known), name=f"informer of {kind}")
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await until(lambda: known.get() is not None, known)
+        except TimeoutError:
+            raise Unavailable(f"objects of kind {kind} could not be read within {WAIT_S:g} s") from None
+        found = known.get() or {}
+        return Listing([found[key] for key in sorted(found) if namespace in ("", key.namespace)], "")
+
+    async def _follow(self, group: str, kind: str, known: Latest[Mapping[Key, Object] | None]) -> None:
+        objects: dict[Key, Object] = {}
+        async for step in follow(self._reader, group, kind):
+            if isinstance(step, Relist):
+                objects = {key_of(item): _reduced(item) for item in step.items}
+            elif step.type == "DELETED":
+                objects.pop(step.key, None)
+            else:
+                objects[step.key] = _reduced(step.object)
+            known.replace(objects)
+            del step  # it may contain all objects of the kind, and the next step may come late
+
+
+def _reduced(obj: Object) -> Object:
+    """Return an object without the fields that no reader of the informers needs."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    if obj["kind"] != "Pod":
+        return {**obj, "metadata": metadata}
+    spec: Mapping[str, Any] = obj.get("spec") or {}
+    kept = {name: spec[name] for name in ("nodeName", "serviceAccountName") if name in spec}
+    ports = [{"ports": container.get("ports") or []} for container in spec.get("containers") or ()]
+    phase = (obj.get("status") or {}).get("phase", "")
+    return {**obj, "metadata": metadata, "spec": {**kept, "containers": ports}, "status": {"phase": phase}}

@@ -1,0 +1,87 @@
+"""Lists from watches."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from headgate.errors import Unavailable
+from headgate.kubernetes import informers as module
+from headgate.kubernetes.informers import Informers
+from headgate.objects.ports import Lister, Listing, Reader
+from headgate.resources.meta import Key
+from headgate.standalone.store.memory import MemoryStore
+
+
+def pod(name: str) -> dict[str, Any]:
+    container = {"name": "app", "env": [{"name": "A", "value": "1"}], "ports": [{"name": "http", "containerPort": 80}]}
+    spec = {"nodeName": "one", "serviceAccountName": "web", "containers": [container], "volumes": [{"name": "v"}]}
+    metadata = {"name": name, "namespace": "default", "labels": {"app": "web"}, "managedFields": [{"manager": "m"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@contextlib.asynccontextmanager
+async def following(reader: Reader) -> AsyncIterator[Informers]:
+    """Yield informers, whose watches end with the context."""
+    before = asyncio.all_tasks()
+    async with asyncio.TaskGroup() as tasks:
+        yield Informers(reader, tasks)
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+
+
+async def names(lister: Lister) -> list[str]:
+    return [item["metadata"]["name"] for item in (await lister.list("", "Pod")).items]
+
+
+async def test_a_list_follows_the_changes_of_its_kind(store: MemoryStore) -> None:
+    await store.create(pod("b"))
+    async with following(store) as informers, asyncio.timeout(10):
+        assert await names(informers) == ["b"]
+        await store.create(pod("a"))
+        while await names(informers) != ["a", "b"]:
+            await asyncio.sleep(0)
+        await store.delete(Key("", "Pod", "default", "b"))
+        while await names(informers) != ["a"]:
+            await asyncio.sleep(0)
+
+
+async def test_an_unchanged_object_is_the_same_in_each_list(store: MemoryStore) -> None:
+    """The metrics API uses the identity of objects to reuse results."""
+    await store.create(pod("a"))
+    async with following(store) as informers:
+        (first,), (second,) = [(await informers.list("", "Pod")).items for _ in range(2)]
+    assert first is second
+
+
+async def test_a_listed_pod_has_the_fields_that_metrics_need(store: MemoryStore) -> None:
+    await store.create(pod("a"))
+    async with following(store) as informers:
+        (found,) = (await informers.list("", "Pod")).items
+    assert found["metadata"]["labels"] == {"app": "web"}
+    assert "managedFields" not in found["metadata"]
+    ports = [{"ports": [{"name": "http", "containerPort": 80}]}]
+    assert found["spec"] == {"nodeName": "one", "serviceAccountName": "web", "containers": ports}
+
+
+class Unreachable(MemoryStore):
+    """A store whose API server does not answer."""
+
+    async def list(self, *_: str) -> Listing:
+        """Wait forever."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_list_fails_while_the_api_server_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.01)
+    async with following(Unreachable()) as informers:
+        with pytest.raises(Unavailable, match="kind Pod could not be read"):
+            await informers.list("", "Pod")
