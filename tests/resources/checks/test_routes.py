@@ -204,6 +204,12 @@ def test_a_mistake_is_reported_with_its_field(obj, field, message):
     assert message in found.get(field, ""), found
 
 
+@pytest.mark.parametrize(("port", "hint"), [("80", "write it without quotes"), (True, "")])
+def test_only_a_number_in_quotes_gets_a_hint_about_quotes(port, hint):
+    (cause,) = validate(route(rule(backendRefs=[{"name": "web", "port": port}])))
+    assert cause.message.partition("; ")[2] == hint
+
+
 def test_all_mistakes_are_reported_together():
     wrong = route(
         rule(mirror(percent=101), matches=[{"path": {"value": "a"}, "method": "get"}], timeouts={"request": "soon"}),

@@ -25,7 +25,6 @@ _WORDS = {
 }
 _USUAL = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 _ALSO: Mapping[str, type | tuple[type, ...]] = {"number": int, "array": tuple, "object": Mapping}
-_HINTS = {"string": "; write it with quotes", "integer": "; write it without quotes"}
 _CONTROLLER = re.compile(r"(?P<domain>[a-z0-9.-]+)/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _Path: TypeAlias = "tuple[()] | tuple[_Path, str | int]"
 
@@ -130,7 +129,9 @@ def _fits(value: Any, wanted: str, schema: Schema) -> bool:
 
 
 def _hint(value: Any, wanted: str) -> str:
-    return _HINTS.get(wanted, "") if isinstance(value, str | int | float) else ""
+    if wanted == "integer" and isinstance(value, str):
+        return "; write it without quotes"
+    return "; write it with quotes" if wanted == "string" and isinstance(value, int | float) else ""
 
 
 def _unknown_message(name: object, known: Collection[str]) -> str:
