@@ -4,9 +4,11 @@ HEADGATE_TEST_CLUSTER names a directory with the programs `up`, `down`, `env` an
 cluster on this machine, end it, print its environment, and load an image into it. One cluster runs at a time.
 """
 
+import contextlib
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +116,18 @@ def _environment(exports: str) -> dict[str, str]:
     """Return the variables of lines such as `export KUBECONFIG=/path`."""
     shell = subprocess.run(["bash", "-c", f"{exports}\nenv -0"], capture_output=True, text=True, check=True).stdout
     return dict(line.partition("=")[::2] for line in shell.split("\0") if line)
+
+
+def kill_control_plane(pod: str) -> None:
+    """Kill the process of a control plane's pod, which runs on this machine. The kubelet starts it again."""
+    variable = f"POD_NAME={pod}".encode()
+    killed = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+                killed += 1
+    assert killed == 1
 
 
 # --- objects

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
+from tests.pods.conftest import SYSTEM, Cluster, deployment, kill_control_plane, namespace, service, split
 
 SHOP = "shop"
 COUNT = """
@@ -114,6 +114,16 @@ def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_pr
     assert new != old
     assert shop.cluster.headgate("proxies").count("InSync") == 4
     until(lambda: shop.counted() == shop.sent)
+
+
+def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
+    """D28. It continues from the last checkpoint, which is older than its last requests."""
+    (active,) = _active(shop.cluster)
+    shop.send(200)
+    kill_control_plane(active)
+    shop.send(200)
+    until(lambda: shop.counted() == shop.sent)
+    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
 
 
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
