@@ -77,7 +77,7 @@ class World:
             await self.envoy.stop()
         await self.xds.stop()
         self.backend.close()
-        await asyncio.gather(*self.answering)  # they end with Envoy's connections
+        await asyncio.gather(*self.answering)  # the handlers end when Envoy closes its connections
 
     async def answer(self, reader, writer):
         self.answering.append(asyncio.current_task())
@@ -117,9 +117,8 @@ class World:
         await self.start(xds_socket=f"{self.root}/xds", **more)
 
     async def start_at_address(self, certificate, roots, host="localhost"):
-        port = await self.xds.start(
-            f"localhost:{free_port()}", certificate
-        )  # a port that is free on both addresses of localhost
+        # The port is free on both addresses of localhost.
+        port = await self.xds.start(f"localhost:{free_port()}", certificate)
         self.write("roots.pem", roots.encode())
         source = self.write("roots.json", roots_source(f"{self.root}/roots.pem"))
         await self.start(xds=XdsAddress(host=host, port=port, name=NAME, roots=source))
@@ -137,7 +136,7 @@ class World:
                 await asyncio.sleep(0.05)  # a log is watched by reading it
 
     async def counted(self, name):
-        """Wait until Envoy has counted something."""
+        """Wait until a counter of Envoy is above zero."""
         async with asyncio.timeout(DEADLINE_S):
             while not await self.count(name):
                 await asyncio.sleep(0.05)  # counters are watched by reading them
@@ -182,7 +181,8 @@ async def test_a_proxy_with_its_own_token_is_served(root):
 @pytest.mark.parametrize(
     ("token", "message"),
     [
-        pytest.param("", "Failed to inject credential", id="none"),  # Envoy does not open a stream
+        # Envoy opens no stream without a token, and logs why.
+        pytest.param("", "Failed to inject credential", id="none"),
         pytest.param("forged", "malformed", id="forged"),
         pytest.param(LocalTokens(bytes(32)).issue(WEB_1), "not signed by this headgate", id="another headgate's"),
         pytest.param(LocalTokens(SECRET, clock=lambda: 1e9).issue(WEB_1), "expired at 2001-09-09", id="expired"),

@@ -3,7 +3,7 @@
 from headgate.xds.fleet import Fleet, Proxy
 
 
-def test_the_proxy_that_was_found_last_is_found_again_without_checking_other_proxies() -> None:
+def test_a_search_checks_the_last_result_before_other_proxies() -> None:
     fleet = Fleet()
     for number in range(5):
         fleet.expect(str(number))

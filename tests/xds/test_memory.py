@@ -7,7 +7,7 @@ from headgate.xds import subscription
 from headgate.xds.session import MAX_TIMED_OUT, Request, Session
 
 FEW, MANY = 60, 300
-MOST = 20  # names in one field of a subscription
+MOST = 20  # limit for the names in one field of a subscription
 
 
 def encoded(digest, *needs):
@@ -96,7 +96,7 @@ def test_a_session_forgets_names_of_removed_resources(answer, subscribes):
     assert max(before.values()) <= MOST
 
 
-def test_a_session_forgets_names_too_when_its_proxy_stops_answering():
+def test_a_session_forgets_names_of_removed_resources_when_its_proxy_stops_answering():
     found = started({})
     churn(found, FEW, ack)
     churn(found, MANY, time_out)
@@ -113,7 +113,7 @@ def test_a_session_does_not_keep_the_bodies_of_responses_that_timed_out():
     assert all(not item.body for response in in_flight for _, item in response.resources)
 
 
-def test_a_nack_counts_after_its_response_timed_out():
+def test_a_nack_is_recorded_after_its_response_timed_out():
     found = started({})
     (response, *_) = found.next_responses()
     found.time_out(response.nonce)

@@ -327,9 +327,8 @@ class Schedule(RuleBasedStateMachine):
         if restarted or self.envoy.is_partly_applied():
             self.envoy = Envoy()
             self.exempt.clear()
-        self.is_interrupted = bool(
-            self.envoy.warming
-        )  # the endpoints that a warming cluster waits for may have been in flight
+        # The disconnect may lose a response with endpoints for which a cluster is warming.
+        self.is_interrupted = bool(self.envoy.warming)
         self.envoy.disconnect()
         self.connect(late=late)
 

@@ -284,7 +284,7 @@ def test_a_reconnecting_proxy_gets_no_resource_that_it_has(stream):
     assert proxy.ack("CDS") == []
 
 
-def test_a_reconnected_proxy_is_settled_after_its_first_ack_of_clusters(stream):
+def test_a_reconnected_proxy_counts_as_up_to_date_after_its_first_ack_of_clusters(stream):
     proxy, fleet_proxy = stream(*A), Proxy("any")
     fleet_proxy.config.set(proxy.session.config)
     proxy.request("CDS", initial="a=1")
@@ -352,7 +352,7 @@ def test_a_response_that_timed_out_delays_no_other_response(stream):
     assert proxy.set_config("CDS a=2", *A[1:]) == ["CDS a=2", "EDS a=1"]
 
 
-def test_a_late_ack_counts(stream):
+def test_an_ack_after_the_timeout_is_recorded(stream):
     proxy = stream("CDS a=1")
     proxy.request("CDS")
     proxy.time_out("CDS")
@@ -363,7 +363,7 @@ def test_a_late_ack_counts(stream):
     assert proxy.session.subscriptions[CLUSTER].acknowledged["a"].digest == "2"
 
 
-def test_a_late_nack_counts(stream):
+def test_a_nack_after_the_timeout_is_recorded(stream):
     proxy = stream("CDS a=1")
     proxy.request("CDS")
     proxy.time_out("CDS")

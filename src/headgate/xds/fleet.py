@@ -38,7 +38,7 @@ class Timestamps:
     sent: dict[str, float] = field(default_factory=dict)
 
     def record_sent(self, nonce: str, now: float) -> None:
-        """Record when a response was sent; beyond the limit only the oldest unanswered ones are kept."""
+        """Record when a response was sent, unless `MAX_TIMED_RESPONSES` responses are unanswered."""
         if len(self.sent) < MAX_TIMED_RESPONSES:
             self.sent[nonce] = now
 
@@ -76,10 +76,8 @@ class Proxy:
         self.was_configured = False
         self.timestamps = Timestamps()
         self._end: Callable[[EndReason], None] | None = None
-        self._settled_for: tuple[Session | None, int] = (
-            None,
-            0,
-        )  # the session and change count behind `_settled`
+        # The session and its change count for which `_settled` was computed.
+        self._settled_for: tuple[Session | None, int] = (None, 0)
         self._settled = False
 
     def attach(self, session: Session, end: Callable[[EndReason], None], follow: Callable[[], None] = _ignore) -> None:

@@ -32,7 +32,8 @@ ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times ou
 PRIVATE_MODE = 0o600
 MAX_PENDING_STREAMS = 10_000  # streams whose first request is not read yet
 FIRST_REQUEST_SECONDS = 10.0  # time after which headgate ends a stream without a request
-EXPIRY_CHECK_SECONDS = 60.0  # between two checks of the expiry: the clock jumps when a laptop wakes up
+# Longest time between two checks of a token's expiry. A clock jumps when a laptop wakes up.
+EXPIRY_CHECK_SECONDS = 60.0
 OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.http2.bdp_probe", 0),  # a ping for each ACK would take a fifth of gRPC's processor time
@@ -144,9 +145,8 @@ class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships n
 
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
             if status := await self._final_status(aiter(requests), context):
-                await context.abort(
-                    *status
-                )  # waits for a proxy that does not read; the stream's state is released by now
+                # This waits for a proxy that does not read. The stream's state is already released.
+                await context.abort(*status)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 

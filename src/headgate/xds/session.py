@@ -129,7 +129,7 @@ class Session:
         return responses
 
     def time_out(self, nonce: str) -> None:
-        """Let the next response go out without the answer to this one. A late answer still counts."""
+        """Stop waiting for the answer to a response, so that the next is sent. A late answer still counts."""
         self.change_count += 1
         for subscription in self.subscriptions.values():
             if response := subscription.in_flight.get(nonce):

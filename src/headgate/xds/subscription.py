@@ -23,8 +23,9 @@ from headgate.xds.versions import (
     users_by_cluster,
 )
 
-MAX_NAMES = 10_000  # of one type and stream, beyond those of the configuration and those reported at the start
-UNCERTAIN = "?"  # digest after a rejected removal: the proxy may still have the resource or not
+# Names of one type that a stream may have in addition to the configuration and the names reported at its start.
+MAX_NAMES = 10_000
+UNCERTAIN = "?"  # digest after a rejected removal: the proxy may or may not have the resource
 
 
 class Response(NamedTuple):
@@ -66,24 +67,26 @@ class Subscription:
     subscribed: frozenset[str] = frozenset()
     sent: Sent = field(default_factory=Sent)
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
-    initial_names: frozenset[str] = frozenset()  # of initial_resource_versions, perhaps only the shared ones
+    # Names in initial_resource_versions. The proxy's own resources may be missing.
+    initial_names: frozenset[str] = frozenset()
     # Clusters named by versions that the proxy may or may not use, by resource; None: unknown clusters.
     uncertain: dict[str, frozenset[str] | None] = field(default_factory=dict)
     timed_out: set[str] = field(default_factory=set)  # names in responses that timed out
     rejected: dict[str, Rejection] = field(default_factory=dict)
-    resend: dict[str, Encoded] = field(default_factory=dict)  # to be sent again although unchanged, or no longer wanted
-    one_by_one: dict[str, None] = field(default_factory=dict)  # to be sent one in a response, in this order
+    # Resources to send again although they are unchanged or not wanted.
+    resend: dict[str, Encoded] = field(default_factory=dict)
+    one_by_one: dict[str, None] = field(default_factory=dict)  # names to send in this order, one in each response
     in_flight: dict[str, Response] = field(default_factory=dict)  # unanswered responses by nonce
     timed_out_nonces: set[str] = field(default_factory=set)  # responses in flight that no longer block the next one
-    # The configurations for which the following holds; None after each change (`mark_changed`).
-    sent_config: Mapping[str, Encoded] | None = None  # nothing of it is left to send
-    acknowledged_config: Mapping[str, Encoded] | None = None  # the proxy has acknowledged all of it
+    # Configurations whose subscribed resources were all sent or acknowledged; None after each change (`mark_changed`).
+    sent_config: Mapping[str, Encoded] | None = None
+    acknowledged_config: Mapping[str, Encoded] | None = None
     # Memos of `target` (configuration, subscription, result) and of `difference` (from, to, result).
     _target: tuple[Resources, frozenset[str], Resources] | None = None
     _difference: tuple[Resources, Resources, Difference[Resources]] | None = None
 
     def mark_changed(self) -> None:
-        """Note that the state has changed, so that `sent_config` and `acknowledged_config` are determined again."""
+        """Reset `sent_config` and `acknowledged_config`. Call this after each change of the state."""
         self.sent_config = self.acknowledged_config = None
 
     @property
@@ -351,7 +354,7 @@ class Subscription:
         return reported or None in self.uncertain.values()
 
     def exceeds_limits(self, wanted: int) -> bool:
-        """Return whether it has far more names than a proxy with `wanted` resources can have."""
+        """Return whether the subscription has far more names than a proxy with `wanted` resources can have."""
         limit = MAX_NAMES + wanted + len(self.initial_names)
         overrides = self.sent.overrides, self.acknowledged.overrides
         memories = (self.subscribed, *overrides, self.uncertain, self.timed_out, self.rejected, self.resend)

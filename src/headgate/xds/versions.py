@@ -11,10 +11,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from headgate.envoy import pb
 from headgate.envoy.config import NO_RESOURCES, Encoded, Resources
 
-MAX_RESPONSE_BYTES = 2**21  # of resources in a response; gRPC clients reject messages of 4 MiB
-MAX_MIXED_BYTES = (
-    2**14
-)  # a proxy's own resources join a response of shared resources up to this size; larger ones stay shared
+MAX_RESPONSE_BYTES = 2**21  # limit for the resources in a response; gRPC clients reject messages of 4 MiB
+# A proxy's own resources are sent together with shared resources of up to this size. Larger responses have only shared
+# resources, so that all proxies can use the same bytes.
+MAX_MIXED_BYTES = 2**14
 CACHE_SIZE = 128  # results of each cached function: enough for all types and kinds of proxies over several builds
 V = TypeVar("V")
 Content = TypeVar("Content", bound=Mapping[str, Encoded])
@@ -33,7 +33,7 @@ class ReportedVersion(NamedTuple):
 
 
 AcknowledgedVersion: TypeAlias = Encoded | ReportedVersion
-"""A version that the proxy has acknowledged; the body of an `Encoded` may be empty by now."""
+"""A version that the proxy has acknowledged. The body of an `Encoded` may be empty, to save memory."""
 
 
 class ById(Generic[V]):
@@ -65,7 +65,10 @@ class Difference(NamedTuple, Generic[Content]):
     after_all: Content
 
     def result_of(self, resources: Pairs, removed: tuple[str, ...]) -> Content | None:
-        """Return the configuration that a proxy has after a response; None if the response is not this difference's."""
+        """Return the configuration of a proxy after a response with these resources and removals.
+
+        The result is None if the response is neither `batch` alone nor `batch` with all of `removed`.
+        """
         if resources is not self.batch:
             return None
         count = len(self.removed.intersection(removed))
@@ -368,6 +371,5 @@ class Acknowledged(Overlay[AcknowledgedVersion]):
 
     @staticmethod
     def _is_same(value: AcknowledgedVersion, encoded: Encoded) -> bool:
-        return (
-            value.digest == encoded.digest and value.needs == encoded.needs
-        )  # not the body, which may be empty by now
+        # The bodies are not compared: an acknowledged version may have an empty body.
+        return value.digest == encoded.digest and value.needs == encoded.needs
