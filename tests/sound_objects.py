@@ -58,6 +58,9 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
     ("headgate.dev", "TLSConfig"): {
         "spec": {"subjectNames": ["foo"], "selector": {"matchLabels": {"app": "web"}}},
     },
+    ("headgate.dev", "Sidecar"): {
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "agent", "image": "agent"}]},
+    },
 }
 
 

@@ -60,6 +60,7 @@ NAMES = (
     KindNames(SPECS, "UDPRoute", "udproutes", ("ur",)),
     KindNames(ACCESS, "TrafficTarget", "traffictargets", ("tt",)),
     KindNames(MESH, "TLSConfig", "tlsconfigs"),
+    KindNames(MESH, "Sidecar", "sidecars"),
 )
 _BY_KIND = {(names.group, names.kind): names for names in NAMES}
 _BY_NAME = {names.kind: names for names in reversed(NAMES)}

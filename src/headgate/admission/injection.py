@@ -9,6 +9,8 @@ a sidecar.
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from headgate.admission.sidecar_merge import with_sidecars
+from headgate.admission.workloads import DEFAULTERS
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.model.identities import is_gateway
@@ -16,7 +18,9 @@ from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object, part
 from headgate.resources.pods import (
+    ADDED,
     APPLICATION_PORTS,
+    CONFLICTS,
     EXCLUDED_PORTS,
     EXTERNAL,
     INJECT,
@@ -25,6 +29,7 @@ from headgate.resources.pods import (
     SIDECAR,
     parse_process_identity,
 )
+from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.registry import TLS_CONFIG
 from headgate.resources.workloads import Pod
 
@@ -32,14 +37,15 @@ InjectionMode = Literal["all", "labelled", "none"]
 """The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
 EXPLICIT = "explicit"
 _TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
-_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS)  # removed on create: a copy of an existing pod has them
+_WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
 
 
 class PodNamespace(NamedTuple):
-    """The properties of a pod's namespace that injection uses: the namespace's labels, and the TLSConfigs in it."""
+    """The properties of a pod's namespace that injection uses: the namespace's labels, and the TLSConfigs and Sidecars in it."""
 
     labels: Mapping[str, str]
     configs: Iterable[Object]
+    sidecars: Iterable[Object] = ()
 
 
 def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
@@ -85,6 +91,7 @@ def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
     }
     if wants_sidecar(pod, mode, around):
         annotations[SIDECAR] = EXPLICIT
+        return DEFAULTERS["v1", "Pod"](with_sidecars(_annotated(pod, annotations), around.sidecars))
     return _annotated(pod, annotations)
 
 
@@ -95,8 +102,7 @@ def _kept(new: Object, old: Object) -> Object:
     """
     before, now = part(old["metadata"], "annotations"), part(new["metadata"], "annotations")
     fixed = [SIDECAR, PROCESS, PROCESS_ID, *([EXCLUDED_PORTS] if SIDECAR in before else [])]
-    if APPLICATION_PORTS in before:
-        fixed.append(APPLICATION_PORTS)
+    fixed += [name for name in (APPLICATION_PORTS, ADDED, CONFLICTS) if name in before]
     message = "can't be changed after the pod is created: delete the pod, and create it again with the new value"
     _refuse((Cause(_field(name), message) for name in fixed if now.get(name, before.get(name)) != before.get(name)), "")
     return _annotated(new, {**now, **{name: before[name] for name in fixed if name in before}})
@@ -159,8 +165,9 @@ def pod_namespace(view: View, obj: Object) -> PodNamespace:
     """Return the properties of the namespace of a pod, or of a workload, that injection uses."""
     namespace = obj["metadata"].get("namespace", "")
     found = view.get(Key("", "Namespace", "", namespace))
-    configs = view.select(TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
-    return PodNamespace(labels=part(found["metadata"], "labels") if found else {}, configs=configs)
+    configs, sidecars = (view.select(kind.group, kind.kind, namespace) for kind in (TLS_CONFIG, SIDECAR_KIND))
+    labels = part(found["metadata"], "labels") if found else {}
+    return PodNamespace(labels=labels, configs=configs, sidecars=sidecars)
 
 
 def _field(annotation: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.admission.injection import InjectionMode, pod_namespace, sidecar_causes, wants_sidecar
+from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
 from headgate.errors import Invalid
@@ -38,16 +39,20 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
 
 
 def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) -> AdmissionStep:
-    """Return the admission step that injects transparent sidecars into new pods. The step raises Invalid."""
+    """Return the admission step that adds transparent sidecars, and what Sidecars add, to new pods.
+
+    The step raises Invalid.
+    """
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
         names = [item.get("name") for item in (new["spec"].get("containers") or ())]
         if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
             return new
-        wanted = wants_sidecar(new, mode, pod_namespace(view, new))
+        around = pod_namespace(view, new)
+        wanted = wants_sidecar(new, mode, around)
         if causes := [*pod_causes(new), *(sidecar_causes(new, OWN_PORTS) if wanted else ())]:
             raise Invalid(*causes)
-        return with_transparent_sidecar(new, options) if wanted else new
+        return with_transparent_sidecar(with_sidecars(new, around.sidecars), options) if wanted else new
 
     return admit
 

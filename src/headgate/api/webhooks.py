@@ -56,7 +56,7 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
 class Reviews(NamedTuple):
     """The functions of the webhooks: `inject` changes new pods, `check` validates objects, `warn` returns warnings.
 
-    `view` returns the objects that injection reads: Namespaces and TLSConfigs.
+    `view` returns the objects that injection reads: Namespaces, TLSConfigs and Sidecars.
     """
 
     inject: AdmissionStep

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, wants_sidecar
+from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
 from headgate.resources.core import Service
@@ -16,6 +17,7 @@ from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
 from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
+from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
@@ -78,9 +80,15 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
 
 def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace:
     found = objects.get(Key("", "Namespace", "", namespace))
-    wanted = (TLS_CONFIG.group, TLS_CONFIG.kind, namespace)
-    configs = [obj for key, obj in objects.items() if (key.group, key.kind, key.namespace) == wanted]
-    return PodNamespace(labels=_texts(found, "labels") if found else {}, configs=configs)
+    configs, sidecars = (
+        [
+            obj
+            for key, obj in objects.items()
+            if (key.group, key.kind, key.namespace) == (kind.group, kind.kind, namespace)
+        ]
+        for kind in (TLS_CONFIG, SIDECAR_KIND)
+    )
+    return PodNamespace(labels=_texts(found, "labels") if found else {}, configs=configs, sidecars=sidecars)
 
 
 def _injected(pod: Object, surroundings: PodNamespace) -> Object:
@@ -89,7 +97,7 @@ def _injected(pod: Object, surroundings: PodNamespace) -> Object:
     if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, surroundings):
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
-    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+    return with_sidecars({**pod, "metadata": {**pod["metadata"], "annotations": annotations}}, surroundings.sidecars)
 
 
 def _with_ports(pod: Object, services: Iterable[Service], numbers: ApplicationPorts) -> Object:

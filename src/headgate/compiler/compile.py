@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from headgate.compiler import protocols, services, unreachable_routes
+from headgate.compiler import protocols, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import GatewayApi
 from headgate.compiler.gateway_api.gateways import gateway_pods
@@ -33,6 +33,7 @@ from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.mesh_keys import unknown_keys
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
+from headgate.resources.sidecars import Sidecar
 from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
 
@@ -121,6 +122,7 @@ class Compiler:
             ),
             self._once(external_hosts, known),
         )
+        sidecar_pods = self._once(sidecars.sidecar_pods, self._part(snapshot, Pod, Sidecar))
         findings = [
             *served.findings,
             *self._once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
@@ -131,6 +133,7 @@ class Compiler:
             *claims.findings,
             *api.findings,
             *policies.findings,
+            *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
             *unreachable_routes.findings(snapshot, mesh),
         ]
         report = Report(
@@ -140,6 +143,7 @@ class Compiler:
             parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
             gateways=tuple(api.outcomes(mesh.gateways)),
             selected=policies.selected,
+            sidecars=sidecar_pods,
         )
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 

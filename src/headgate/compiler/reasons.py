@@ -84,6 +84,9 @@ class Reason(enum.Enum):
     RULE_NOT_FOUND = "RuleNotFound"
     RULE_NOT_APPLICABLE = "RuleNotApplicable"
     SUBJECTS_MERGED = "SubjectsMerged"
+    RESTART_NEEDED = "RestartNeeded"
+    NOT_INJECTED = "NotInjected"
+    NAME_CONFLICT = "NameConflict"
     IDENTITY_UNAVAILABLE = "IdentityUnavailable"
 
     @property
@@ -154,6 +157,9 @@ _MEANINGS = {
         Reason.FIELD_IGNORED: "headgate does not read a field; the rest of the object is in effect.",
         Reason.TOO_MANY_MATCHES: "The splits behind one rule have too many combinations of matches; the matches of some splits are ignored.",
         Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the copies beyond its limits.",
+        Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",
+        Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
+        Reason.NAME_CONFLICT: "A pod has an item with the same name; the pod's own item stays.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; it allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {

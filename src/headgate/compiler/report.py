@@ -100,11 +100,30 @@ class SelectedPods(Value, frozen=True, kw_only=True):
     without_sidecar: tuple[str, ...] = ()
 
 
+class SidecarPods(Value, frozen=True, kw_only=True):
+    """The pods (`namespace/pod`) that a Sidecar selects.
+
+    `current` pods have its current generation, and `outdated` pods get it when they are replaced. Pods `without_proxy`
+    get nothing. `conflicts` has pairs of a pod and an item that the pod already had: `containers/agent`.
+    """
+
+    about: Key
+    current: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
+    without_proxy: tuple[str, ...] = ()
+    conflicts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def total(self) -> int:
+        """The number of selected pods."""
+        return len(self.current) + len(self.outdated) + len(self.without_proxy)
+
+
 class Report(Value, frozen=True, kw_only=True):
     """The findings and outcomes of a compilation, sorted by object.
 
     `seen` has the generation of each compiled object. `parents` and `gateways` are for the statuses of routes and
-    Gateways, `selected` for those of TLSConfigs and TrafficTargets.
+    Gateways, `selected` for those of TLSConfigs and TrafficTargets, `sidecars` for those of Sidecars.
     """
 
     seen: dict[Key, int]
@@ -113,6 +132,7 @@ class Report(Value, frozen=True, kw_only=True):
     parents: tuple[ParentStatus, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()
+    sidecars: tuple[SidecarPods, ...] = ()
 
 
 class Compiled(Value, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ async def apply(store: Store, manifests: Manifests) -> ApplyResult:
 def _order(manifest: Manifest) -> int:
     """Return the sort key of a manifest: Namespaces come first, workloads last.
 
-    Services and TLSConfigs must exist before a pod is created, because they decide about its sidecar.
+    Services, TLSConfigs and Sidecars must exist before a pod is created, because they decide what is injected.
     """
     return 0 if manifest.key.kind == "Namespace" else 2 if manifest.key.kind in _MAKE_PODS else 1
 

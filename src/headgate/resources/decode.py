@@ -11,6 +11,7 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks import access, core, gateways, pods, routes
 from headgate.resources.checks.route_groups import route_group_causes
 from headgate.resources.checks.schema import check_schema
+from headgate.resources.checks.sidecars import sidecar_causes
 from headgate.resources.checks.splits import split_causes
 from headgate.resources.definitions.catalog import schemas
 from headgate.resources.meta import Object, Resource, metadata_causes
@@ -49,6 +50,7 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (SPECS, "UDPRoute"): access.port_route_causes,
     (ACCESS, "TrafficTarget"): access.target_causes,
     (MESH, "TLSConfig"): access.tls_config_causes,
+    (MESH, "Sidecar"): sidecar_causes,
     (GATEWAY, "Gateway"): gateways.gateway_causes,
     (GATEWAY, "HTTPRoute"): routes.http_route_causes,
     (GATEWAY, "GRPCRoute"): routes.grpc_route_causes,

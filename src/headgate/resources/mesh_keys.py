@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterator, Mapping
 from headgate.errors import Cause
 from headgate.resources.gateway import PROXY_OF
 from headgate.resources.meta import Metadata
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, PROBES, PROCESS, PROCESS_ID, SIDECAR
+from headgate.resources.pods import (
+    ADDED,
+    APPLICATION_PORTS,
+    CONFLICTS,
+    EXCLUDED_PORTS,
+    INJECT,
+    PROBES,
+    PROCESS,
+    PROCESS_ID,
+    SIDECAR,
+)
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
@@ -14,8 +24,10 @@ LABELS = frozenset({INJECT, "headgate.dev/active"})  # the active replica of the
 """The labels that headgate reads or writes."""
 ANNOTATIONS = frozenset(
     {
+        ADDED,
         ALLOW_SELF_REFERENCE,
         APPLICATION_PORTS,
+        CONFLICTS,
         EXCLUDED_PORTS,
         INJECT,
         NO_ENDPOINTS,

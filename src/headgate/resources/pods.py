@@ -19,6 +19,10 @@ PROBES = "headgate.dev/probes"
 
 The probes in the pod's spec lead to the sidecar, which makes these checks.
 """
+ADDED = "headgate.dev/sidecars"
+"""Annotation of a pod, written by injection: the Sidecars that were added, `monitoring@3,proxy@1` (name and generation)."""
+CONFLICTS = "headgate.dev/sidecar-conflicts"
+"""Annotation of a pod, written by injection: names that a Sidecar did not add, `monitoring/containers/agent`."""
 PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` if `headgate run` starts its process, not the runtime."""
 EXTERNAL = "external"

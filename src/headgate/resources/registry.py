@@ -12,6 +12,7 @@ from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.meta import Key, Object, Resource, Value
 from headgate.resources.pods import Pod
 from headgate.resources.routes import GRPCRoute, HTTPRoute, TCPRoute
+from headgate.resources.sidecars import Sidecar
 from headgate.resources.smi import TLSConfig
 
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
@@ -139,6 +140,7 @@ KINDS = (
     _kind(SPECS, "UDPRoute", versions=("v1alpha4",), shape=smi.UDPRoute),
     _kind(ACCESS, "TrafficTarget", versions=_SMI[1:], status=True, shape=smi.TrafficTarget),
     _kind(MESH, "TLSConfig", versions=("v1beta1",), status=True, shape=TLSConfig, aliases=_BARE),
+    _kind(MESH, "Sidecar", versions=("v1beta1",), status=True, shape=Sidecar),
 )
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}
@@ -152,6 +154,7 @@ UDP_ROUTE = _BY_KIND[SPECS, "UDPRoute"]
 TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
 TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
+SIDECAR = _BY_KIND[MESH, "Sidecar"]
 
 
 def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:

@@ -11,6 +11,7 @@ from headgate.compiler.report import (
     ParentStatus,
     SelectedPods,
     Share,
+    SidecarPods,
     SplitOutcome,
     StatusCondition,
 )
@@ -41,7 +42,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
 
     `generation` is the compiled generation, or 0 if the object can't be decoded. `outcomes` are the backends' shares per
     port. `parents` are the results of a route per parent, and `gateway` is the result of a Gateway. `selected` are the
-    pods that a TLSConfig or TrafficTarget selects. `migrating` are selected pods that are not in their wanted TLS mode
+    pods that a TLSConfig or TrafficTarget selects, and `sidecar` are those of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode
     yet. `incomplete_certificates` are selected pods with a certificate that lacks some DNS names.
     """
 
@@ -51,6 +52,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
     selected: SelectedPods | None = None
+    sidecar: SidecarPods | None = None
     migrating: tuple[str, ...] = ()
     incomplete_certificates: tuple[str, ...] = ()
 

@@ -35,6 +35,7 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
         parents[parent.about].append(parent)
     gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
     selected = {item.about: item for item in report.selected}
+    sidecars = {item.about: item for item in report.sidecars}
     migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
     return {
         key: ObjectReport(
@@ -43,10 +44,11 @@ def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
             outcomes=tuple(outcomes.get(key, ())),
             parents=tuple(parents.get(key, ())),
             gateway=gateways.get(key),
+            sidecar=sidecars.get(key),
             selected=(found := selected.get(key)),
             migrating=tuple(name for name in (found.workloads if found else ()) if name in migrating),
         )
-        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected))
+        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected, *sidecars))
     }
 
 

@@ -24,6 +24,7 @@ from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import AckStates, Receipts
+from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE, key_of
@@ -48,6 +49,7 @@ STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
     (GATEWAY, "GRPCRoute"): route_status,
     (GATEWAY, "TCPRoute"): route_status,
     (MESH, "TLSConfig"): mesh_status,
+    (MESH, "Sidecar"): sidecar_status,
     (ACCESS, "TrafficTarget"): mesh_status,
 }
 """For each kind whose status headgate writes, the function that computes the status. None means: write no status."""

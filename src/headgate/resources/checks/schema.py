@@ -87,7 +87,7 @@ class _Walk:
         found: dict[str, Any] = {}
         for name, item in value.items():
             field = fields.get(name, extra)
-            if field is None and fields:
+            if field is None and fields and not schema.get("x-kubernetes-preserve-unknown-fields"):
                 self.unknown.append(_text((path, name)))
                 self._add((path, name), _unknown_message(name, fields))
             elif field is None or item is None or name in skipped:

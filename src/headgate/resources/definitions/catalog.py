@@ -38,6 +38,7 @@ def _mesh() -> dict[str, Schema]:
         kinds |= {(SPECS, version, route.kind): mesh.port_route(protocol, version) for version in route.versions}
     kinds[MESH, "v1beta1", "TLSConfig"] = mesh.tls_config(bare=False)
     kinds["", "v1beta1", "TLSConfig"] = mesh.tls_config(bare=True)
+    kinds[MESH, "v1beta1", "Sidecar"] = mesh.sidecar()
     return {
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
         for gvk, schema in kinds.items()

@@ -1,8 +1,9 @@
-"""The schemas of SMI's kinds and of headgate's TLSConfig, in all their versions."""
+"""The schemas of SMI's kinds, and of headgate's TLSConfig and Sidecar, in all their versions."""
 
 from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
     REF,
+    SELECTOR,
     Schema,
     choice,
     kind,
@@ -215,3 +216,37 @@ def tls_config(*, bare: bool) -> Schema:
         status=_enforced("configuration"),
         **fields,
     )
+
+
+def sidecar() -> Schema:
+    """Return the schema of a Sidecar (R79, D18). The schema of Pods has the fields of containers and volumes.
+
+    `checks.sidecars` checks them with that schema.
+    """
+    spec = record(
+        "The selected pods, and what they get in addition.",
+        "selector",
+        selector={**SELECTOR, "description": "The selector of pods in the Sidecar's own namespace; {} selects all."},
+        containers=_additions("Containers that run beside the application.", "A container, as in a pod."),
+        initContainers=_additions(
+            "Containers that end before the application starts, after those of the pod.", "A container, as in a pod."
+        ),
+        volumes=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod."),
+        env=_additions("Variables for the containers of the application.", "A variable, as in a container."),
+    )
+    status = _status(
+        "Sidecar",
+        pods=record(
+            "The selected pods.",
+            total=whole("The number of pods."),
+            injected=whole("The number of pods that have the current generation."),
+            restartNeeded=whole("The number of pods that get the current generation when they are replaced."),
+            conflicts=whole("The number of pods with a name conflict."),
+        ),
+    )
+    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=status)
+
+
+def _additions(description: str, item: str) -> Schema:
+    named = record(item, "name", name=text("The name."))
+    return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")

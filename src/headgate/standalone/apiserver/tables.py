@@ -217,6 +217,13 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         _AGE,
         *_REACH,
     ),
+    (MESH, "Sidecar"): (
+        _NAME,
+        Column("Pods", cells.at("status.pods.total"), "The number of selected pods."),
+        Column("Injected", cells.at("status.pods.injected"), "The number of pods that have the current generation."),
+        *_STATE,
+        _AGE,
+    ),
     (GATEWAY, "GatewayClass"): (
         _NAME,
         Column("Controller", cells.at("spec.controllerName"), "The controller that implements Gateways of the class."),

@@ -1,0 +1,84 @@
+"""Checks of Sidecars that their schema can't express (R79, D18)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.errors import Cause
+from headgate.resources.checks.schema import check_schema
+from headgate.resources.definitions.catalog import schemas
+from headgate.resources.meta import Object, label_fault, part, rows
+
+RESERVED_CONTAINERS = frozenset({"headgate-sidecar", "headgate-redirect"})
+RESERVED_VOLUMES = frozenset({"headgate", "headgate-secrets"})
+_CONTAINERS = ("initContainers", "containers")
+_ADDITIONS = (*_CONTAINERS, "volumes", "env")
+_UNSELECTED = "is missing: select pods by their labels, or write {} for all pods of the namespace"
+
+
+def sidecar_causes(obj: Object) -> Iterator[Cause]:
+    """Yield the mistakes in a Sidecar. The selector is required, so that a forgotten one does not select all pods."""
+    spec = part(obj, "spec")
+    if isinstance(obj.get("spec"), Mapping):
+        if spec.get("selector") is None:
+            yield Cause("spec.selector", _UNSELECTED)
+        if not any(spec.get(field) for field in _ADDITIONS):
+            yield Cause("spec", "adds nothing: write containers, initContainers, volumes or env")
+    yield from _requirements(part(spec, "selector"))
+    yield from _typed(spec)
+    seen: dict[str, str] = {}
+    for field in _CONTAINERS:
+        yield from _names(spec, field, seen, RESERVED_CONTAINERS)
+    yield from _names(spec, "volumes", {}, RESERVED_VOLUMES)
+    yield from _names(spec, "env", {}, frozenset())
+    yield from _mounts(spec)
+
+
+def _requirements(selector: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in `matchExpressions`, as a Kubernetes API server reports them."""
+    for index, requirement in rows(selector.get("matchExpressions")):
+        where, needs_values = f"spec.selector.matchExpressions[{index}].values", ("In", "NotIn")
+        if requirement.get("operator") in needs_values and not requirement.get("values"):
+            yield Cause(where, "is missing: the operators In and NotIn compare with values")
+        elif requirement.get("operator") in ("Exists", "DoesNotExist") and requirement.get("values"):
+            yield Cause(where, "must be left out: the operators Exists and DoesNotExist compare with no values")
+
+
+def _typed(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the fields whose types differ from those in the schema of Pods. As in pods, unknown fields are no mistakes."""
+    yield from _pod_causes({name: spec[name] for name in (*_CONTAINERS, "volumes") if spec.get(name)})
+    if spec.get("env"):
+        for cause in _pod_causes({"containers": [{"env": spec["env"]}]}):
+            yield Cause(cause.field.replace("spec.containers[0].env", "spec.env", 1), cause.message)
+
+
+def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    found = check_schema({"spec": spec}, schemas()["", "v1", "Pod"], required=False)
+    yield from (cause for cause in found.causes if cause.field not in found.unknown)
+
+
+def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: frozenset[str]) -> Iterator[Cause]:
+    for index, item in rows(spec.get(field)):
+        name, where = item.get("name"), f"spec.{field}[{index}].name"
+        if not isinstance(name, str):
+            continue
+        if name in reserved:
+            yield Cause(where, f"{name!r} is a name of headgate's own; choose another name")
+        elif name in seen:
+            yield Cause(where, f"{name!r} is the name of {seen[name]} too; choose another name")
+        elif field != "env" and (fault := label_fault(name)):
+            yield Cause(where, fault)
+        elif not name:
+            yield Cause(where, "is empty: name the variable")
+        seen.setdefault(name, f"spec.{field}[{index}]")
+
+
+def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield a mistake for each mount of a volume that the Sidecar does not have: the pod's volumes are unknown."""
+    volumes = {item.get("name") for _, item in rows(spec.get("volumes"))}
+    for field in _CONTAINERS:
+        for index, container in rows(spec.get(field)):
+            for number, mount in rows(container.get("volumeMounts")):
+                name = mount.get("name")
+                if isinstance(name, str) and name not in volumes:
+                    where = f"spec.{field}[{index}].volumeMounts[{number}].name"
+                    yield Cause(where, f"{name!r} is not the name of a volume in spec.volumes; add the volume")

@@ -1,0 +1,164 @@
+"""Sidecars add containers, volumes and variables to new pods (R79, D18)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from tests.admission.test_injection import admitted
+
+from headgate.admission.injection import InjectionMode
+from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
+from headgate.admission.sidecar_merge import with_sidecars
+from headgate.resources.meta import Key, Object
+
+OPTIONS = SidecarOptions(image="headgate:1", xds="headgate.headgate-system.svc:15010")
+AGENT = {"name": "agent", "image": "agent:3", "volumeMounts": [{"name": "spool", "mountPath": "/spool"}]}
+SPOOL = {"name": "spool", "emptyDir": {}}
+MODE = {"name": "MODE", "value": "monitored"}
+ADDED, CONFLICTS = "headgate.dev/sidecars", "headgate.dev/sidecar-conflicts"
+
+
+def sidecar(name: str = "monitoring", labels: Mapping[str, str] = {}, generation: int = 3, **additions: Any) -> Object:
+    metadata = {"name": name, "namespace": "shop", "generation": generation}
+    spec = {"selector": {"matchLabels": dict(labels)}, **(additions or {"containers": [AGENT], "volumes": [SPOOL]})}
+    return {"apiVersion": "headgate.dev/v1beta1", "kind": "Sidecar", "metadata": metadata, "spec": spec}
+
+
+def pod(*, annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
+    metadata = {"name": "web", "namespace": "shop", "labels": {"app": "web"}, "annotations": annotations or {}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "app"}], **spec},
+    }
+
+
+def names(obj: Object, field: str) -> list[str]:
+    return [item["name"] for item in obj["spec"].get(field, ())]
+
+
+def said(obj: Object, annotation: str) -> str | None:
+    found: str | None = obj["metadata"].get("annotations", {}).get(annotation)
+    return found
+
+
+class FakeView:
+    """A labeled namespace with Sidecars."""
+
+    def __init__(self, sidecars: Sequence[Object]) -> None:
+        self._sidecars = sidecars
+
+    def get(self, _key: Key) -> Object | None:
+        return {"metadata": {"name": "shop", "labels": {"headgate.dev/inject": "true"}}}
+
+    def select(self, _group: str, kind: str, _namespace: str) -> Sequence[Object]:
+        return self._sidecars if kind == "Sidecar" else ()
+
+
+def test_a_selected_pod_gets_every_addition_and_an_annotation_names_the_generation() -> None:
+    added = sidecar(
+        containers=[AGENT], initContainers=[{"name": "prepare", "image": "agent:3"}], volumes=[SPOOL], env=[MODE]
+    )
+    found = with_sidecars(pod(initContainers=[{"name": "setup"}]), [added])
+    assert found["spec"] == {
+        "containers": [{"name": "app", "env": [MODE]}, AGENT],
+        "initContainers": [{"name": "setup"}, {"name": "prepare", "image": "agent:3"}],
+        "volumes": [SPOOL],
+    }
+    assert said(found, ADDED) == "monitoring@3"
+    assert said(found, CONFLICTS) is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ({}, True),
+        ({"matchLabels": {"app": "web"}}, True),
+        ({"matchLabels": {"app": "other"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}, True),
+        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_the_selector_decides(selector: Any, expected: bool) -> None:
+    found = with_sidecars(pod(), [sidecar(selector=selector, containers=[AGENT])])
+    assert ("agent" in names(found, "containers")) is expected
+    assert (said(found, ADDED) is not None) is expected
+
+
+def test_the_items_of_the_pod_win_and_the_annotation_names_each_conflict() -> None:
+    own = {"name": "app", "env": [{"name": "MODE", "value": "own"}]}
+    before = pod(
+        containers=[own, {"name": "worker"}],
+        initContainers=[{"name": "agent"}],
+        volumes=[{"name": "spool", "secret": {}}],
+    )
+    found = with_sidecars(before, [sidecar(containers=[AGENT], volumes=[SPOOL], env=[MODE])])
+    assert found["spec"] == {**before["spec"], "containers": [own, {"name": "worker", "env": [MODE]}]}
+    assert said(found, CONFLICTS) == "monitoring/env/app/MODE,monitoring/containers/agent,monitoring/volumes/spool"
+
+
+def test_sidecars_apply_in_the_order_of_their_names() -> None:
+    first, second = sidecar("a", containers=[{"name": "agent", "image": "a"}]), sidecar("b", generation=1)
+    found = with_sidecars(pod(), [second, first])
+    assert found["spec"]["containers"][1] == {"name": "agent", "image": "a"}
+    assert said(found, ADDED) == "a@3,b@1"
+    assert said(found, CONFLICTS) == "b/containers/agent"
+    assert found == with_sidecars(pod(), [first, second])
+
+
+def test_variables_are_for_the_containers_of_the_application_only() -> None:
+    found = with_sidecars(pod(), [sidecar("a"), sidecar("b", env=[MODE])])
+    assert [container.get("env") for container in found["spec"]["containers"]] == [[MODE], None]
+
+
+def test_a_second_time_adds_nothing() -> None:
+    once = with_sidecars(pod(), [sidecar()])
+    assert with_sidecars(once, [sidecar()]) == once
+
+
+def test_on_kubernetes_the_proxy_has_its_place_and_the_probes_of_the_added_containers_lead_to_it() -> None:
+    probed = {**AGENT, "livenessProbe": {"httpGet": {"path": "/live", "port": 9000}}}
+    inject, view = inject_transparent_sidecars("labelled", OPTIONS), FakeView([sidecar(containers=[probed])])
+    found = inject(pod(), None, view)
+    assert names(found, "containers") == ["headgate-sidecar", "app", "agent"]
+    assert found["spec"]["containers"][2]["livenessProbe"]["httpGet"]["path"] == "/agent/liveness"
+    assert inject(found, None, view) == found
+
+
+@pytest.mark.parametrize(
+    ("mode", "labels", "annotations"),
+    [
+        ("none", {}, {}),
+        ("all", {"headgate.dev/inject": "false"}, {}),
+        ("all", {}, {"headgate.dev/process": "external"}),
+    ],
+)
+def test_a_pod_without_a_proxy_and_a_pod_of_headgate_run_get_nothing(
+    mode: InjectionMode, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> None:
+    new = pod(annotations={**annotations, "headgate.dev/process-id": "4711-88-boot"} if annotations else {})
+    if mode == "none" or labels:
+        new = {**new, "metadata": {**new["metadata"], "labels": {"app": "web", **labels}}}
+    found = admitted(new, mode=mode, configs=[sidecar()])
+    assert names(found, "containers") == ["app"]
+    assert said(found, ADDED) is None
+
+
+def test_on_one_machine_a_pod_gets_the_containers_with_default_values() -> None:
+    port = {"name": "agent", "ports": [{"containerPort": 9000}]}
+    found = admitted(pod(), configs=[sidecar(containers=[port])])
+    assert found["spec"]["containers"][1]["ports"] == [{"protocol": "TCP", "containerPort": 9000}]
+
+
+def test_an_update_of_a_pod_keeps_the_annotations() -> None:
+    """`kubectl replace` sends the manifest of the user, which does not have them."""
+    before = admitted(pod(), configs=[sidecar()])
+    after = {**before, "metadata": {**before["metadata"], "annotations": {}}}
+    assert said(admitted(after, before, configs=[sidecar(generation=4)]), ADDED) == "monitoring@3"
+
+
+def test_the_annotation_of_a_copied_pod_is_written_again() -> None:
+    copied = pod(annotations={ADDED: "monitoring@1", CONFLICTS: "monitoring/containers/agent"})
+    found = admitted(copied)
+    assert (said(found, ADDED), said(found, CONFLICTS)) == (None, None)

@@ -1,0 +1,94 @@
+"""The status of a Sidecar says which pods have its containers (R79, D18)."""
+
+from typing import Any
+
+from headgate.compiler.compile import compile_mesh
+from headgate.plane.feed import snapshot_of
+from headgate.plane.status.conditions import StatusInputs
+from headgate.plane.status.receipts import Receipts
+from headgate.plane.status.sidecars import sidecar_status
+from headgate.plane.status.work_queue import reports_by_object
+from headgate.resources.meta import Object
+from headgate.resources.registry import key_of
+from headgate.settings import DEFAULTS
+
+SIDECAR: dict[str, Any] = {
+    "apiVersion": "headgate.dev/v1beta1",
+    "kind": "Sidecar",
+    "metadata": {"name": "monitoring", "namespace": "shop", "generation": 3},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "agent"}]},
+}
+
+
+def pod(name: str, added: str = "", conflicts: str = "", *, proxy: bool = True, app: str = "web") -> Object:
+    annotations = {
+        "headgate.dev/sidecar": "transparent" if proxy else "",
+        "headgate.dev/sidecars": added,
+        "headgate.dev/sidecar-conflicts": conflicts,
+    }
+    metadata = {
+        "name": name,
+        "namespace": "shop",
+        "labels": {"app": app},
+        "annotations": {key: text for key, text in annotations.items() if text},
+    }
+    status = {"podIP": "10.0.0.1", "phase": "Running"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "app"}]},
+        "status": status,
+    }
+
+
+def status(*pods: Object, sidecar: Object = SIDECAR) -> Any:
+    compiled = compile_mesh(snapshot_of({key_of(obj): obj for obj in (sidecar, *pods)}), DEFAULTS)
+    return sidecar_status(sidecar, reports_by_object(compiled)[key_of(sidecar)], StatusInputs(Receipts(()), "now"))
+
+
+def condition(found: Any, name: str = "Programmed") -> tuple[str, str, str]:
+    (item,) = [item for item in found["conditions"] if item["type"] == name]
+    return item["status"], item["reason"], item["message"]
+
+
+def test_the_object_is_programmed_when_all_pods_have_its_generation() -> None:
+    found = status(pod("a", "first@1,monitoring@3"), pod("b", "monitoring@3"), pod("c", app="other"))
+    assert found["pods"] == {"total": 2, "injected": 2, "restartNeeded": 0, "conflicts": 0}
+    assert condition(found) == ("True", "Programmed", "2 of 2 pods have the current generation")
+    assert condition(found, "Accepted")[0] == "True"
+
+
+def test_a_pod_from_before_the_sidecar_and_a_pod_with_an_older_generation_need_a_restart() -> None:
+    found = status(pod("a", "monitoring@2"), pod("b"), pod("c", "monitoring@3"))
+    assert found["pods"] == {"total": 3, "injected": 1, "restartNeeded": 2, "conflicts": 0}
+    reached, reason, message = condition(found)
+    assert (reached, reason) == ("False", "RestartNeeded")
+    assert message.startswith("1 of 3 pods have the current generation; pods shop/a, shop/b started without")
+
+
+def test_conflicts_are_named_by_pod_and_item() -> None:
+    found = status(pod("a", "monitoring@3,other@1", "monitoring/containers/agent,other/volumes/spool"))
+    assert found["pods"]["conflicts"] == 1
+    reached, reason, message = condition(found)
+    assert (reached, reason) == ("False", "NameConflict")
+    assert "pod shop/a has its own containers/agent" in message
+    assert "spool" not in message
+
+
+def test_a_pod_without_a_proxy_is_named() -> None:
+    found = status(pod("a", proxy=False))
+    assert found["pods"] == {"total": 1, "injected": 0, "restartNeeded": 0, "conflicts": 0}
+    assert condition(found)[1] == "NotInjected"
+    assert "nothing is added to pod shop/a" in condition(found)[2]
+
+
+def test_a_sidecar_without_pods_is_programmed() -> None:
+    assert condition(status()) == ("True", "Programmed", "the object selects no pod")
+
+
+def test_the_status_waits_until_the_newest_generation_is_compiled() -> None:
+    compiled = compile_mesh(snapshot_of({key_of(SIDECAR): SIDECAR}), DEFAULTS)
+    newer = {**SIDECAR, "metadata": {**SIDECAR["metadata"], "generation": 4}}
+    report = reports_by_object(compiled)[key_of(SIDECAR)]
+    assert sidecar_status(newer, report, StatusInputs(Receipts(()), "now")) is None
