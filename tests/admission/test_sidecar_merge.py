@@ -117,6 +117,12 @@ def test_a_second_time_adds_nothing() -> None:
     assert with_sidecars(once, [sidecar()]) == once
 
 
+def test_a_pod_with_a_native_sidecar_is_not_injected_again() -> None:
+    inject = inject_transparent_sidecars("labelled", SidecarOptions(image="headgate:1", xds="headgate:1", native=True))
+    once = inject(pod(), None, FakeView([sidecar()]))
+    assert inject(once, None, FakeView([sidecar()])) == once
+
+
 def test_on_kubernetes_the_proxy_has_its_place_and_the_probes_of_the_added_containers_lead_to_it() -> None:
     probed = {**AGENT, "livenessProbe": {"httpGet": {"path": "/live", "port": 9000}}}
     inject, view = inject_transparent_sidecars("labelled", OPTIONS), FakeView([sidecar(containers=[probed])])

@@ -45,7 +45,8 @@ def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) ->
     """
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
-        names = [item.get("name") for item in (new["spec"].get("containers") or ())]
+        lists = (new["spec"].get(field) or () for field in ("containers", "initContainers"))
+        names = [item.get("name") for items in lists for item in items]
         if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
             return new
         around = pod_namespace(view, new)
