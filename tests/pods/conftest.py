@@ -75,14 +75,19 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster without headgate, which ends with the module."""
-    kit = Path(os.environ.get("HEADGATE_TEST_CLUSTER", "missing"))
+    kit = _kit()
     if not (kit / "up").is_file():
         pytest.skip("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
     if os.geteuid() != 0:
         pytest.skip("only root can start a Kubernetes cluster")
     with Path(tempfile.gettempdir(), "headgate-test-cluster.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if reason := _failure(kit / "up"):
+        failed = Path(
+            tempfile.gettempdir(), f"headgate-test-cluster-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+        )
+        reason = failed.read_text() if failed.exists() else _failure(kit / "up")
+        if reason:
+            failed.write_text(reason)  # the other modules of this run don't try again
             pytest.skip(f"no Kubernetes cluster can be started here: {reason}")
         try:
             if reason := _failure(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate"):
@@ -99,11 +104,23 @@ def installed(cluster: Cluster) -> Cluster:
     return cluster
 
 
+def build_image(tag: str) -> None:
+    """Make an image with Python available to the cluster's nodes."""
+    _run(_kit() / "build-image", tag)
+
+
+def _kit() -> Path:
+    return Path(os.environ.get("HEADGATE_TEST_CLUSTER", "missing"))
+
+
 def _failure(*command: object) -> str:
     """Run a program; return the end of its error output if it fails, else an empty string."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
-    return done.stderr[-500:] if done.returncode else ""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=START_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"{words[0]} has not ended after {START_S} s"
+    return (done.stderr[-500:] or f"exit code {done.returncode}") if done.returncode else ""
 
 
 def _run(*command: object) -> str:
