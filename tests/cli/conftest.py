@@ -138,6 +138,9 @@ class NoHost:
     def pods(self) -> PodCounts | None:
         return None
 
+    def missing_kinds(self) -> tuple[str, ...]:
+        return ()
+
 
 def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:
     """Return the parts that compile the objects of a store, without proxies."""

@@ -42,6 +42,9 @@ class Host:
     def pods(self) -> None:
         return None
 
+    def missing_kinds(self) -> tuple[str, ...]:
+        return ()
+
 
 class World:
     """A mesh with a gateway and a sidecar, both in sync."""

@@ -75,7 +75,9 @@ def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(sho
 
 def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     """D29: one kubeconfig, no port-forward."""
-    assert "in sync" in shop.cluster.headgate("status")
+    status = shop.cluster.headgate("status")
+    assert "in sync" in status
+    assert "httproutes.gateway.networking.k8s.io" in status  # the cluster has no definitions of the Gateway API
     assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
     assert shop.cluster.headgate("proxies").count("InSync") == 4
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")

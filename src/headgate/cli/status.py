@@ -40,6 +40,11 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
     revisions = mesh.revisions
     yield "headgate", Text(f"{mesh.headgate}, started {since(mesh.started)} ago")
     yield "objects", Text("all compiled" if revisions.current else f"revision {revisions.stored} is being compiled")
+    if mesh.missing_kinds:
+        yield (
+            "missing kinds",
+            Text(f"{', '.join(mesh.missing_kinds)}; install their CustomResourceDefinitions to use them"),
+        )
     yield "proxies", _proxies(mesh.proxies)
     yield "certificates", _certificates(mesh.certificates)
     yield "findings", _findings(mesh.findings)

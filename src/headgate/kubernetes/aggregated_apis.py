@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
@@ -13,6 +14,7 @@ from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
 from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
@@ -28,6 +30,9 @@ log = logging.getLogger(__name__)
 class ClusterHost:
     """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
+    def __init__(self, versions: ServedVersions) -> None:
+        self._versions = versions
+
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
         return {}
@@ -36,18 +41,29 @@ class ClusterHost:
         """Return None, because headgate runs no pods on a cluster."""
         return None
 
+    def missing_kinds(self) -> tuple[str, ...]:
+        """Return the kinds whose CustomResourceDefinitions are not installed."""
+        return tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
 
-async def serve_apis(
-    options: Options, plane: ControlPlane, objects: Lister, api: ApiServer, certificate: Latest[Credential]
-) -> None:
+
+class Sources(NamedTuple):
+    """What the APIs read: the control plane, lists of objects, and the kinds that the API server serves."""
+
+    plane: ControlPlane
+    objects: Lister
+    versions: ServedVersions
+
+
+async def serve_apis(options: Options, sources: Sources, api: ApiServer, certificate: Latest[Credential]) -> None:
     """Serve both APIs until canceled, once the API server's request-header configuration can be read."""
+    plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
     app = create_aggregated_app(
-        MetricsApi(objects, plane.traffic.windows, settings=options.settings),
+        MetricsApi(sources.objects, plane.traffic.windows, settings=options.settings),
         config,
         DelegatedAuthorizer(api),
-        InspectApi(Inspector(plane.live_state, ClusterHost()), closing),
+        InspectApi(Inspector(plane.live_state, ClusterHost(sources.versions)), closing),
     )
     listener = socket.create_server(("", API_PORT), family=socket.AF_INET)
     try:

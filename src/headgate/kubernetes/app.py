@@ -9,7 +9,7 @@ from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import SecretKeyStore
-from headgate.kubernetes.aggregated_apis import serve_apis
+from headgate.kubernetes.aggregated_apis import Sources, serve_apis
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
@@ -89,5 +89,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
         tasks.create_task(GatewayProxies(store, sidecars).run(), name="proxies of Gateways")
-        tasks.create_task(serve_apis(options, plane, Informers(store, tasks), api, certificate), name="aggregated APIs")
+        tasks.create_task(
+            serve_apis(options, Sources(plane, Informers(store, tasks), versions), api, certificate),
+            name="aggregated APIs",
+        )
         await registration.run(plane.live_state.feed.snapshot)

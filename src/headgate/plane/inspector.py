@@ -80,13 +80,16 @@ class ConfigQuery(NamedTuple):
 
 
 class Host(Protocol):
-    """The Envoy processes and pods that run on the same machine as the control plane."""
+    """The environment of the control plane: Envoy processes and pods on the same machine, and the API server's kinds."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes that headgate started, by node ID."""
 
     def pods(self) -> PodCounts | None:
         """Return the counts of pods that headgate runs; None if a Kubernetes cluster runs the pods."""
+
+    def missing_kinds(self) -> tuple[str, ...]:
+        """Return the kinds that the API server does not serve, as `PLURAL.GROUP`."""
 
 
 class Inspector:
@@ -175,7 +178,9 @@ class Inspector:
             current=live_state.is_current,
             failures=loop.failures,
         )
-        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), self._host.pods())
+        world = Observed(
+            revisions, tuple(self.proxies()), live_state.findings(), self._host.pods(), self._host.missing_kinds()
+        )
         return inspect.MeshStatus(
             metadata=ObjectName(name=inspect.MESH), status=mesh_state(world, started=self._started, now=self._clock())
         )

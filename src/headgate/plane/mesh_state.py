@@ -29,6 +29,7 @@ class Observed(NamedTuple):
     proxies: Sequence[Proxy]
     findings: Sequence[Finding]
     pods: PodCounts | None
+    missing_kinds: tuple[str, ...] = ()
 
 
 def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
@@ -44,6 +45,7 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
         certificates=_certificates(mesh.proxies),
         findings=_findings(mesh.findings),
         pods=mesh.pods,
+        missing_kinds=mesh.missing_kinds,
     )
 
 

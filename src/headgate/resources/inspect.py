@@ -241,7 +241,10 @@ class PodCounts(Answer, frozen=True, kw_only=True):
 
 
 class MeshState(Answer, frozen=True, kw_only=True):
-    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems."""
+    """The state of the mesh. `problems` has one sentence for each problem; `healthy` means that there are no problems.
+
+    `missing_kinds` are kinds without a CustomResourceDefinition in the cluster, as `PLURAL.GROUP`.
+    """
 
     healthy: bool
     problems: tuple[str, ...]
@@ -252,6 +255,7 @@ class MeshState(Answer, frozen=True, kw_only=True):
     certificates: CertificateCounts
     findings: FindingCounts
     pods: PodCounts | None = None
+    missing_kinds: tuple[str, ...] = ()
 
 
 class MeshStatus(Answer, frozen=True, kw_only=True):

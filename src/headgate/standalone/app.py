@@ -188,6 +188,10 @@ class LocalHost:
         adopted = self._runtime.pods()
         return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
+    def missing_kinds(self) -> tuple[str, ...]:
+        """Return no kind, because the embedded API serves all."""
+        return ()
+
 
 def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
     return ProxyProcess(
