@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import SYSTEM, Cluster, deployment, kill_control_plane, namespace, service, split
+from tests.pods.conftest import APPLICATION, SYSTEM, Cluster, deployment, kill_control_plane, namespace, service, split
 
 SHOP = "shop"
 COUNT = """
@@ -128,6 +129,27 @@ def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
     shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
 
 
+def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
+    """R79, D18. The status counts the pods that need a restart."""
+    shop.cluster.apply(
+        {
+            "apiVersion": "headgate.dev/v1beta1",
+            "kind": "Sidecar",
+            "metadata": {"name": "monitor", "namespace": SHOP},
+            "spec": {
+                "selector": {"matchLabels": {"app": "v2"}},
+                "containers": [{"name": "monitor", "image": APPLICATION, "command": ["sleep", "infinity"]}],
+            },
+        }
+    )
+    until(lambda: _sidecar_pods(shop)["restartNeeded"] == 1)
+    shop.cluster.kubectl("-n", SHOP, "rollout", "restart", "deployment/v2")
+    shop.cluster.wait_rolled_out(SHOP, "v2")
+    shop.cluster.headgate("wait", "sidecar/monitor", "-n", SHOP)
+    (pod,) = _pods(shop, "v2")
+    assert sorted(item["name"] for item in pod["spec"]["containers"]) == ["app", "headgate-sidecar", "monitor"]
+
+
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
     wrong = namespace("wrong")
     wrong["metadata"]["labels"]["headgate.dev/inject"] = "enabled"
@@ -138,3 +160,13 @@ def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
 def _active(cluster: Cluster) -> list[str]:
     pods = cluster.get("-n", SYSTEM, "pods", "-l", "headgate.dev/active=true")["items"]
     return [pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _pods(shop: Shop, app: str) -> list[dict[str, Any]]:
+    pods = shop.cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+
+def _sidecar_pods(shop: Shop) -> dict[str, int]:
+    found: dict[str, int] = shop.cluster.get("-n", SHOP, "sidecar/monitor")["status"]["pods"]
+    return found
