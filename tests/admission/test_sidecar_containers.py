@@ -53,7 +53,15 @@ def names(obj: Object, field: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("namespace_label", "pod_label", "expected"),
-    [("true", "", True), ("true", "false", False), ("", "", False), ("", "true", True), ("false", "true", True)],
+    [
+        ("true", "", True),
+        ("true", "false", False),
+        ("", "", False),
+        ("", "true", True),
+        ("false", "true", True),
+        ("enabled", "", True),
+        ("enabled", "disabled", False),
+    ],
 )
 def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
     namespace_label: str, pod_label: str, expected: bool
@@ -68,9 +76,10 @@ def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
 
 @pytest.mark.parametrize("namespace_label", ["true", "false", ""])
 def test_an_invalid_value_of_the_label_is_rejected_with_the_valid_values(namespace_label: str) -> None:
-    wanted = pod(labels={"headgate.dev/inject": "enabled"})
+    wanted = pod(labels={"headgate.dev/inject": "on"})
     with pytest.raises(
-        Invalid, match=r'metadata\.labels\.headgate\.dev/inject: must be "true" or "false", not .enabled.'
+        Invalid,
+        match=r'metadata\.labels\.headgate\.dev/inject: must be "true", "enabled", "false" or "disabled", not .on.',
     ):
         injected(wanted, {"headgate.dev/inject": namespace_label})
 

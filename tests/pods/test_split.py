@@ -152,8 +152,8 @@ def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
 
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
     wrong = namespace("wrong")
-    wrong["metadata"]["labels"]["headgate.dev/inject"] = "enabled"
-    with pytest.raises(AssertionError, match=r'must be "true" or "false", not .enabled.'):
+    wrong["metadata"]["labels"]["headgate.dev/inject"] = "on"
+    with pytest.raises(AssertionError, match=r'must be "true", "enabled", "false" or "disabled", not .on.'):
         shop.cluster.apply(wrong)
 
 

@@ -24,6 +24,7 @@ from headgate.resources.pods import (
     EXCLUDED_PORTS,
     EXTERNAL,
     INJECT,
+    INJECTED,
     PROCESS,
     PROCESS_ID,
     SIDECAR,
@@ -71,11 +72,11 @@ def wants_sidecar(pod: Object, mode: InjectionMode, around: PodNamespace) -> boo
     if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such pods for their sidecar
         return True
     if said := labels.get(INJECT) or annotations.get(INJECT):
-        return said == "true"
+        return said in INJECTED
     if any(_selects(config, labels) for config in around.configs):
         return True
     said = around.labels.get(INJECT)
-    return said == "true" if said else mode == "all"
+    return said in INJECTED if said else mode == "all"
 
 
 def _selects(config: Object, labels: Mapping[str, str]) -> bool:

@@ -6,7 +6,9 @@ from headgate.resources.meta import Input, Metadata, Resource, Value
 from headgate.resources.workloads import ContainerPort, Probe
 
 INJECT = "headgate.dev/inject"
-"""Label or annotation of a pod, or label of a namespace: `true` or `false` decides whether pods get a sidecar."""
+"""Label or annotation of a pod, or label of a namespace: a value of `INJECTED` or `NOT_INJECTED`."""
+INJECTED, NOT_INJECTED = ("true", "enabled"), ("false", "disabled")
+"""The values with which pods get a sidecar, and those with which they get none. Istio and Linkerd use the second ones."""
 SIDECAR = "headgate.dev/sidecar"
 """Annotation of a pod, written by injection: the kind of its sidecar, `transparent` or `explicit`."""
 SIDECARS = frozenset({"transparent", "explicit"})

@@ -330,8 +330,12 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ),
     (tls(top={"name": "c"}), "name", "write the name in metadata.name only"),
     (tls(version="headgate.dev/v1"), "apiVersion", "known versions are headgate.dev/v1beta1, v1beta1"),
-    (pod({INJECT: "yes"}), f"metadata.annotations.{INJECT}", 'must be "true" or "false", not \'yes\''),
-    (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true" or "false"'),
+    (
+        pod({INJECT: "yes"}),
+        f"metadata.annotations.{INJECT}",
+        'must be "true", "enabled", "false" or "disabled", not \'yes\'',
+    ),
+    (pod(labels={INJECT: "no"}), f"metadata.labels.{INJECT}", 'must be "true", "enabled", "false" or "disabled"'),
     (
         pod({EXCLUDED: "metrics"}),
         f"metadata.annotations.{EXCLUDED}",
@@ -367,7 +371,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "labels": {INJECT: "1"}}},
         f"metadata.labels.{INJECT}",
-        'must be "true" or "false"',
+        'must be "true", "enabled", "false" or "disabled"',
     ),
 ]
 

@@ -9,7 +9,7 @@ from headgate.kubernetes.install.custom_resources import custom_resource_definit
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.resources.meta import Object, Value
-from headgate.resources.pods import INJECT
+from headgate.resources.pods import INJECT, INJECTED, NOT_INJECTED
 
 USER = 65532  # the user ID of the control plane; the image needs no entry for it
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
@@ -272,18 +272,26 @@ def _injection() -> Object:
     These pods must not start without a sidecar, so both webhooks fail closed. No webhook is called for other pods.
     """
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    asks = {INJECT: "true"}
+    injected = {"key": INJECT, "operator": "In", "values": list(INJECTED)}
     names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
-    elsewhere = {"matchExpressions": [{"key": INJECT, "operator": "NotIn", "values": ["true"]}, names]}
+    elsewhere = {"matchExpressions": [{**injected, "operator": "NotIn"}, names]}
     hooks = [
-        _webhook("namespaces", "/inject", failurePolicy="Fail", rules=[rule], namespaceSelector={"matchLabels": asks}),
+        _webhook(
+            "namespaces",
+            "/inject",
+            failurePolicy="Fail",
+            rules=[rule],
+            namespaceSelector={"matchExpressions": [injected]},
+        ),
         _webhook(
             "pods",
             "/inject",
             failurePolicy="Fail",
             rules=[rule],
             namespaceSelector=elsewhere,
-            objectSelector={"matchExpressions": [_LABELED, {**_LABELED, "operator": "NotIn", "values": ["false"]}]},
+            objectSelector={
+                "matchExpressions": [_LABELED, {**_LABELED, "operator": "NotIn", "values": list(NOT_INJECTED)}]
+            },
         ),
     ]
     return _object(

@@ -10,7 +10,7 @@ from typing import Any
 from headgate.errors import Cause
 from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, is_dns_subdomain, part
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, SIDECAR
+from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, INJECTED, NOT_INJECTED, SIDECAR
 
 _PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
@@ -49,8 +49,8 @@ def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
 
 def _flag(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
     value = words.get(INJECT)
-    if isinstance(value, str) and value not in {"true", "false"}:
-        yield Cause(f"{where}.{INJECT}", f'must be "true" or "false", not {value!r}')
+    if isinstance(value, str) and value not in INJECTED + NOT_INJECTED:
+        yield Cause(f"{where}.{INJECT}", f'must be "true", "enabled", "false" or "disabled", not {value!r}')
 
 
 def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
