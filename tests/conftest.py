@@ -41,10 +41,9 @@ sys.dont_write_bytecode = False
 settings.register_profile("headgate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headgate")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT for background jobs, and child
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # processes inherit this, so that SIGINT would not stop them
+# A shell ignores SIGINT for background jobs. Child processes inherit this, so SIGINT would not stop them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

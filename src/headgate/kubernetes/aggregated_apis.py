@@ -47,7 +47,7 @@ class ClusterHost:
 
 
 class Sources(NamedTuple):
-    """What the APIs read: the control plane, lists of objects, and the kinds that the API server serves."""
+    """The sources of both APIs: the control plane, lists of objects, and the kinds that the API server serves."""
 
     plane: ControlPlane
     objects: Lister

@@ -3,9 +3,9 @@
 headgate makes the key and sends a signing request; cert-manager approves and signs it. headgate deletes each request after
 the answer, so that requests do not pile up.
 
-The roots are read from a file, if the user gives one: to replace the root without a lost call, the new root must be added
-to the file first. Without a file, the roots are those that cert-manager returns with each certificate (`status.ca`). They
-are trusted as long as certificates of them can be valid.
+The user can give a file with the root certificates. To replace the root without failed requests, the user adds the new root
+to the file first. Without a file, headgate trusts the roots that cert-manager returns with each certificate (`status.ca`), for
+the lifetime of a certificate.
 """
 
 import asyncio
@@ -222,14 +222,16 @@ def _check_answer(leaf: x509.Certificate, asked: Leaf, wanted: CertificateSpec, 
         names = set()
     missing = [str(name.value) for name in subject_alt_name(wanted) if name not in names]
     if missing:
-        raise IssueError(f"{place} lacks the names {', '.join(missing)}; let the issuer take names from requests")
+        raise IssueError(
+            f"{place} lacks the names {', '.join(missing)}; configure the issuer to copy the names of the request"
+        )
 
 
 def _text(value: object, place: str) -> str:
     try:
         return base64.b64decode(str(value), validate=True).decode("ascii")
     except (binascii.Error, ValueError):
-        raise IssueError(f"{place} has a certificate that is not base64 of PEM text") from None
+        raise IssueError(f"{place} has a certificate that is not base64-encoded PEM") from None
 
 
 def _roots_in(path: Path) -> tuple[x509.Certificate, ...]:

@@ -248,7 +248,7 @@ class Client:
 
 
 class ApiServer:
-    """The API server of headgate's own cluster, called as headgate's ServiceAccount, for TokenReviews and the like."""
+    """A client for TokenReviews and SubjectAccessReviews, which uses headgate's ServiceAccount in its own cluster."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -76,12 +76,12 @@ class GatewayProxies:
         digest = hashlib.sha256(msgspec.json.encode(objects)).hexdigest()
         if service is not None and (service["metadata"].get("annotations") or {}).get(DIGEST) == digest:
             return
-        for obj in objects:  # the Service is the last one, so its digest says that all objects are applied
+        for obj in objects:  # the Service is applied last, so its digest shows that all objects are applied
             metadata = {**obj["metadata"], "annotations": {DIGEST: digest}}
             await self._store.apply({**obj, "metadata": metadata}, manager=NAME)
 
     async def _delete(self, name: str) -> None:
-        """Delete the Deployment and the Service of a deleted Gateway. The Service is the last one."""
+        """Delete the Deployment and then the Service of a deleted Gateway."""
         for key in (Key("apps", "Deployment", NAMESPACE, name), Key("", "Service", NAMESPACE, name)):
             try:
                 await self._store.delete(key)

@@ -16,7 +16,7 @@ WAIT_S = 20.0
 class Informers:
     """Implements `objects.ports.Lister`. The first list of a kind starts a watch of this kind, which runs in `tasks`.
 
-    Pods have only the fields that traffic metrics need. The list of an unchanged object returns the same object again.
+    Pods have only the fields that traffic metrics need. Later lists contain the same Python object while it is unchanged.
     """
 
     def __init__(self, reader: Reader, tasks: asyncio.TaskGroup) -> None:

@@ -29,7 +29,7 @@ CHUNK = 500
 WATCH_S = 290
 """The duration of a watch in seconds, plus a random part of up to a third, so that watches end at different times."""
 LATE_S = 30
-"""A watch from which no byte arrives until this many seconds after its end is broken, and is retried."""
+"""Seconds after the end of a watch: if the server has sent nothing by then, the connection is broken."""
 _FIELDS: Mapping[tuple[str, str], str] = {("", "Secret"): "type=kubernetes.io/tls"}
 """Field selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
 

@@ -24,7 +24,7 @@ class SendSlots:
         self._trim: asyncio.TimerHandle | None = None
 
     def release(self) -> None:
-        """Take a slot back and grant it to the next waiting stream."""
+        """Return a slot, and grant free slots to the streams that have waited longest."""
         self.free += 1
         while self.free and self.waiting:
             self.waiting.popleft().grant()

@@ -130,7 +130,7 @@ class Installer:
 
 
 def _outcome(before: Object, after: Object) -> str:
-    """Return whether a write created, changed or left an object.
+    """Return the outcome of a write: `created`, `configured` or `unchanged`.
 
     Ignores managedFields: some API servers update the timestamp of a field manager although no field changes.
     """
