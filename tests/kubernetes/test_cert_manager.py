@@ -124,7 +124,7 @@ def condition(type: str, status: str, reason: str, message: str) -> Mapping[str,
         ),
         (condition("Ready", "False", "Denied", "denied by policy"), "(Denied: denied by policy); let the policy"),
         (condition("InvalidRequest", "True", "X", "too long"), "(InvalidRequest: too long)"),
-        ({**condition("Ready", "True", "Issued", ""), "certificate": "%%%"}, "is not base64 of PEM text"),
+        ({**condition("Ready", "True", "Issued", ""), "certificate": "%%%"}, "is not base64-encoded PEM"),
     ],
 )
 async def test_a_rejection_has_cert_managers_message(manager: CertManager, answer: Any, words: str) -> None:
@@ -194,7 +194,9 @@ async def test_a_certificate_for_another_key_or_without_the_identity_is_not_used
         return {**real(obj), "certificate": encoded(to_pem([bare]))}
 
     manager.answer = nameless
-    with pytest.raises(IssueError, match=r"lacks the names spiffe://cluster.local/ns/default/sa/web; let the issuer"):
+    with pytest.raises(
+        IssueError, match=r"lacks the names spiffe://cluster.local/ns/default/sa/web; configure the issuer"
+    ):
         await issuer(manager).issue(wanted(), LIFETIME)
 
 
