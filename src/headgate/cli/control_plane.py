@@ -5,11 +5,11 @@ import contextlib
 import logging
 import os
 import signal
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from headgate.admission.injection import InjectionMode
+from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
@@ -19,19 +19,10 @@ from headgate.settings import Settings
 
 def control_plane(
     image: Annotated[str, typer.Option(envvar="HEADGATE_IMAGE", help="Image of the containers that injection adds.")],
-    sidecars: Annotated[
-        InjectionMode,
-        typer.Option(help="Which pods get a sidecar; labelled: those for which the label headgate.dev/inject is true."),
-    ] = "labelled",
-    mtls: Annotated[
-        Literal["off", "permissive", "strict"],
-        typer.Option(help="TLS mode of pods with a sidecar that no TLSConfig selects."),
-    ] = "permissive",
-    access: Annotated[
-        Literal["selected", "deny"],
-        typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
-    ] = "selected",
-    trust_domain: Annotated[str, typer.Option(help="Trust domain of all identities.")] = "cluster.local",
+    sidecars: Sidecars = "labelled",
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    trust_domain: TrustDomain = "cluster.local",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""

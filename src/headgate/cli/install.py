@@ -4,14 +4,14 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 import yaml
 from msgspec import structs
 
 from headgate import __version__
-from headgate.admission.injection import InjectionMode
+from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
 from headgate.cli.output import TimedOut, stdout
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
@@ -36,19 +36,10 @@ Kubeconfig = Annotated[
 def install(
     image: Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")] = IMAGE,
     replicas: Annotated[int, typer.Option(min=1, help="Replicas of the control plane; one of them is active.")] = 2,
-    mtls: Annotated[
-        Literal["off", "permissive", "strict"],
-        typer.Option(help="TLS mode of pods with a sidecar that no TLSConfig selects."),
-    ] = "permissive",
-    access: Annotated[
-        Literal["selected", "deny"],
-        typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
-    ] = "selected",
-    sidecars: Annotated[
-        InjectionMode,
-        typer.Option(help="Which pods get a sidecar; labelled: those for which the label headgate.dev/inject is true."),
-    ] = "labelled",
-    trust_domain: Annotated[str, typer.Option(help="Trust domain of all identities.")] = "cluster.local",
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    sidecars: Sidecars = "labelled",
+    trust_domain: TrustDomain = "cluster.local",
     custom_metrics: Annotated[
         bool,
         typer.Option(

@@ -6,13 +6,13 @@ import logging
 import re
 import signal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from headgate.admission.injection import InjectionMode
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
+from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
@@ -39,21 +39,6 @@ LAST_PORT = 65535
 # A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
-Sidecars = Annotated[
-    InjectionMode,
-    typer.Option(help="Which pods get a sidecar; labelled: only those with the label headgate.dev/inject."),
-]
-Mtls = Annotated[
-    Literal["off", "permissive", "strict"],
-    typer.Option(
-        help="TLS mode of pods with a sidecar that no TLSConfig selects; permissive: mutual TLS and plaintext."
-    ),
-]
-Access = Annotated[
-    Literal["selected", "deny"],
-    typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
-]
-TrustDomain = Annotated[str, typer.Option(help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...")]
 CertificateLifetime = Annotated[
     str, typer.Option(help="Lifetime of certificates, 10s to 720h; they are rotated after half of it.")
 ]
