@@ -104,9 +104,13 @@ def test_an_application_on_a_port_of_the_sidecar_is_rejected(port: int) -> None:
 def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -> None:
     found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), OPTIONS)
     assert names(found, "containers") == ["headgate-sidecar", "app"]
-    assert names(found, "initContainers") == ["headgate-redirect", "setup"]
     sidecar = found["spec"]["containers"][0]
     assert sidecar["lifecycle"]["postStart"]["exec"]["command"] == ["headgate", "sidecar", "wait"]
+
+
+def test_init_containers_use_the_network_before_the_redirection_to_a_sidecar_that_starts_later() -> None:
+    found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), OPTIONS)
+    assert names(found, "initContainers") == ["setup", "headgate-redirect"]
 
 
 def test_a_native_sidecar_is_a_restarting_init_container() -> None:

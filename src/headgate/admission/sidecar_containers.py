@@ -61,7 +61,8 @@ def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) ->
 def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
-    The kubelet sends the application's HTTP probes to the proxy, which forwards them.
+    The kubelet sends the application's HTTP probes to the proxy, which forwards them. A sidecar that is not native starts
+    after all init containers, so these come before the redirection and use the network without it.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     probes = {
@@ -74,13 +75,13 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
     sidecar, applications = _sidecar(options), [_redirected(item) for item in spec.get("containers") or ()]
-    initial = [_redirection(options), *(spec.get("initContainers") or ())]
+    initial = spec.get("initContainers") or ()
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
     if options.native:
-        spec["initContainers"] = [initial[0], {**sidecar, "restartPolicy": "Always"}, *initial[1:]]
+        spec["initContainers"] = [_redirection(options), {**sidecar, "restartPolicy": "Always"}, *initial]
         spec["containers"] = applications
     else:
-        spec["initContainers"] = initial
+        spec["initContainers"] = [*initial, _redirection(options)]
         spec["containers"] = [sidecar, *applications]
     return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
