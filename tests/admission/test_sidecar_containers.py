@@ -113,6 +113,35 @@ def test_init_containers_use_the_network_before_the_redirection_to_a_sidecar_tha
     assert names(found, "initContainers") == ["setup", "headgate-redirect"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "native", "run", "drain"),
+    [
+        ("Always", False, ["run"], ["drain"]),
+        ("Never", False, ["run", "--job"], ["drain", "--job"]),
+        ("OnFailure", False, ["run", "--job"], ["drain", "--job"]),
+        ("Always", True, ["run"], ["drain"]),
+        ("Never", True, ["run"], ["drain", "--job"]),
+        ("OnFailure", True, ["run"], ["drain", "--job"]),
+    ],
+)
+def test_the_sidecar_of_a_job_reports_before_it_ends_and_ends_by_itself_unless_it_is_native(
+    policy: str, native: bool, run: Sequence[str], drain: Sequence[str]
+) -> None:
+    options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=native)
+    spec = with_transparent_sidecar(pod(restartPolicy=policy), options)["spec"]
+    containers = [*spec["containers"], *spec["initContainers"]]
+    (sidecar,) = [item for item in containers if item["name"] == "headgate-sidecar"]
+    assert sidecar["command"] == ["headgate", "sidecar", *run]
+    assert sidecar["lifecycle"]["preStop"]["exec"]["command"] == ["headgate", "sidecar", *drain]
+
+
+def test_a_native_sidecar_starts_the_next_container_when_it_has_its_configuration() -> None:
+    options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)
+    sidecar = with_transparent_sidecar(pod(), options)["spec"]["initContainers"][1]
+    assert sidecar["startupProbe"]["httpGet"] == sidecar["readinessProbe"]["httpGet"]
+    assert sidecar["startupProbe"]["failureThreshold"] * sidecar["startupProbe"]["periodSeconds"] == 1200
+
+
 def test_a_native_sidecar_is_a_restarting_init_container() -> None:
     """Kubernetes 1.29 and newer start this container before the other containers, and end it after them, also in Jobs."""
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)

@@ -20,6 +20,8 @@ ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
 DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 3600
+JOB = "--job"
+"""The option of the sidecar's commands in pods that end by themselves, such as those of Jobs."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
@@ -74,7 +76,8 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
-    sidecar, applications = _sidecar(options), [_redirected(item) for item in spec.get("containers") or ()]
+    sidecar = _sidecar(options, is_job=spec.get("restartPolicy", "Always") != "Always")
+    applications = [_redirected(item) for item in spec.get("containers") or ()]
     initial = spec.get("initContainers") or ()
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
     if options.native:
@@ -112,12 +115,17 @@ def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return changed
 
 
-def _sidecar(options: SidecarOptions) -> dict[str, Any]:
-    started = [] if options.native else [("postStart", ["wait"])]
-    return {
-        **_proxy(options, "sidecar", [*started, ("preStop", ["drain"])]),
-        **({"startupProbe": _probe(failureThreshold=600)} if options.native else {}),
-    }
+def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:
+    """Return the container of a sidecar. `is_job` says that the pod ends by itself.
+
+    In such a pod, the sidecar reports its last requests before it ends. Unless it is native, it ends by itself too.
+    """
+    job = [JOB] if is_job else []
+    stopped = ("preStop", ["drain", *job])
+    if options.native:
+        return {**_proxy(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
+    found = _proxy(options, "sidecar", [("postStart", ["wait"]), stopped])
+    return {**found, "command": [*found["command"], *job]}
 
 
 def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:

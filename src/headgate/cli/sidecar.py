@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import DIRECTORY, ROOTS_KEY, SECRETS
+from headgate.admission.sidecar_containers import DIRECTORY, JOB, ROOTS_KEY, SECRETS
+from headgate.cli.job_sidecar import Calls, end_with_application, pause_randomly, report_last_requests
 from headgate.cli.output import usage_error
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.probes import READY_PATH
@@ -36,15 +37,46 @@ def sidecar(
             help="run: start Envoy. wait: wait until Envoy has its configuration. drain: wait until the application has ended.",
         ),
     ],
+    job: Annotated[
+        bool,
+        typer.Option(
+            JOB,
+            help="The pod ends by itself. run: end Envoy after the application. drain: also wait for the last metrics report.",
+        ),
+    ] = False,
 ) -> None:
     """Run the sidecar of a pod. The container that injection adds runs these commands."""
     if action == "run":
-        namespace, pod = variables(os.environ, "POD_NAMESPACE", "POD_NAME")
-        exec_envoy(os.environ, f"{NODE_PREFIX}/{namespace}/{pod}")
+        _run(job=job)
     elif action == "wait":
         _wait()
     else:
         _drain()
+        if job:
+            report_last_requests(_calls())
+
+
+def _run(*, job: bool) -> None:
+    """Replace this process by Envoy. In a pod that ends by itself, a child process ends Envoy after the application.
+
+    Envoy is the main process in both cases, so that it gets the signals and its exit code is that of the container.
+    """
+    envoy = os.getpid()
+    if job and os.fork() == 0:
+        end_with_application(_calls(), envoy, pause_randomly)
+    else:
+        exec_envoy(os.environ, _node_id())
+
+
+def _calls() -> Calls:
+    (xds,) = variables(os.environ, "HEADGATE_XDS")
+    secrets = Path(SECRETS)
+    return Calls(xds, _node_id(), token=secrets / "token", roots=secrets / ROOTS_KEY)
+
+
+def _node_id() -> str:
+    namespace, pod = variables(os.environ, "POD_NAMESPACE", "POD_NAME")
+    return f"{NODE_PREFIX}/{namespace}/{pod}"
 
 
 def variables(environ: Mapping[str, str], *names: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
+from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.writer import StatusWriter
@@ -56,7 +57,11 @@ class ControlPlane:
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
         self.traffic = Receiver(Windows(), proxies.reports_per_eviction, find_caller=CallerFinder(loop.compiled))
-        services = {otlp.METHOD: self.traffic.export, tap_records.METHOD: self.live_state.taps.export}
+        services = {
+            otlp.METHOD: self.traffic.export,
+            tap_records.METHOD: self.live_state.taps.export,
+            **JobSidecars(ports.objects, self.traffic.wait_for_report).methods,
+        }
         self._server = XdsServer(self._fleet, proxies.verifier, unary_methods=services)
 
     def work(self) -> Iterator[Work]:

@@ -1,0 +1,119 @@
+"""Answers the sidecars of pods that end by themselves, such as those of Jobs.
+
+Such a sidecar must end after the application, and report its last requests before. It asks the control plane, because it
+has no permission to read its pod.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+import msgspec
+
+from headgate.admission.sidecar_containers import CONTAINER
+from headgate.envoy.view import SIDECAR
+from headgate.errors import HeadgateError, NotFound
+from headgate.objects.ports import Reader
+from headgate.resources.meta import Key, Object, Value
+from headgate.xds.authentication import StatusError
+from headgate.xds.server import Authenticate, UnaryMethod
+
+HAS_ENDED = "/headgate.v1.JobSidecars/HasApplicationEnded"
+WAIT_FOR_REPORT = "/headgate.v1.JobSidecars/WaitForReport"
+MAX_CONCURRENT_READS = 4  # limits the load on the API server when many sidecars ask
+MAX_REPORT_WAIT_S = 30.0  # a proxy reports every few seconds
+_NODE_PARTS = 3
+
+T = TypeVar("T")
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """The request of `HAS_ENDED`, as JSON: the node ID of the sidecar."""
+
+    node: str
+
+
+class Answer(Value, frozen=True, kw_only=True):
+    """The response of `HAS_ENDED`, as JSON: whether all other containers of the pod have ended and will not restart."""
+
+    ended: bool
+
+
+class ReportRequest(Value, frozen=True, kw_only=True):
+    """The request of `WAIT_FOR_REPORT`, as JSON: a node ID, and a time in epoch seconds by the clock of its node.
+
+    The response is empty, and comes when the proxy has reported its requests until then.
+    """
+
+    node: str
+    since: float
+
+
+class JobSidecars:
+    """Serves `methods`. `wait_for_report` waits for a report of a proxy after a time (`Receiver.wait_for_report`)."""
+
+    def __init__(self, objects: Reader, wait_for_report: Callable[[str, float], Awaitable[None]]) -> None:
+        self._objects = objects
+        self._wait_for_report = wait_for_report
+        self._turns = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self.methods: Mapping[str, UnaryMethod] = {HAS_ENDED: self._has_ended, WAIT_FOR_REPORT: self._report}
+
+    async def _has_ended(self, data: bytes, authenticate: Authenticate) -> bytes:
+        """Handle `HAS_ENDED`. Raises StatusError."""
+        question = _decoded(data, Question)
+        await authenticate(question.node)
+        pod = _pod_of(question.node)
+        try:
+            async with self._turns:
+                found = await self._objects.get(pod)
+        except NotFound as error:
+            raise StatusError(grpc.StatusCode.NOT_FOUND, str(error)) from error
+        except HeadgateError as error:
+            raise StatusError(grpc.StatusCode.UNAVAILABLE, f"the pod can't be read: {error}") from error
+        return msgspec.json.encode(Answer(ended=has_application_ended(found)))
+
+    async def _report(self, data: bytes, authenticate: Authenticate) -> bytes:
+        """Handle `WAIT_FOR_REPORT`. Raises StatusError."""
+        request = _decoded(data, ReportRequest)
+        await authenticate(request.node)
+        try:
+            async with asyncio.timeout(MAX_REPORT_WAIT_S):
+                await self._wait_for_report(request.node, request.since)
+        except TimeoutError:
+            message = f"no metrics report within {MAX_REPORT_WAIT_S:g} s"
+            raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
+        return b""
+
+
+def has_application_ended(pod: Object) -> bool:
+    """Return whether all containers of a pod except the sidecar have ended and will not restart."""
+    policy = pod["spec"].get("restartPolicy")
+    ended = {
+        status["name"]
+        for status in (pod.get("status") or {}).get("containerStatuses") or ()
+        if _has_ended(status.get("state") or {}, policy)
+    }
+    return {container["name"] for container in pod["spec"]["containers"]} - {CONTAINER} <= ended
+
+
+def _has_ended(state: Mapping[str, Any], policy: str | None) -> bool:
+    terminated = state.get("terminated")
+    if terminated is None:
+        return False
+    return policy == "Never" or (policy == "OnFailure" and terminated.get("exitCode") == 0)
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, f"the request is malformed: {error}") from error
+
+
+def _pod_of(node_id: str) -> Key:
+    """Return the pod of a sidecar. Raises StatusError if the node ID is not that of a sidecar."""
+    parts = node_id.split("/")
+    if len(parts) != _NODE_PARTS or parts[0] != SIDECAR:
+        raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, "the request needs a node ID sidecar/NAMESPACE/POD")
+    return Key("", "Pod", parts[1], parts[2])

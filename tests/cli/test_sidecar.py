@@ -1,0 +1,160 @@
+"""The sidecar of a Job's pod: the real Envoy ends after the application, and not before its last report has arrived."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ports import free_port
+from tests.telemetry.proxies import ABSENCES
+from tests.xds.proxies import Authority
+
+from headgate.latest import Latest, until
+from headgate.plane.job_sidecars import JobSidecars
+from headgate.resources.meta import Key
+from headgate.standalone.store.memory import MemoryStore
+from headgate.telemetry.receiver import Receiver
+from headgate.telemetry.reports import otlp
+from headgate.telemetry.windows import Windows
+from headgate.xds.authentication import LocalTokens
+from headgate.xds.fleet import Fleet
+from headgate.xds.server import XdsServer
+
+NODE = "sidecar/shop/job-1"
+POD = Key("", "Pod", "shop", "job-1")
+DEADLINE_S = 60
+SIDECAR = """
+import sys, time
+from headgate.cli import sidecar
+sidecar.DIRECTORY = sidecar.SECRETS = sys.argv[1]
+sidecar.pause_randomly = lambda: time.sleep(0.05)
+sidecar.sidecar("run", job=True)
+"""
+"""Runs `headgate sidecar run --job` with the files of a test, and with short pauses."""
+
+
+class World:
+    """A control plane for the sidecar of one pod. `asked` counts its questions, `reported` is the time when its last report was there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = MemoryStore()
+        self.asked = Latest(0)
+        self.reported = 0.0
+        self.port = free_port()
+        self._directory = directory
+        self._receiver = Receiver(Windows(), ABSENCES)
+        self._tokens = LocalTokens(bytes(range(32)))
+        self._authority = Authority()
+        self._server: XdsServer | None = None
+
+    async def prepare(self) -> None:
+        """Write the files that the kubelet mounts, and create the pod."""
+        (self._directory / "roots.pem").write_text(self._authority.roots)
+        self._tokens.write(NODE, self._directory / "token")
+        await self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        names = ("headgate-sidecar", "app")
+        spec = {"restartPolicy": "Never", "containers": [{"name": name, "image": "x"} for name in names]}
+        await self.store.create(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job-1", "namespace": "shop"}, "spec": spec}
+        )
+
+    async def serve(self) -> None:
+        methods = {otlp.METHOD: self._receiver.export, **JobSidecars(self, self._wait_for_report).methods}
+        self._server = XdsServer(Fleet(), self._tokens, unary_methods=methods)
+        await self._server.start(f"localhost:{self.port}", Latest(self._authority.issue("localhost")))
+
+    async def stop(self) -> None:
+        if self._server:
+            await self._server.stop()
+
+    async def get(self, key: Key) -> Any:
+        """Count the question, and read the pod."""
+        self.asked.set(self.asked.get() + 1)
+        return await self.store.get(key)
+
+    async def questions(self, count: int) -> None:
+        """Wait for some more questions."""
+        wanted = self.asked.get() + count
+        await until(lambda: self.asked.get() >= wanted, self.asked)
+
+    async def first_report(self) -> None:
+        """Wait until Envoy serves: it has its signal handlers before it reports."""
+        await self._receiver.wait_for_report(NODE, 0)
+
+    async def end_application(self) -> None:
+        states = [
+            {"name": "headgate-sidecar", "state": {"running": {}}},
+            {"name": "app", "state": {"terminated": {"exitCode": 0}}},
+        ]
+        await self.store.update(
+            {**await self.store.get(POD), "status": {"containerStatuses": states}}, subresource="status"
+        )
+
+    async def start(self, **variables: str) -> asyncio.subprocess.Process:
+        """Start the sidecar, as its container does."""
+        environment = {
+            "POD_NAMESPACE": "shop",
+            "POD_NAME": "job-1",
+            "HEADGATE_XDS": f"localhost:{self.port}",
+            **variables,
+        }
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SIDECAR, str(self._directory), env={**os.environ, **environment}
+        )
+
+    async def _wait_for_report(self, node_id: str, since: float) -> None:
+        await self._receiver.wait_for_report(node_id, since)
+        self.reported = time.time()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    found = World(tmp_path)
+    await found.prepare()
+    await found.serve()
+    yield found
+    await found.stop()
+
+
+async def test_envoy_ends_successfully_after_the_application_and_its_last_report(world: World) -> None:
+    """R85: all requests are counted."""
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start()
+        await world.questions(3)
+        assert sidecar.returncode is None
+        ended = time.time()
+        await world.end_application()
+        assert await sidecar.wait() == 0
+        assert world.reported > ended
+
+
+async def test_the_sidecar_survives_a_control_plane_that_is_away(world: World) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start()
+        await world.questions(2)
+        await world.stop()
+        await world.end_application()
+        await world.serve()
+        assert await sidecar.wait() == 0
+
+
+async def test_sigterm_ends_envoy_while_the_application_runs(world: World) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start()
+        await world.first_report()
+        sidecar.send_signal(signal.SIGTERM)
+        assert await sidecar.wait() == 0
+
+
+async def test_the_exit_code_of_a_crashed_envoy_is_that_of_the_container(world: World, tmp_path: Path) -> None:
+    crashing = tmp_path / "envoy"
+    crashing.write_text("#!/bin/sh\nexit 7\n")
+    crashing.chmod(0o755)
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start(HEADGATE_ENVOY=str(crashing))
+        assert await sidecar.wait() == 7
