@@ -24,7 +24,12 @@ from headgate.kubernetes.credentials import InCluster
 READY_S = 90
 STOP_S = 20
 ADMIN, HEADGATE, UNPRIVILEGED = "token-of-the-admin", "token-of-headgate", "token-without-permissions"
-USERS = f'{ADMIN},admin,1,"system:masters"\n{HEADGATE},headgate,2\n{UNPRIVILEGED},unprivileged,3\n'
+CONTROL_PLANE = "token-of-the-control-plane"
+USERS = f"""{ADMIN},admin,1,"system:masters"
+{HEADGATE},headgate,2
+{UNPRIVILEGED},unprivileged,3
+{CONTROL_PLANE},system:serviceaccount:headgate-system:headgate,4
+"""
 ISSUER = "https://kubernetes.default.svc"
 
 
@@ -141,8 +146,8 @@ def autoscaling(cluster: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def started(root: Path) -> Iterator[Cluster]:
-    """Run an API server whose files are in `root`; skip the test if there is no program for it."""
+def started(root: Path, **options: object) -> Iterator[Cluster]:
+    """Run an API server whose files are in `root`, with more `options`; skip the test if there is no program for it."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).is_file()]
     if not os.environ.get("KUBEBUILDER_ASSETS") or missing:
@@ -151,7 +156,9 @@ def started(root: Path) -> Iterator[Cluster]:
         found = Cluster(root, free_port())
         etcd, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         stack.enter_context(_running(_etcd(assets, root, etcd, peers), root / "etcd.log"))
-        stack.enter_context(_running(_api_server(assets, root, etcd, found.port), root / "api.log"))
+        command = _api_server(assets, root, etcd, found.port)
+        command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        stack.enter_context(_running(command, root / "api.log"))
         _wait(found)
         yield found
 

@@ -102,7 +102,7 @@ async def test_a_client_certificate_in_files_authenticates(configs, cluster):
     assert await user_of(path) == "certified"
 
 
-async def test_a_client_certificate_as_data_leaves_no_key_behind(configs, cluster, tmp_path, monkeypatch):
+async def test_a_client_certificate_as_data_leaves_no_key_file_behind(configs, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     user = {f"client-{part}-data": encoded(cluster.root / f"certified.{end}") for part, end in PARTS}
     path = configs.write(user, **{"certificate-authority-data": encoded(cluster.root / "api.crt")})

@@ -58,7 +58,7 @@ class Release:
             assert status == 200, answer
 
     def bundles(self) -> set[str]:
-        """Return the CA bundles there; an empty string for none."""
+        """Return the CA bundles of these webhooks and this definition; an empty string for a missing bundle."""
         return {config.get("caBundle", "") for path in (INJECTION, CONVERTED) for config in _configs(self.get(path))}
 
 
@@ -120,7 +120,7 @@ def test_a_release_with_custom_metrics_fails_while_another_server_has_them(relea
 
 
 async def test_helm_takes_over_an_installation_by_headgate_install(release: Release) -> None:
-    release.cluster.api(ADMIN)  # writes the files of the account
+    release.cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
     async with Client(InCluster(release.cluster.environment, release.cluster.root / ADMIN)) as client:
         objects = manifests(Values(image="headgate:1", budget_version="policy/v1beta1"))
         async for _ in Installer(client).apply(objects):

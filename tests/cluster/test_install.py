@@ -1,6 +1,7 @@
-"""The installation, on a real API server: every object is accepted, a second time changes nothing, and all of it goes."""
+"""The installation on a real API server: it accepts every object, a repetition changes nothing, and all can be deleted."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,14 +16,18 @@ from headgate.kubernetes.install.manifests import Values, manifests
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 
 
+CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
+
+
 @pytest_asyncio.fixture
 async def installer(cluster: Cluster) -> AsyncIterator[Installer]:
-    cluster.api(ADMIN)  # writes the files of the account
+    cluster.call("DELETE", CUSTOM)  # tests of another file may have registered it
+    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
     async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
         yield Installer(client)
 
 
-async def test_all_objects_are_accepted_unchanged_when_repeated_and_deleted(
+async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_deleted(
     cluster: Cluster, installer: Installer
 ) -> None:
     values = Values(image="headgate:1", budget_version=await installer.budget_version())
@@ -39,7 +44,7 @@ async def test_all_objects_are_accepted_unchanged_when_repeated_and_deleted(
     assert set(gone) == {"deleted"}
 
 
-async def test_pods_with_a_sidecar_are_named(cluster: Cluster, installer: Installer) -> None:
+async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:
     cluster.namespace("sidecars")
     for name, annotations in (("plain", {}), ("web-1", {"headgate.dev/sidecar": "transparent"})):
         spec = {"containers": [{"name": "web", "image": "web"}], "serviceAccountName": "web"}
@@ -66,10 +71,32 @@ async def test_custom_metrics_of_another_server_are_not_taken_over(cluster: Clus
         await installer.check_custom_metrics()
     (kept,) = [outcome async for _, outcome in installer.delete(own)]
     assert kept.startswith("kept")
-    assert cluster.call("DELETE", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io")[0] == 200
+    assert cluster.call("DELETE", CUSTOM)[0] == 200
 
 
-async def test_an_unknown_kind_is_named(installer: Installer) -> None:
+async def test_an_installation_without_an_option_deletes_the_objects_of_the_option(
+    cluster: Cluster, installer: Installer
+) -> None:
+    """headgate keeps no permission and no APIService of custom metrics; those of other servers stay."""
+    objects: dict[bool, list[Any]] = {}
+    for custom_metrics in (True, False):
+        found = manifests(Values(image="headgate:1", custom_metrics=custom_metrics))
+        objects[custom_metrics] = [
+            obj for obj in found if obj["kind"] in {"APIService", "ClusterRole", "ClusterRoleBinding"}
+        ]
+        async for _ in installer.apply(objects[custom_metrics]):
+            pass
+    cluster.make("/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "of-a-user"}})
+    pruned = {f"{obj['kind']}/{obj['metadata']['name']}" async for obj, _ in installer.prune(objects[False])}
+    roles = {f"{kind}/headgate-custom-metrics" for kind in ("ClusterRole", "ClusterRoleBinding")}
+    assert pruned == {*roles, "APIService/v1beta2.custom.metrics.k8s.io"}
+    assert [obj async for obj, _ in installer.prune(objects[False])] == []
+    async for _ in installer.delete(objects[False]):
+        pass
+    assert cluster.call("DELETE", "/apis/rbac.authorization.k8s.io/v1/clusterroles/of-a-user")[0] == 200
+
+
+async def test_a_kind_that_the_cluster_does_not_serve_is_an_error(installer: Installer) -> None:
     unknown = {"apiVersion": "v1", "kind": "Wheel", "metadata": {"name": "a"}}
     with pytest.raises(Exception, match="the cluster does not serve Wheel in v1"):
         [outcome async for _, outcome in installer.apply([unknown])]

@@ -27,6 +27,7 @@ from headgate.latest import Latest
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+INSPECT = "/apis/inspect.headgate.dev/v1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 SEED = "/apis/traffic.metrics.k8s.io/v1beta1"
@@ -114,7 +115,7 @@ class Metrics(NamedTuple):
         self.cluster.make(AUTOSCALERS, {"metadata": {"name": name}, "spec": spec})
 
     async def scaled(self, name: str, before: int) -> int:
-        """Poll until a Deployment has another number of replicas than `before`; return it."""
+        """Poll until a Deployment has another number of replicas than `before`; return the new number."""
         try:
             async with asyncio.timeout(90):
                 while (found := (await self._read(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"]) == before:
@@ -238,6 +239,22 @@ async def test_a_role_of_a_namespace_reads_only_its_metrics(metrics: Metrics) ->
             assert (await way("nadia", path))[0] == 403, (way, path)
 
 
+async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metrics: Metrics) -> None:
+    """D29: `headgate status` and `headgate check` read the whole mesh, so they need a ClusterRole."""
+    metrics.cluster.namespace("b")
+    metrics.allow("irene", "*", namespace="b", group="inspect.headgate.dev")
+    await metrics.settled("irene", f"{INSPECT}/namespaces/b/proxies")
+    for way in (metrics.through, metrics.past):
+        code, found = await way("irene", f"{INSPECT}/namespaces/b/proxies")
+        assert (code, [item["metadata"]["name"] for item in found["items"]]) == (200, ["one", "two"])
+        for path in ("proxies/two", "proxies/two/config", "pods/one/sidecar"):
+            assert (await way("irene", f"{INSPECT}/namespaces/b/{path}"))[0] == 200, (way, path)
+        for path in ("meshstatuses", "meshstatuses/mesh", "proxies", "findings", "explanations"):
+            assert (await way("irene", f"{INSPECT}/{path}"))[0] == 403, (way, path)
+        for path in ("proxies", "proxies/one", "proxies/one/config", "pods/one/sidecar", "pods/one/tap"):
+            assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
+
+
 async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: Metrics) -> None:
     metrics.allow("gustav", "pods", group="metrics.smi-spec.io")
     released = "/apis/metrics.smi-spec.io/v1alpha1/namespaces/default/pods"
@@ -265,7 +282,7 @@ async def test_the_autoscaler_reads_custom_metrics_with_its_default_role(metrics
 async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(metrics: Metrics) -> None:
     """R102. Two ready pods of `web` have 3.5 and 0.3 requests per second; the p99 latency of `web` is 249.8 ms.
 
-    Two pods of `idle` have no requests and the latency 0. Without the latency, the autoscaler would keep both.
+    Two pods of `idle` have no requests, and their latency is 0; if it was missing, the autoscaler would keep both pods.
     """
     metrics.workload("web", "web-5d-c4c4c", "web-5d-d5d5d")
     metrics.workload("worker", "worker-1")
@@ -314,7 +331,7 @@ async def test_edges_of_a_namespace_need_permission_for_both_readings_of_the_pat
 
 
 async def test_a_client_without_the_api_servers_certificate_is_rejected(metrics: Metrics) -> None:
-    """Without that certificate, a client could set the user's headers itself."""
+    """Otherwise any client could claim to be any user in the request headers."""
     for certificate in ("", "other-client"):
         code, said = await metrics.past("admin", POD, certificate=certificate)
         assert (code, said["reason"]) == (401, "Unauthorized")

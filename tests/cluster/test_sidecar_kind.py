@@ -20,7 +20,7 @@ def test_the_fields_of_containers_are_kept_and_a_container_without_a_name_is_rej
         cluster.make(DEFINITIONS, definition)
     until = time.monotonic() + READY_S
     while cluster.call("GET", OBJECTS)[0] != 200 and time.monotonic() < until:
-        time.sleep(0.1)  # the server announces it by no event
+        time.sleep(0.1)  # the API server has no event for a newly served kind
     agent = {"name": "agent", "image": "agent:3", "securityContext": {"runAsUser": 7}, "ports": [{"containerPort": 1}]}
     spec: dict[str, Any] = {"selector": {}, "containers": [agent], "env": [{"name": "MODE", "value": "monitored"}]}
     body = {"apiVersion": "headgate.dev/v1beta1", "kind": "Sidecar", "metadata": {"name": "monitoring"}, "spec": spec}

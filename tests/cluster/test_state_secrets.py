@@ -22,7 +22,7 @@ _names = (f"state{number}" for number in itertools.count())
 
 @pytest_asyncio.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
-    cluster.api(ADMIN)  # writes the files of the account
+    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
     async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as found:
         with contextlib.suppress(AlreadyExists):
             await found.post(

@@ -47,7 +47,7 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(cluster: Cluster) -> AsyncIterator[World]:
-    cluster.api(ADMIN)  # writes the files of the account
+    cluster.api(ADMIN)  # writes the token and the CA that InCluster reads
     async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
         versions = ServedVersions(client)
         await versions.refresh()
@@ -115,7 +115,7 @@ async def test_a_watch_continues_at_the_version_of_a_list(world: World) -> None:
 
 
 async def test_a_watch_goes_on_after_the_server_has_ended_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_store, "WATCH_S", 3)  # the server ends it after 3 s
+    monkeypatch.setattr(cluster_store, "WATCH_S", 3)  # the server ends each watch after 3 s
     listing = await world.store.list("", "ConfigMap", world.namespace)
     requests = 0
 
@@ -204,7 +204,7 @@ async def define(world: World, kind: Kind) -> None:
     world.cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     async with asyncio.timeout(30):
         while kind in world.versions.missing:
-            await asyncio.sleep(0.1)  # the server announces it by no event
+            await asyncio.sleep(0.1)  # the API server has no event for a newly served kind
             await world.versions.refresh()
 
 
@@ -216,3 +216,25 @@ async def _first(number: int, changes: AsyncIterator[Change]) -> list[Change]:
             if len(found) == number:
                 break
     return found
+
+
+async def test_only_the_metadata_of_workloads_is_read(world: World) -> None:
+    """Metrics need their labels and owners; the specs of all ReplicaSets of a cluster are large."""
+    before = await world.store.list("apps", "Deployment", world.namespace)
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "web"}]}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": world.namespace, "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    await world.store.create(deployment)
+    async with contextlib.aclosing(
+        world.store.watch("apps", "Deployment", world.namespace, since=before.version)
+    ) as changes:
+        change = await anext(changes)
+    (listed,) = (await world.store.list("apps", "Deployment", world.namespace)).items
+    for found in (change.object, listed):
+        assert (found["apiVersion"], found["kind"], found["metadata"]["labels"]) == ("apps/v1", "Deployment", labels)
+        assert "spec" not in found

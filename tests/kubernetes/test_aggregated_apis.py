@@ -1,7 +1,8 @@
-"""What the inspect API of a cluster says about its API server."""
+"""The kinds that the inspect API of a cluster reports as missing."""
 
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.aggregated_apis import ClusterHost
+from headgate.kubernetes.permissions import MissingPermissions
 from headgate.resources.registry import KINDS
 
 
@@ -11,8 +12,8 @@ class Versions:
     missing = tuple(kind for kind in KINDS if kind.group == GATEWAY or kind.kind == "EndpointSlice")
 
 
-def test_kinds_without_a_definition_are_missing_and_built_in_kinds_are_not_named() -> None:
+def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:
     """A user can install a definition, but not EndpointSlices."""
-    found = ClusterHost(Versions()).missing_kinds()  # type: ignore[arg-type]
+    found = ClusterHost(Versions(), MissingPermissions(()), "labelled").missing_kinds()  # type: ignore[arg-type]
     assert "httproutes.gateway.networking.k8s.io" in found
     assert not [name for name in found if not name.endswith(f".{GATEWAY}")]

@@ -67,7 +67,7 @@ class CertManager:
 
 @pytest.fixture
 async def manager(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertManager]:
-    """A store with cert-manager's kind, and a fake cert-manager that answers in it."""
+    """A fake cert-manager that answers the CertificateRequests of its store."""
     monkeypatch.setitem(registry._BY_KIND, ("cert-manager.io", "CertificateRequest"), CERTIFICATE_REQUEST)
     store = MemoryStore()
     await store.create(namespace("headgate-system"))
@@ -227,7 +227,7 @@ async def test_an_answer_without_a_root_is_an_error_that_asks_for_a_file(manager
         await issuer(manager).issue(wanted(), LIFETIME)
 
 
-async def test_the_error_without_cert_manager_says_so() -> None:
+async def test_the_error_says_that_cert_manager_must_be_installed() -> None:
     ref = IssuerRef(name="mesh")
     with pytest.raises(IssueError, match="install cert-manager, or choose another authority"):
         await CertManagerIssuer(MemoryStore(), ref, DOMAIN, clock=lambda: START).issue(wanted(), LIFETIME)

@@ -113,7 +113,7 @@ async def test_a_provider_without_a_trusted_certificate_gets_no_secret(
 ) -> None:
     provider.authority = base64.b64encode(Authority().pem).decode()
     user = provider.user(jwt("me", 0))
-    if not named:  # the system's roots count
+    if not named:  # then only the system's roots are trusted
         del user["auth-provider"]["config"]["idp-certificate-authority-data"]
     path = write(tmp_path / "config", user)
     with pytest.raises(

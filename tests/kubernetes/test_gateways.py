@@ -1,10 +1,12 @@
 """The Deployments and Services of Gateways on a cluster, and the addresses in the statuses of Gateways."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.errors import Cause, Invalid, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.gateways import GatewayProxies
 from headgate.objects.ports import version_of
@@ -15,6 +17,7 @@ from headgate.standalone.store.memory import MemoryStore
 SYSTEM = "headgate-system"
 EDGE = proxy_name("shop", "edge")
 SERVICE, DEPLOYMENT = Key("", "Service", SYSTEM, EDGE), Key("apps", "Deployment", SYSTEM, EDGE)
+BUDGET, PARAMETERS = Key("policy", "PodDisruptionBudget", SYSTEM, EDGE), Key("", "ConfigMap", "shop", "edge")
 
 
 @pytest.fixture
@@ -30,14 +33,37 @@ def proxies(store: MemoryStore) -> GatewayProxies:
     return GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010"))
 
 
-def gateway(*ports: int, class_name: str = "headgate") -> dict[str, Any]:
+def gateway(*ports: int, class_name: str = "headgate", **spec: Any) -> dict[str, Any]:
     listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports]
     return {
         "apiVersion": f"{GATEWAY}/v1",
         "kind": "Gateway",
         "metadata": {"name": "edge", "namespace": "shop"},
-        "spec": {"gatewayClassName": class_name, "listeners": listeners},
+        "spec": {"gatewayClassName": class_name, "listeners": listeners, **spec},
     }
+
+
+def with_parameters(addresses: Sequence[Mapping[str, str]] = (), **infrastructure: Any) -> dict[str, Any]:
+    """Return a Gateway that refers to the ConfigMap of `parameters`."""
+    reference = {"group": "", "kind": "ConfigMap", "name": "edge"}
+    return gateway(80, addresses=list(addresses), infrastructure={"parametersRef": reference, **infrastructure})
+
+
+async def parameters(store: MemoryStore, **data: str) -> None:
+    """Create or replace the ConfigMap with the parameters of the Gateway."""
+    labels = {"headgate.dev/gateway-parameters": "true"}
+    metadata = {"name": "edge", "namespace": "shop", "labels": labels}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    await store.apply(body, manager="user")
+
+
+async def replicas(store: MemoryStore, number: int | None = None) -> int:
+    """Return the number of replicas of the Deployment; set it first, if a number is given, as `kubectl scale` does."""
+    deployment = await store.get(DEPLOYMENT)
+    if number is not None:
+        deployment = await store.update({**deployment, "spec": {**deployment["spec"], "replicas": number}})
+    found: int = deployment["spec"].get("replicas", 1)
+    return found
 
 
 async def assign(store: MemoryStore, **status: Any) -> None:
@@ -77,6 +103,38 @@ async def test_the_address_is_that_of_the_load_balancer_and_else_the_cluster_ip(
     assert await addresses(store) == ["192.0.2.1", "edge.example"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "field"), [("ClusterIP", "clusterIP"), ("NodePort", "clusterIP"), ("LoadBalancer", "loadBalancerIP")]
+)
+async def test_the_service_gets_the_requested_address(store, proxies, kind, field):
+    await parameters(store, serviceType=kind)
+    await store.create(with_parameters(addresses=[{"value": "10.96.0.9"}]))
+    await proxies.reconcile()
+    assert (await store.get(SERVICE))["spec"][field] == "10.96.0.9"
+
+
+async def test_the_service_gets_the_first_requested_address_that_the_api_server_accepts(store, proxies, monkeypatch):
+    """The feature GatewayStaticAddresses of the Gateway API."""
+    apply = store.apply
+
+    async def rejecting(config, **options):
+        if config["spec"].get("clusterIP") == "192.0.2.1":
+            raise Invalid(Cause("spec.clusterIP", "provided IP is not in the valid range"))
+        return await apply(config, **options)
+
+    monkeypatch.setattr(store, "apply", rejecting)
+    await store.create(gateway(80, addresses=[{"value": "192.0.2.1"}, {"type": "IPAddress", "value": "10.96.0.9"}]))
+    await proxies.reconcile()
+    assert (await store.get(SERVICE))["spec"]["clusterIP"] == "10.96.0.9"
+
+
+async def test_a_gateway_with_an_unsupported_address_gets_no_service(store, proxies):
+    """Otherwise its Service would have a clusterIP, which can't change to a requested one later."""
+    await store.create(gateway(80, addresses=[{"type": "Hostname", "value": "edge.example"}]))
+    await proxies.reconcile()
+    assert (await store.list("", "Service")).items == []
+
+
 async def test_an_unchanged_gateway_causes_no_write(store, proxies):
     await store.create(gateway(80))
     await proxies.reconcile()
@@ -88,12 +146,102 @@ async def test_an_unchanged_gateway_causes_no_write(store, proxies):
 async def test_a_new_listener_changes_the_service_and_keeps_the_number_of_replicas(store, proxies):
     created = await store.create(gateway(80))
     await proxies.reconcile()
-    deployment = await store.get(DEPLOYMENT)
-    await store.update({**deployment, "spec": {**deployment["spec"], "replicas": 3}})
+    await replicas(store, 3)
     await store.update({**created, "spec": gateway(80, 81)["spec"]})
     await proxies.reconcile()
     assert [item["port"] for item in (await store.get(SERVICE))["spec"]["ports"]] == [80, 81]
-    assert (await store.get(DEPLOYMENT))["spec"]["replicas"] == 3
+    assert await replicas(store) == 3
+
+
+async def test_parameters_set_the_deployment_and_the_service(store, proxies):
+    await parameters(
+        store,
+        replicas="3",
+        serviceType="LoadBalancer",
+        serviceAnnotations='example.com/internal: "true"',
+        resources="requests: {cpu: 200m}",
+    )
+    await store.create(with_parameters())
+    await proxies.reconcile()
+    deployment, service = await store.get(DEPLOYMENT), await store.get(SERVICE)
+    assert deployment["spec"]["replicas"] == 3
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "200m"}}
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert service["metadata"]["annotations"]["example.com/internal"] == "true"
+
+
+async def test_removed_parameters_get_their_defaults_but_the_number_of_replicas_stays(store, proxies):
+    await parameters(store, replicas="3", serviceType="NodePort", serviceAnnotations="example.com/a: b")
+    await store.create(with_parameters())
+    await proxies.reconcile()
+    await parameters(store)
+    await proxies.reconcile()
+    service = await store.get(SERVICE)
+    assert service["spec"]["type"] == "ClusterIP"
+    assert "example.com/a" not in service["metadata"]["annotations"]
+    assert await replicas(store) == 3
+    await replicas(store, 5)
+    await parameters(store, serviceType="NodePort")
+    await proxies.reconcile()
+    assert await replicas(store) == 5
+
+
+async def test_proxies_keep_their_settings_while_a_parameter_is_invalid(store, proxies):
+    await parameters(store, replicas="3", serviceType="NodePort")
+    await store.create(with_parameters())
+    await proxies.reconcile()
+    before = [version_of(await store.get(key)) for key in (SERVICE, DEPLOYMENT, BUDGET)]
+    await parameters(store, replicas="three", serviceType="NodePort")
+    await proxies.reconcile()
+    assert [version_of(await store.get(key)) for key in (SERVICE, DEPLOYMENT, BUDGET)] == before
+    await parameters(store, replicas="4")
+    await proxies.reconcile()
+    assert await replicas(store) == 4
+
+
+async def test_a_new_gateway_with_an_invalid_parameter_gets_no_proxy(store, proxies):
+    await parameters(store, replicas="three")
+    await store.create(with_parameters())
+    await proxies.reconcile()
+    assert (await store.list("apps", "Deployment")).items == []
+
+
+async def test_labels_and_annotations_are_propagated_to_deployment_pods_and_service(store, proxies):
+    """The feature GatewayInfrastructurePropagation of the Gateway API."""
+    labels, annotations = {"example.com/team": "web"}, {"example.com/contact": "web@example.com"}
+    await parameters(store, serviceAnnotations="example.com/contact: operators")
+    await store.create(with_parameters(labels=labels, annotations=annotations))
+    await proxies.reconcile()
+    deployment = await store.get(DEPLOYMENT)
+    for item in (deployment, deployment["spec"]["template"], await store.get(SERVICE)):
+        assert labels.items() <= item["metadata"]["labels"].items()
+        assert annotations.items() <= item["metadata"]["annotations"].items()
+
+
+async def test_one_pod_of_a_gateway_is_evicted_at_a_time(store, proxies):
+    await store.create(gateway(80))
+    await proxies.reconcile()
+    budget, template = await store.get(BUDGET), (await store.get(DEPLOYMENT))["spec"]["template"]
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
+async def test_objects_that_the_api_server_rejects_do_not_stop_other_gateways(store, proxies, monkeypatch):
+    await store.create(gateway(80))
+    other = gateway(80)
+    await store.create({**other, "metadata": {**other["metadata"], "name": "zone"}})
+    apply = store.apply
+
+    async def rejecting(config, **options):
+        if config["metadata"]["name"] == EDGE:
+            raise Invalid(Cause("spec", "too large"))
+        return await apply(config, **options)
+
+    monkeypatch.setattr(store, "apply", rejecting)
+    await proxies.reconcile()
+    assert [item["metadata"]["name"] for item in (await store.list("", "Service")).items] == [
+        proxy_name("shop", "zone")
+    ]
 
 
 async def test_the_objects_of_a_deleted_gateway_are_deleted_and_other_services_remain(store, proxies):
@@ -105,6 +253,7 @@ async def test_the_objects_of_a_deleted_gateway_are_deleted_and_other_services_r
     await proxies.reconcile()
     assert [item["metadata"]["name"] for item in (await store.list("", "Service")).items] == ["headgate"]
     assert (await store.list("apps", "Deployment")).items == []
+    assert (await store.list("policy", "PodDisruptionBudget")).items == []
 
 
 async def test_a_gateway_of_another_class_gets_no_proxy(store, proxies):
@@ -119,3 +268,21 @@ def test_names_are_valid_and_differ_for_gateways_whose_joined_names_are_equal():
     assert len(long) <= 63
     assert long.startswith("gateway-nnn")
     assert "." not in proxy_name("shop", "edge.example")
+
+
+async def test_a_failure_of_one_gateway_does_not_stop_the_remaining_ones():
+    class DenyingStore(MemoryStore):
+        async def apply(self, config, **options):
+            if "-a-" in config["metadata"]["name"]:
+                raise Unavailable("denied")
+            return await super().apply(config, **options)
+
+    store = DenyingStore()
+    for name in ("shop", SYSTEM):
+        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for name in ("a", "edge"):
+        await store.create({**gateway(80), "metadata": {"name": name, "namespace": "shop"}})
+    with pytest.raises(Unavailable, match="denied"):
+        await GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010")).reconcile()
+    assert [item["metadata"]["name"] for item in (await store.list("apps", "Deployment")).items] == [EDGE]
+    assert await store.get(Key(GATEWAY, "GatewayClass", "", "headgate"))

@@ -1,4 +1,4 @@
-"""Lists from watches."""
+"""Lists of objects that watches keep up to date."""
 
 import asyncio
 import contextlib

@@ -26,6 +26,8 @@ class FakeLeases:
         self._clock = clock
         self.lease: dict[str, Any] | None = None
         self.down = False
+        self.rejects_every_second = False
+        self._requests = 0
         self.writes = 0
 
     @property
@@ -62,7 +64,8 @@ class FakeLeases:
         return self.lease
 
     def _check(self) -> None:
-        if self.down:
+        self._requests += 1
+        if self.down or (self.rejects_every_second and self._requests % 2):
             raise Unavailable("the server is down")
 
 
@@ -168,8 +171,7 @@ async def test_a_replica_stops_when_another_has_its_lease(clock: Clock) -> None:
     async with running(first) as task:
         await until(first.active.get, first.active)
         assert server.lease
-        server.lease["spec"]["holderIdentity"] = "intruder"
-        server.lease["spec"]["leaseDurationSeconds"] = LIFETIME_S
+        await server.put("", {**server.lease, "spec": {**server.lease["spec"], "holderIdentity": "intruder"}})
         with pytest.raises(LeaseLost):
             await task
     await first.release()
@@ -190,3 +192,29 @@ async def test_a_replica_survives_a_short_failure_of_the_server(clock: Clock) ->
         while server.writes == writes:
             await _sleep(0)
         assert not task.done()
+
+
+async def test_a_replica_stays_active_while_the_server_rejects_every_second_request(clock: Clock) -> None:
+    server = FakeLeases(clock)
+    first = replica(server, "first", clock)
+    async with running(first) as task:
+        await until(first.active.get, first.active)
+        server.rejects_every_second = True
+        end = clock.now + 5 * STOP_S
+        while clock.now < end:
+            await _sleep(0)
+        assert not task.done()
+
+
+async def test_a_replica_stays_active_when_another_client_annotates_its_lease(clock: Clock) -> None:
+    server = FakeLeases(clock)
+    first = replica(server, "first", clock)
+    async with running(first) as task:
+        await until(first.active.get, first.active)
+        assert server.lease
+        await server.put("", {**server.lease, "metadata": {**server.lease["metadata"], "annotations": {"a": "b"}}})
+        writes = server.writes
+        while server.writes < writes + 3:
+            await _sleep(0)
+        assert not task.done()
+        assert server.lease["metadata"]["annotations"] == {"a": "b"}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import NotFound
+from headgate.errors import NotFound, Unavailable
 from headgate.kubernetes import registration as module
+from headgate.kubernetes.client import AccessDenied
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.registration import Registration
@@ -20,7 +21,8 @@ from headgate.plane.feed import snapshot_of
 from headgate.resources.registry import key_of
 from headgate.standalone.store.memory import MemoryStore
 
-POD = "/api/v1/namespaces/headgate-system/pods/headgate-1"
+PODS = "/api/v1/namespaces/headgate-system/pods"
+POD, OTHER_POD = f"{PODS}/headgate-1", f"{PODS}/headgate-2"
 APIS = "/apis/apiregistration.k8s.io/v1/apiservices/v1.inspect.headgate.dev"
 INJECTION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/headgate"
 SPLITS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trafficsplits.split.smi-spec.io"
@@ -32,8 +34,14 @@ class FakeClient:
     def __init__(self, objects: dict[str, Any]) -> None:
         self.objects = objects
         self.writes: Latest[int] = Latest(0)
+        self.denied: set[str] = set()
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str, **_query: str) -> Any:
+        if path in self.denied:
+            raise AccessDenied(403, "forbidden")
+        if path == PODS:
+            pods = (self.objects[pod] for pod in (POD, OTHER_POD))
+            return {"items": [pod for pod in pods if "headgate.dev/active" in pod["metadata"].get("labels", {})]}
         if path not in self.objects:
             raise NotFound(path)
         return self.objects[path]
@@ -44,21 +52,22 @@ class FakeClient:
         return obj
 
     async def merge(self, path: str, patch: Any) -> Any:
-        self.objects[path]["metadata"].setdefault("labels", {}).update(patch["metadata"]["labels"])
+        labels = {**self.objects[path]["metadata"].get("labels", {}), **patch["metadata"]["labels"]}
+        self.objects[path]["metadata"]["labels"] = {name: value for name, value in labels.items() if value is not None}
         self.writes.set(self.writes.get() + 1)
         return self.objects[path]
 
 
 @pytest.fixture
 async def client() -> FakeClient:
-    """The objects of an installation, of which three are enough to see each place of a bundle."""
+    """A fake API server with the replica's pod and one object for each place of a CA bundle."""
     paths = {"MutatingWebhookConfiguration": INJECTION, "APIService": APIS, "CustomResourceDefinition": SPLITS}
-    found: dict[str, Any] = {POD: {"metadata": {"name": "headgate-1"}}}
+    found: dict[str, Any] = {f"{PODS}/{name}": {"metadata": {"name": name}} for name in ("headgate-1", "headgate-2")}
     for item in manifests(Values(image="headgate:1")):
         path = paths.get(item["kind"])
         if path and path.endswith(f"/{item['metadata']['name']}"):
             found[path] = item
-    assert len(found) == 4
+    assert len(found) == 5
     return FakeClient(found)
 
 
@@ -67,8 +76,10 @@ def credential(roots: str) -> Credential:
 
 
 @contextlib.asynccontextmanager
-async def running(client: FakeClient, store: Store, roots: Latest[Credential], *pods: Any) -> AsyncIterator[None]:
-    options = Options(pod="headgate-1", image="headgate:1")
+async def running(
+    client: FakeClient, store: Store, roots: Latest[Credential], *pods: Any, custom_metrics: bool = False
+) -> AsyncIterator[None]:
+    options = Options(pod="headgate-1", image="headgate:1", custom_metrics=custom_metrics)
     registration = Registration(store, client, options, roots)  # type: ignore[arg-type]
     snapshot = Latest(snapshot_of({key_of(pod): pod for pod in pods}))
     task = asyncio.create_task(registration.run(snapshot))  # type: ignore[arg-type]
@@ -109,20 +120,22 @@ async def test_new_roots_and_reset_bundles_are_written_and_equal_ones_are_not(
         assert set(bundles(client)) == {"OLD NEW"}
 
 
-@pytest.mark.parametrize(("service", "writes"), [("headgate", 5), ("adapter", 4)])
+@pytest.mark.parametrize(("service", "requested"), [("headgate", True), ("headgate", False), ("adapter", True)])
 async def test_the_bundle_of_custom_metrics_is_written_only_if_headgate_serves_them(
-    client: FakeClient, service: str, writes: int, monkeypatch: pytest.MonkeyPatch
+    client: FakeClient, service: str, monkeypatch: pytest.MonkeyPatch, *, requested: bool
 ) -> None:
+    is_written = requested and service == "headgate"
+    writes = 5 if is_written else 4
     monkeypatch.setattr(module, "RESTORE_S", 0)
     path = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
     spec = {"group": "custom.metrics.k8s.io", "service": {"namespace": "headgate-system", "name": service}}
     client.objects[path] = {"kind": "APIService", "metadata": {}, "spec": spec}
-    async with running(client, MemoryStore(), Latest(credential("ROOTS"))):
+    async with running(client, MemoryStore(), Latest(credential("ROOTS")), custom_metrics=requested):
         await until(lambda: client.writes.get() == writes, client.writes)
         for _ in range(50):
             await asyncio.sleep(0)
     assert client.writes.get() == writes
-    assert ("caBundle" in client.objects[path]["spec"]) == (service == "headgate")
+    assert ("caBundle" in client.objects[path]["spec"]) == is_written
 
 
 async def test_namespaces_with_sidecars_get_the_roots(client: FakeClient) -> None:
@@ -136,3 +149,45 @@ async def test_namespaces_with_sidecars_get_the_roots(client: FakeClient) -> Non
         await until(lambda: client.writes.get() == 4, client.writes)
         found = (await store.list("", "ConfigMap")).items
     assert [(item["metadata"]["namespace"], item["data"]) for item in found] == [("shop", {"roots.pem": "ROOTS"})]
+
+
+async def test_a_denied_write_does_not_stop_the_remaining_ones_and_is_retried_until_allowed(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESTORE_S", 0)
+    client.denied = {PODS, INJECTION}
+    async with running(client, MemoryStore(), Latest(credential("ROOTS"))):
+        await until(lambda: client.writes.get() == 2, client.writes)
+        client.denied = set()
+        await until(lambda: client.writes.get() == 4, client.writes)
+    assert set(bundles(client)) == {"ROOTS"}
+
+
+async def test_roots_that_could_not_be_written_are_written_later(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DenyingStore(MemoryStore):
+        denials = 2
+
+        async def apply(self, *arguments: Any, **options: Any) -> Any:
+            if self.denials:
+                self.denials -= 1
+                raise Unavailable("denied")
+            return await super().apply(*arguments, **options)
+
+    monkeypatch.setattr(module, "RESTORE_S", 0)
+    store = DenyingStore()
+    await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    written = store.watch("", "ConfigMap", since=(await store.list("", "ConfigMap")).version)
+    metadata = {"name": "web", "namespace": "shop", "annotations": {"headgate.dev/sidecar": "transparent"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}}
+    async with running(client, store, Latest(credential("ROOTS")), pod):
+        assert (await anext(written)).object["data"] == {"roots.pem": "ROOTS"}
+
+
+async def test_only_the_pod_of_the_active_replica_keeps_the_label(client: FakeClient) -> None:
+    """The container of the other pod was killed while it was active, and runs again."""
+    client.objects[OTHER_POD]["metadata"]["labels"] = {"headgate.dev/active": "true", "app": "headgate"}
+    async with running(client, MemoryStore(), Latest(credential("roots"))):
+        await until(lambda: client.objects[OTHER_POD]["metadata"]["labels"] == {"app": "headgate"}, client.writes)
+        await until(lambda: "labels" in client.objects[POD]["metadata"], client.writes)

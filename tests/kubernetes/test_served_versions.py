@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars
+from headgate.compiler.snapshot import Snapshot
 from headgate.errors import NotFound
 from headgate.kubernetes.served_versions import ServedVersions
-from headgate.resources.registry import KINDS
+from headgate.plane.snapshot_view import SnapshotView
+from headgate.resources.registry import CLUSTER_KINDS
 
 
 class FakeDiscovery:
@@ -44,7 +47,7 @@ async def test_each_kind_is_read_in_the_newest_known_version_that_is_served() ->
     await found.refresh()
     served = {kind: item.version for (_, kind), item in found.current.get().items()}
     assert served == {"Pod": "v1", "Service": "v1", "EndpointSlice": "v1beta1", "TrafficSplit": "v1alpha2"}
-    assert len(found.missing) == len(KINDS) - 4
+    assert len(found.missing) == len(CLUSTER_KINDS) - 4
 
 
 async def test_a_group_whose_server_is_down_has_no_kinds() -> None:
@@ -70,3 +73,23 @@ async def test_native_sidecars_depend_on_the_version_of_the_server(minor: str, e
     server = FakeDiscovery()
     server.version = {"major": "1", "minor": minor}
     assert await versions(server).native_sidecars() is expected
+
+
+@pytest.mark.parametrize(
+    ("minor", "git_version", "policy"),
+    [("29", "v1.29.14", "Always"), ("31+", "v1.31.5-gke.1068000", "Always"), ("28", "v1.28.15", None)],
+)
+async def test_the_sidecar_of_a_job_restarts_on_servers_with_native_sidecars(
+    minor: str, git_version: str, policy: str | None
+) -> None:
+    """The kubelet then starts it before the application, and ends it after the application, so that the Job completes."""
+    server = FakeDiscovery()
+    server.version = {"major": "1", "minor": minor, "gitVersion": git_version, "platform": "linux/amd64"}
+    options = SidecarOptions(image="headgate:1", xds="x:1", native=await versions(server).native_sidecars())
+    metadata = {"generateName": "count-", "namespace": "shop", "labels": {"headgate.dev/inject": "true"}}
+    spec = {"containers": [{"name": "count"}], "restartPolicy": "Never"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    found = inject_transparent_sidecars("labelled", options)(pod, None, SnapshotView(Snapshot()))["spec"]
+    sidecars = [item for item in found["initContainers"] if item["name"] == "headgate-sidecar"]
+    assert [item.get("restartPolicy") for item in sidecars] == ([policy] if policy else [])
+    assert len(found["containers"]) == (1 if policy else 2)

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headgate.admission.injection import Decision, InjectionMode, PodNamespace
+from headgate.admission.sidecar_containers import decide_transparent
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
 from headgate.api.inspect.handlers import InspectApi
@@ -14,6 +16,7 @@ from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
 from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.permissions import MissingPermissions, describe
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import Latest
 from headgate.model.identities import Credential
@@ -21,6 +24,7 @@ from headgate.objects.ports import Lister
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
 from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.meta import Object
 
 RETRY_S = 5.0
 
@@ -30,8 +34,10 @@ log = logging.getLogger(__name__)
 class ClusterHost:
     """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
-    def __init__(self, versions: ServedVersions) -> None:
+    def __init__(self, versions: ServedVersions, permissions: MissingPermissions, sidecars: InjectionMode) -> None:
         self._versions = versions
+        self._permissions = permissions
+        self._sidecars = sidecars
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
@@ -45,13 +51,22 @@ class ClusterHost:
         """Return the kinds whose CustomResourceDefinitions are not installed."""
         return tuple(sorted(f"{kind.plural}.{kind.group}" for kind in self._versions.missing if kind.is_custom))
 
+    def problems(self) -> tuple[str, ...]:
+        """Return a sentence for each missing permission."""
+        return describe(self._permissions.current.get(), self._permissions.roles)
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        """Decide whether a pod gets a transparent sidecar."""
+        return decide_transparent(pod, self._sidecars, around)
+
 
 class Sources(NamedTuple):
-    """The sources of both APIs: the control plane, lists of objects, and the kinds that the API server serves."""
+    """The sources of both APIs: the control plane, lists of objects, served kinds and missing permissions."""
 
     plane: ControlPlane
     objects: Lister
     versions: ServedVersions
+    permissions: MissingPermissions
 
 
 async def serve_apis(options: Options, sources: Sources, api: ApiServer, certificate: Latest[Credential]) -> None:
@@ -59,11 +74,12 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
+    host = ClusterHost(sources.versions, sources.permissions, options.sidecars)
     app = create_aggregated_app(
         MetricsApi(sources.objects, plane.traffic.windows, settings=options.settings),
         config,
         DelegatedAuthorizer(api),
-        InspectApi(Inspector(plane.live_state, ClusterHost(sources.versions)), closing),
+        InspectApi(Inspector(plane.live_state, host), closing),
     )
     listener = socket.create_server(("", API_PORT), family=socket.AF_INET)
     try:

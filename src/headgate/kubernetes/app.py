@@ -3,33 +3,43 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.issuers import Issuer
 from headgate.identity.keys import SecretKeyStore
 from headgate.kubernetes.aggregated_apis import Sources, serve_apis
+from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
 from headgate.kubernetes.informers import Informers
+from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.permissions import (
+    MissingPermissions,
+    Reviewer,
+    Role,
+    report_permissions,
+)
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
-from headgate.kubernetes.serving_certificate import ServingCertificate
+from headgate.kubernetes.serving_certificate import ServingCertificate, follow_roots
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.kubernetes.webhooks import serve_webhooks
 from headgate.latest import until
 from headgate.objects.events import EventRecorder
-from headgate.objects.ports import Ports
+from headgate.objects.ports import Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.loop import HostProxies
 from headgate.plane.trust import Trust
+from headgate.resources.registry import CLUSTER_KINDS
 
 COMPONENT = "headgate"
 
@@ -42,15 +52,17 @@ async def run(options: Options, credentials: CredentialSource) -> None:
     Raises LeaseLost when the replica can't renew the Lease and must stop.
     """
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(credentials))
+        missing = MissingPermissions(_roles(options))
+        client = await stack.enter_async_context(Client(credentials, denied=missing.add))
         # The client for the Lease has its own connections, so that other requests can't delay a renewal.
-        lease_client = await stack.enter_async_context(Client(credentials))
-        versions = ServedVersions(client)
+        lease_client = await stack.enter_async_context(Client(credentials, denied=missing.add))
+        versions = ServedVersions(client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.issuer else [])))
         await versions.refresh()
-        store = ClusterStore(client, versions)
+        store = ClusterStore(client, versions, options.namespaces)
         lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
         stack.push_async_callback(lease.release)
-        keys, api = SecretKeyStore(store), ApiServer(client)
+        api = ApiServer(client)
+        issuer = _issuer(options, store)
         plane = ControlPlane(
             Ports(
                 store,
@@ -64,22 +76,23 @@ async def run(options: Options, credentials: CredentialSource) -> None:
                 stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
             ),
             options.settings,
-            Trust(keys, options.settings),
+            Trust(issuer, options.settings),
         )
         serving = ServingCertificate(
-            lambda: EmbeddedIssuer(SecretKeyStore(store), options.settings.trust_domain, clock=time.time),
+            lambda: issuer if options.issuer else _issuer(options, store),
             SERVER_NAMES,
             options.settings.trust_domain,
         )
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(versions.run(), name="served versions")
+        tasks.create_task(report_permissions(Reviewer(client.post), missing), name="permissions")
         for name, work in plane.work():
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         tasks.create_task(serving.renew(certificate), name="serving certificate")
-        sidecars = SidecarOptions(
-            image=options.image, xds=f"{SERVER_NAMES[0]}:{XDS_PORT}", native=await versions.native_sidecars()
-        )
+        if options.issuer:
+            tasks.create_task(follow_roots(issuer, certificate), name="roots of the serving certificate")
+        sidecars = options.of_sidecars(native=await versions.native_sidecars())
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
@@ -89,8 +102,22 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
         tasks.create_task(GatewayProxies(store, sidecars).run(), name="proxies of Gateways")
-        tasks.create_task(
-            serve_apis(options, Sources(plane, Informers(store, tasks), versions), api, certificate),
-            name="aggregated APIs",
-        )
+        sources = Sources(plane, Informers(store, tasks), versions, missing)
+        tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
+
+
+def _roles(options: Options) -> Sequence[Role]:
+    return roles(
+        custom_metrics=options.custom_metrics,
+        cert_manager=options.issuer is not None,
+        namespaces=options.namespaces,
+    )
+
+
+def _issuer(options: Options, store: Store) -> Issuer:
+    """Return cert-manager's issuer if the user names one, else headgate's own with the keys that the cluster stores now."""
+    domain = options.settings.trust_domain
+    if options.issuer:
+        return CertManagerIssuer(store, options.issuer, domain, clock=time.time)
+    return EmbeddedIssuer(SecretKeyStore(store), domain, clock=time.time)

@@ -161,13 +161,14 @@ class CertManagerIssuer:
         return to_pem(chain)
 
     def _learn(self, chain: Sequence[x509.Certificate], status: Mapping[str, Any], lifetime: timedelta) -> None:
-        """Trust the roots of an answer for the lifetime of a certificate. Raises IssueError."""
+        """Trust the roots of an answer for `lifetime` from now. Raises IssueError."""
         place, now = f"the answer of {self._ref}", self._clock()
         if not status.get("ca"):
             raise IssueError(f"{place} names no root (status.ca); give the roots as a file")
         named = read_certificates(_text(status["ca"], place), place)
         check_chain(chain, named, place)
-        self._learned.update(dict.fromkeys(named, now + lifetime.total_seconds()))
+        for root in named:  # an earlier answer with this root may have had a longer lifetime
+            self._learned[root] = max(self._learned.get(root, 0.0), now + lifetime.total_seconds())
         self._learned = {root: until for root, until in self._learned.items() if until > now}
         self.roots.set(to_pem(self._learned))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
@@ -21,6 +21,7 @@ from headgate.errors import (
     Unavailable,
 )
 from headgate.kubernetes.connection import ApiRequest, Connection, CredentialSource
+from headgate.kubernetes.permissions import Permission, denied_permission
 from headgate.resources.meta import Input, Object
 from headgate.resources.registry import Kind, api_version
 
@@ -37,16 +38,22 @@ _ERRORS: Mapping[int, type[HeadgateError]] = {
     503: Unavailable,
     504: Unavailable,
 }
+_JSON = "application/json"
+_METADATA = "application/json;as={};g=meta.k8s.io;v=v1"
 _CREATES = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator"
 _READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system"
 
 
 class AccessDenied(HeadgateError):
-    """The API server rejected the credentials (401) or denied the request (403)."""
+    """The API server rejected the credentials (401) or denied the request (403).
 
-    def __init__(self, status: int, message: str) -> None:
+    `permission` is the permission that the user lacks; None if the server denied the request for another reason.
+    """
+
+    def __init__(self, status: int, message: str, permission: Permission | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.permission = permission
 
 
 class ErrorHints(NamedTuple):
@@ -80,17 +87,25 @@ class Page(Input, frozen=True, kw_only=True):
 class Client:
     """A client of an API server.
 
-    Every call raises Unavailable if the server can't be reached or overloaded, and another HeadgateError if it rejects
+    Every call raises Unavailable if the server can't be reached or is overloaded, and another HeadgateError if it rejects
     the request. Each request opens a TCP connection, except within `async with client`, which reuses connections.
+    `denied` is called with the missing permission of each denied request.
     """
 
-    def __init__(self, credentials: CredentialSource, hints: ErrorHints = ErrorHints()) -> None:  # noqa: B008 - it is immutable
+    def __init__(
+        self,
+        credentials: CredentialSource,
+        hints: ErrorHints = ErrorHints(),  # noqa: B008 - it is immutable
+        *,
+        denied: Callable[[Permission], None] | None = None,
+    ) -> None:
         from headgate.kubernetes import transport  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
 
         self.namespace = credentials.namespace
         self._transport = transport
         self._credentials = credentials
         self._hints = hints
+        self._denied = denied
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._keeps_connections = False
@@ -109,9 +124,13 @@ class Client:
         """Return an object or a list. Raises NotFound."""
         return await self._object("GET", path, query)
 
-    async def page(self, path: str, **query: str | Sequence[str]) -> Page:
-        """Read a page of the list at an API path, with the objects as JSON. Raises Gone if its continue token expired."""
-        async with self._answer(ApiRequest("GET", _target(path, query))) as response:
+    async def page(self, path: str, query: Mapping[str, str], *, metadata_only: bool = False) -> Page:
+        """Read a page of the list at an API path, with the objects as JSON. Raises Gone if the list's continue token expired.
+
+        With `metadata_only`, the objects have no other fields than `metadata`.
+        """
+        accept = _METADATA.format("PartialObjectMetadataList") if metadata_only else _JSON
+        async with self._answer(ApiRequest("GET", _target(path, query), accept=accept)) as response:
             try:
                 return msgspec.json.decode(await response.read(), type=Page)
             except msgspec.DecodeError as error:
@@ -162,14 +181,15 @@ class Client:
                 yield event
 
     async def watch_at(
-        self, path: str, query: Mapping[str, str], *, idle_s: float | None = None
+        self, path: str, query: Mapping[str, str], *, metadata_only: bool = False, idle_s: float | None = None
     ) -> AsyncGenerator[WatchEvent]:
-        """Watch the collection at an API path and yield events, as `watch` does for a kind.
+        """Watch the collection at an API path and yield events, as `watch` does for a kind, or as `page` only metadata.
 
         Raises Unavailable if the server sends nothing for `idle_s` seconds.
         """
         rest = b""
-        async with self._answer(ApiRequest("GET", _target(path, query), idle_s=idle_s)) as response:
+        accept = _METADATA.format("PartialObjectMetadata") if metadata_only else _JSON
+        async with self._answer(ApiRequest("GET", _target(path, query), accept=accept, idle_s=idle_s)) as response:
             async for part in response.content.iter_any():
                 *lines, rest = (rest + part).split(b"\n")
                 for line in lines:
@@ -232,14 +252,19 @@ class Client:
 
     def _refusal(self, status: int, content: bytes) -> HeadgateError:
         """Return the error for a response; its message is that of the Status object in the body."""
-        reason = ""
+        reason = name = ""
         try:
             found = msgspec.json.decode(content)
             message, reason = str(found["message"]), str(found.get("reason", ""))
+            name = str((found.get("details") or {}).get("name", ""))
         except (msgspec.DecodeError, KeyError, TypeError):
             message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
         if status in (401, 403):
-            return AccessDenied(status, ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused))))
+            permission = denied_permission(message, name) if status == 403 else None
+            if permission and self._denied:
+                self._denied(permission)
+            text = ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused)))
+            return AccessDenied(status, text, permission)
         if status == 422:
             return Invalid(Cause("", message))
         if status == 409:

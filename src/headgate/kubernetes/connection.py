@@ -53,6 +53,7 @@ class ApiRequest(NamedTuple):
     target: str
     body: bytes | None = None
     content_type: str = "application/json"
+    accept: str = "application/json"
     idle_s: float | None = None
 
 

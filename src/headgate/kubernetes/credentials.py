@@ -54,7 +54,7 @@ class Kubeconfig:
         self._library = _library()
 
     async def connect(self) -> Connection:
-        """Return the connection settings: run the user's credentials program, refresh its token, read its files."""
+        """Return the connection settings: run the credentials program, refresh the OIDC token, read the certificate files."""
         library, found, before = self._library, Connection(), copy.deepcopy(self._files)
         only = {
             "current-context": "current",
@@ -77,7 +77,7 @@ class Kubeconfig:
         return found
 
     def _named(self, part: str, name: object) -> dict[str, Any]:
-        """Return the content of an entry: of the field `context` in `contexts`, and likewise for clusters and users."""
+        """Return the context, cluster or user with a name; `part` is `contexts`, `clusters` or `users`."""
         if name in self._config[part]:
             return dict(self._config[part][name].get(part.removesuffix("s")) or {})
         wanted = f"{part.removesuffix('s')} {name!r}" if name else f"current {part.removesuffix('s')}"

@@ -48,7 +48,7 @@ class Informers:
             else:
                 objects[step.key] = _reduced(step.object)
             known.replace(objects)
-            del step  # it may contain all objects of the kind, and the next step may come late
+            del step  # frees the memory now: a step may contain all objects, and the next one may come late
 
 
 def _reduced(obj: Object) -> Object:

@@ -1,8 +1,9 @@
 """The Lease by which the replicas of the control plane elect the active one (D28).
 
-The holder renews the Lease every RENEW_S seconds, and stops if it can't renew the Lease for STOP_S seconds. Another
-replica acquires the Lease LIFETIME_S seconds after the last renewal. STOP_S is shorter, so two replicas are never active
-at the same time. Clocks may differ: each replica measures time from the moment at which it observed the last renewal.
+The holder renews the Lease every RENEW_S seconds, tries again after RETRY_S seconds when the API server does not answer,
+and stops if it can't renew the Lease for STOP_S seconds. Another replica acquires the Lease LIFETIME_S seconds after the
+last renewal. STOP_S is shorter, so two replicas are never active at the same time. Clocks may differ: each replica
+measures time from the moment at which it observed the last renewal.
 """
 
 import asyncio
@@ -15,12 +16,14 @@ from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, HeadgateError, NotFound
 from headgate.kubernetes.client import Client
+from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
 from headgate.resources.meta import Object
 
 LIFETIME_S = 15
 STOP_S = 10.0
 RENEW_S = 2.0
+RETRY_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,8 @@ class Lease:
             "",
             clock(),
         )  # the newest observed resource version, and when it was observed first
+        self._held: Object | None = None
+        """The Lease as this replica has written it last."""
 
     async def run(self) -> None:
         """Acquire the Lease and renew it, until canceled. Raises LeaseLost when this replica must stop."""
@@ -63,7 +68,9 @@ class Lease:
                 async with asyncio.timeout(STOP_S / 2):
                     is_held = await self._try()
             except (TimeoutError, HeadgateError) as error:
-                log.warning("the Lease %s/%s can't be renewed: %s", *self._name, str(error) or "no answer in time")
+                log.warning(
+                    "the Lease %s/%s can't be renewed: %s", *self._name, error if str(error) else "no answer in time"
+                )
                 is_held = None
             if is_held:
                 renewed = began
@@ -72,7 +79,7 @@ class Lease:
                 self.active.set(value=False)
                 raise LeaseLost(f"replica {self._identity} has lost the Lease {'/'.join(self._name)} and stops")
             if self.active.get():
-                await asyncio.sleep(RENEW_S)
+                await asyncio.sleep(RENEW_S if is_held else RETRY_S)
             else:
                 await self._wait_changed()
 
@@ -95,18 +102,29 @@ class Lease:
         await asyncio.sleep(max(0.0, end - self._clock()))
 
     async def release(self) -> None:
-        """Release the Lease, so that another replica acquires it at once."""
+        """Release the Lease, so that another replica acquires it at once. Wait at most RENEW_S for the API server."""
         if not self.active.get():
             return
         try:
-            lease = await self._client.get(self._path)
-            if lease["spec"].get("holderIdentity") == self._identity:
-                await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder="", seconds=1)})
-        except HeadgateError as error:
-            log.warning("the Lease %s/%s can't be released: %s", *self._name, error)
+            async with asyncio.timeout(RENEW_S):
+                await until_answered(self._release, f"the Lease {'/'.join(self._name)} can't be released")
+        except (TimeoutError, HeadgateError) as error:
+            log.warning("the Lease %s/%s is not released: %s", *self._name, str(error) or "no answer in time")
+
+    async def _release(self) -> None:
+        lease = await self._client.get(self._path)
+        if lease["spec"].get("holderIdentity") == self._identity:
+            await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder="", seconds=1)})
 
     async def _try(self) -> bool:
         """Acquire or renew the Lease; return whether this replica holds it."""
+        if self._held:
+            try:
+                self._held = await self._renewed(self._held)
+            except (Conflict, NotFound):  # another client has changed or deleted the Lease: read it again
+                self._held = None
+            else:
+                return True
         try:
             lease = await self._client.get(self._path)
         except NotFound:
@@ -118,10 +136,13 @@ class Lease:
         ):
             return False
         try:
-            await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder=self._identity)})
+            self._held = await self._renewed(lease)
         except Conflict:
             return False
         return True
+
+    async def _renewed(self, lease: Object) -> Object:
+        return await self._client.put(self._path, {**lease, "spec": self._spec(lease, holder=self._identity)})
 
     async def _create(self) -> bool:
         body = {

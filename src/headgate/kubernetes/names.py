@@ -8,9 +8,12 @@ selects the active replica."""
 WEBHOOKS = "headgate-webhooks"
 """The name of the Service that selects all replicas."""
 NAMESPACE = SYSTEM_NAMESPACE
+EVENTS_NAMESPACE = "default"  # that of Events about objects without a namespace, by a rule of Kubernetes
 LEASE = "headgate-control-plane"
 ACTIVE = "headgate.dev/active"
 """The label that the pod of the active replica has."""
 XDS_PORT, WEBHOOK_PORT, API_PORT = 15010, 15017, 15019
 SERVER_NAMES = tuple(f"{name}.{NAMESPACE}.svc" for name in (NAME, WEBHOOKS))
 """The DNS names in the certificate of the control plane's servers."""
+XDS_ADDRESS = f"{SERVER_NAMES[0]}:{XDS_PORT}"
+"""The address of the xDS server for proxies."""

@@ -1,14 +1,30 @@
 """The options of `headgate control-plane`."""
 
 from headgate.admission.injection import InjectionMode
+from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.kubernetes.cert_manager import IssuerRef
+from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.resources.meta import Value
 from headgate.settings import Settings
 
 
 class Options(Value, frozen=True, kw_only=True):
-    """The options of a replica. `pod` is the name of its pod, `image` the image of injected containers."""
+    """The options of a replica. `pod` is the name of its pod, `image` the image of injected containers.
+
+    `pull_secrets` are names of Secrets with which nodes pull it. Without `issuer`, headgate has its own authority.
+    With `custom_metrics`, the API server requests the metrics for HorizontalPodAutoscalers from headgate.
+    If `namespaces` is not empty, only they and the control plane's own belong to the mesh.
+    """
 
     pod: str
     image: str
     sidecars: InjectionMode = "labelled"
+    pull_secrets: tuple[str, ...] = ()
+    issuer: IssuerRef | None = None
+    custom_metrics: bool = False
+    namespaces: tuple[str, ...] = ()
     settings: Settings = Settings()
+
+    def of_sidecars(self, *, native: bool) -> SidecarOptions:
+        """Return the options of injected sidecars; `native` says that the cluster has native sidecars."""
+        return SidecarOptions(image=self.image, xds=XDS_ADDRESS, pull_secrets=self.pull_secrets, native=native)

@@ -3,18 +3,20 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
+from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.custom_resources import mesh_kinds
-from headgate.kubernetes.install.manifests import every_api_service, is_own_api_service
+from headgate.kubernetes.install.custom_resources import converted_kinds
+from headgate.kubernetes.install.manifests import is_own_api_service
 from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
-from headgate.latest import Latest
+from headgate.latest import Latest, wait_for_any
 from headgate.model.identities import Credential
 from headgate.objects.ports import Store
 from headgate.resources.gateway import PROXY_OF
@@ -44,44 +46,53 @@ class Registration:
     async def _restore(self) -> None:
         """Every RESTORE_S seconds, write the label and the CA bundles that differ; an upgrade may have reset them."""
         while True:
-            try:
-                await self._label()
-                await self._trust()
-            except HeadgateError as error:
-                log.warning(
-                    "the active replica can't be registered in the cluster, next attempt in %g s: %s", RESTORE_S, error
-                )
+            for step in self._steps():
+                try:
+                    await step
+                except HeadgateError as error:
+                    log.warning(
+                        "the active replica can't be registered in the cluster, next attempt in %g s: %s",
+                        RESTORE_S,
+                        error,
+                    )
             await asyncio.sleep(RESTORE_S)
+
+    def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the writes of the label and of the CA bundle of each object."""
+        bundle = base64.b64encode(self._certificate.get().roots.encode()).decode()
+        yield self._label()
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            yield self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
+        for custom in converted_kinds():
+            name = f"{custom.plural}.{custom.group}"
+            yield self._amend(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
+        services = api_services(f"{NAMESPACE}/{NAME}", b"", custom_metrics=self._options.custom_metrics)
+        for service in services:
+            path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
+            yield self._amend(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
 
     async def _publish_roots(self, snapshot: Latest[Snapshot | None]) -> None:
         """Write the ConfigMap with the root certificates to each namespace with proxies, until canceled."""
         published: dict[str, str] = {}
-        async for current in snapshot.changes():
+        while True:
+            changed = snapshot.next_change(), self._certificate.next_change()
             roots = self._certificate.get().roots
-            for namespace in sorted(set(_with_proxies(current))):
-                if published.get(namespace) != roots:
-                    await self._publish(namespace, roots)
-                    published[namespace] = roots
+            due = {name for name in _with_proxies(snapshot.get()) if published.get(name) != roots}
+            published |= {name: roots for name in sorted(due) if await self._publish(name, roots)}
+            is_done = all(published.get(name) == roots for name in due)
+            await wait_for_any(*(event.wait() for event in changed), *([] if is_done else [asyncio.sleep(RESTORE_S)]))
 
     async def _label(self) -> None:
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self._options.pod}"
-        if ((await self._client.get(path))["metadata"].get("labels") or {}).get(ACTIVE) != "true":
-            await self._client.merge(path, {"metadata": {"labels": {ACTIVE: "true"}}})
-
-    async def _trust(self) -> None:
-        """Write the CA bundle into the webhook configurations, CustomResourceDefinitions and APIServices."""
-        bundle = base64.b64encode(self._certificate.get().roots.encode()).decode()
-        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            await self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
-        for custom in mesh_kinds():
-            name = f"{custom.plural}.{custom.group}"
-            await self._amend(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
-        for service in every_api_service():
-            path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
-            await self._amend(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
+        """Label the pod, and remove the label from other pods: it stays on a pod whose container is killed."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        labeled = (await self._client.get(path, labelSelector=f"{ACTIVE}=true")).get("items") or ()
+        names = {str(pod["metadata"]["name"]) for pod in labeled}
+        for name in names ^ {self._options.pod}:
+            value = "true" if name == self._options.pod else None
+            await self._client.merge(f"{path}/{name}", {"metadata": {"labels": {ACTIVE: value}}})
 
     async def _amend(self, path: str, bundle: str, *, optional: bool = False) -> None:
-        """Write the CA bundle into an object. An optional one may not exist, or be an APIService of another server."""
+        """Write the CA bundle into an object. If `optional`, skip a missing object or another server's APIService."""
         try:
             found = await self._client.get(path)
         except NotFound:
@@ -99,7 +110,8 @@ class Registration:
                 place["caBundle"] = bundle
             await self._client.put(path, found)
 
-    async def _publish(self, namespace: str, roots: str) -> None:
+    async def _publish(self, namespace: str, roots: str) -> bool:
+        """Write the ConfigMap to a namespace; return False if a retry is needed. A deleted namespace needs none."""
         metadata = {
             "name": ROOTS_CONFIG_MAP,
             "namespace": namespace,
@@ -108,12 +120,16 @@ class Registration:
         body: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {ROOTS_KEY: roots}}
         try:
             await self._store.apply(body, manager=NAME)
+        except NotFound:
+            return True
         except HeadgateError as error:
             log.warning(
                 "the root certificates can't be written to namespace %s, so no proxy can start there: %s",
                 namespace,
                 error,
             )
+            return False
+        return True
 
 
 def _with_proxies(snapshot: Snapshot | None) -> Iterator[str]:

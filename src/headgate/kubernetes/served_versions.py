@@ -12,8 +12,9 @@ from typing import Any
 
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
+from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
-from headgate.resources.registry import KINDS, Kind, ServedKind, api_version
+from headgate.resources.registry import CLUSTER_KINDS, Kind, ServedKind, api_version
 
 NATIVE_SIDECARS = (1, 29)
 """The version of Kubernetes, major and minor, that enables native sidecars by default."""
@@ -31,14 +32,14 @@ class ServedVersions:
     `current` is empty before the first discovery.
     """
 
-    def __init__(self, client: Client, kinds: Iterable[Kind] = KINDS) -> None:
+    def __init__(self, client: Client, kinds: Iterable[Kind] = CLUSTER_KINDS) -> None:
         self.current: Latest[Served] = Latest({})
         self._client = client
         self._kinds = tuple(kinds)
 
     async def native_sidecars(self) -> bool:
         """Return whether init containers may be sidecars (Kubernetes 1.29 and newer). Raises HeadgateError."""
-        found = await self._client.get("/version")
+        found = await self._get("/version")
         numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
         return all(numbers) and tuple(map(int, numbers)) >= NATIVE_SIDECARS
 
@@ -59,7 +60,7 @@ class ServedVersions:
                     log.warning("API discovery failed, next attempt in %g s: %s", REFRESH_S, error)
 
     async def refresh(self) -> None:
-        """Discover the served kinds and update `current`. Raises HeadgateError."""
+        """Discover the served kinds and update `current`, once the API server answers. Raises HeadgateError."""
         offered = await self._group_versions()
         plurals: dict[str, frozenset[str]] = {}
         found: dict[tuple[str, str], ServedKind] = {}
@@ -76,15 +77,16 @@ class ServedVersions:
         self.current.set(found)
 
     async def _group_versions(self) -> frozenset[str]:
-        groups = (await self._client.get("/apis")).get("groups") or ()
+        groups = (await self._get("/apis")).get("groups") or ()
         return frozenset({"v1", *(str(item["groupVersion"]) for group in groups for item in group["versions"])})
 
     async def _plurals(self, version: str) -> frozenset[str]:
         """Return the resource names of a group and version; none while its server is not available."""
         try:
-            found: Mapping[str, Any] = await self._client.get(
-                f"/apis/{version}" if "/" in version else f"/api/{version}"
-            )
+            found = await self._get(f"/apis/{version}" if "/" in version else f"/api/{version}")
         except NotFound:
             return frozenset()
         return frozenset(str(item["name"]) for item in found.get("resources") or ())
+
+    async def _get(self, path: str) -> Mapping[str, Any]:
+        return await until_answered(lambda: self._client.get(path), f"API discovery: {path} can't be read")

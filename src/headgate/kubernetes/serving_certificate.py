@@ -1,23 +1,25 @@
 """The certificate of the control plane's own servers: xDS, webhooks and the aggregated API.
 
-The mesh's authority signs it, so sidecars and the API server trust the roots of the mesh, and a rotation of the root
-covers the servers too.
+The mesh's authority signs it, headgate's own or cert-manager's issuer. So sidecars and the API server trust the roots of
+the mesh, and a rotation of the root covers the servers too.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from msgspec import structs
+
 from headgate.errors import HeadgateError
+from headgate.identity.certificates import expiry
 from headgate.identity.issuers import CertificateSpec, Issuer
 from headgate.latest import Latest
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential, spiffe_id
 
 ACCOUNT = "headgate"
 LIFETIME = timedelta(days=7)
-RENEWAL_S = LIFETIME.total_seconds() / 4
+RENEWAL_PART = 4  # renew after 1/4 of a certificate's lifetime, which the issuer may have shortened
 RETRY_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -47,20 +49,34 @@ class ServingCertificate:
                 await asyncio.sleep(RETRY_S)
 
     async def renew(self, current: Latest[Credential]) -> None:
-        """Replace the certificate every RENEWAL_S seconds, until canceled."""
-        due = time.monotonic() + RENEWAL_S
+        """Replace the certificate after a quarter of its life, until canceled."""
+        pause = _until_renewal(current.get())
         while True:
-            await asyncio.sleep(due - time.monotonic())
+            await asyncio.sleep(pause)
             try:
                 current.set(await self._issue())
-                due = time.monotonic() + RENEWAL_S
+                pause = _until_renewal(current.get())
             except HeadgateError as error:
                 log.warning(
                     "the certificate of the control plane's servers can't be renewed, next attempt in %g s: %s",
                     RETRY_S,
                     error,
                 )
-                due = time.monotonic() + RETRY_S
+                pause = RETRY_S
 
     async def _issue(self) -> Credential:
         return await self._issuer().issue(self._spec, LIFETIME)
+
+
+def _until_renewal(certificate: Credential) -> float:
+    """Return the seconds from the issue of a certificate to its renewal."""
+    return max((expiry(certificate.chain) - certificate.issued) / RENEWAL_PART, 0.0)
+
+
+async def follow_roots(issuer: Issuer, certificate: Latest[Credential]) -> None:
+    """Add to `certificate` the roots that the issuer returns with other certificates, until canceled.
+
+    So the API server and sidecars trust a new root before a server uses it.
+    """
+    async for roots in issuer.roots.changes():
+        certificate.set(structs.replace(certificate.get(), roots=roots))

@@ -54,7 +54,7 @@ class StateSecrets:
                 return await asyncio.to_thread(_decompress, chunks)
 
     async def save(self, name: str, state: bytes) -> None:
-        """Replace the saved state. Raises Unavailable, also when this replica is not active anymore."""
+        """Replace the saved state. Raises Unavailable if a write fails or this replica is not active anymore."""
         if not self._active.get():
             raise Unavailable("this replica is not active")
         packed = await asyncio.to_thread(zlib.compress, state, 1)

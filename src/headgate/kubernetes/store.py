@@ -8,19 +8,22 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from headgate.errors import DecodeError, Gone, HeadgateError, NotFound, StoreError, Unavailable
+from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import Client, WatchEvent, path_of
+from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
 from headgate.kubernetes.retries import pauses
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import until
-from headgate.objects.ports import Change, Listing
+from headgate.objects.ports import Change, Listing, merged
+from headgate.resources.gateway import PARAMETERS
 from headgate.resources.meta import Input, Key, Object
-from headgate.resources.registry import ServedKind, find, key_of, split_api_version
+from headgate.resources.registry import KINDS, ServedKind, find, key_of, split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
 T = TypeVar("T")
@@ -30,22 +33,37 @@ WATCH_S = 290
 """The duration of a watch in seconds, plus a random part of up to a third, so that watches end at different times."""
 LATE_S = 30
 """Seconds after the end of a watch: if the server has sent nothing by then, the connection is broken."""
-_FIELDS: Mapping[tuple[str, str], str] = {("", "Secret"): "type=kubernetes.io/tls"}
-"""Field selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
+_METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
+    (kind.group, kind.kind) for kind in KINDS if kind.shape is not None
+}
+"""Kinds whose lists and watches have no other fields than `metadata`: metrics read their labels and owners only."""
+_SELECTED: Mapping[tuple[str, str], Mapping[str, str]] = {("", "Secret"): {"fieldSelector": "type=kubernetes.io/tls"}}
+"""Selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
+_SELECTED_IN_ALL: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("", "ConfigMap"): {"labelSelector": f"{PARAMETERS}=true"}
+}
+"""Selectors of lists and watches that cover all namespaces. Clusters have many large ConfigMaps for other purposes."""
 
 log = logging.getLogger(__name__)
 
 
 class ClusterStore:
-    """Implements `objects.ports.Store` with a cluster's API server."""
+    """Implements `objects.ports.Store` with a cluster's API server.
 
-    def __init__(self, client: Client, versions: ServedVersions) -> None:
+    If `namespaces` are given, objects of other namespaces do not exist for lists and watches, nor for `get`. A list
+    without a namespace then reads these namespaces one by one, and its version contains the version of each.
+    """
+
+    def __init__(self, client: Client, versions: ServedVersions, namespaces: Sequence[str] = ()) -> None:
         self._client = client
         self._versions = versions
+        self._namespaces = tuple(dict.fromkeys((*namespaces, NAMESPACE))) if namespaces else ()
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
         served = self._served(key.group, key.kind)
+        if self._namespaces and key.namespace not in ("", EVENTS_NAMESPACE, *self._namespaces):
+            raise NotFound(f"{key} is in none of the namespaces of --namespaces")
         return _hub(served, await _stored(self._client.get(_path(served, key.namespace, key.name))))
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
@@ -62,17 +80,31 @@ class ClusterStore:
             return Listing((), "")
 
     async def _list(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> Listing:
+        items, versions = list[msgspec.Raw](), list[str]()
+        query = {**query, **_selectors(served, namespace)}
+        for place in self._places(served, namespace):
+            found, version = await self._pages(served, place, query)
+            items += found
+            versions.append(version)
+        return Listing(_Listed(served, items), ",".join(versions))
+
+    def _places(self, served: ServedKind, namespace: str) -> Sequence[str]:
+        """Return the namespaces of the requests for a list or watch; an empty one means all, or a kind without namespaces."""
+        return (served.kind.namespaced and not namespace and self._namespaces) or (namespace,)
+
+    async def _pages(
+        self, served: ServedKind, namespace: str, query: Mapping[str, str]
+    ) -> tuple[Sequence[msgspec.Raw], str]:
+        """Return all objects of a kind, or those of one namespace, and the version of the list."""
         path, items = _path(served, namespace), list[msgspec.Raw]()
-        query = _selected(served, query)
         while True:
-            page = await _stored(self._client.page(path, **query))
+            page = await _stored(self._client.page(path, query, metadata_only=_is_metadata_only(served)))
             items += page.items or ()
             if not page.metadata.continue_:
-                break
+                return items, page.metadata.resource_version
             query = {**query, "continue": page.metadata.continue_}
-        return Listing(_Listed(served, items), page.metadata.resource_version)
 
-    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncGenerator[Change]:
         """Yield every change of a kind after a resource version, in order, without end. Raises Gone.
 
         After a lost connection, the watch continues after the last change.
@@ -81,14 +113,25 @@ class ClusterStore:
             await until(lambda: (group, kind) in self._versions.current.get(), self._versions.current)
             raise Gone(f"{kind} is served now")
         served = self._served(group, kind)
+        selectors = _selectors(served, namespace)
+        pairs = zip(self._places(served, namespace), since.split(","), strict=True)
+        streams = [self._watch(served, place, {**selectors, "resourceVersion": version}) for place, version in pairs]
+        async with contextlib.aclosing(merged(streams) if len(streams) > 1 else streams[0]) as changes:
+            async for change in changes:
+                yield change
+
+    async def _watch(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[Change]:
+        """Yield every change of a kind in one namespace, or with an empty namespace in all."""
+        kind = served.kind.kind
         waits = pauses()
         while True:
             try:
-                async for event in self._events(served, namespace, since):
-                    waits = pauses()
-                    since = str(event.object["metadata"]["resourceVersion"])
-                    if event.type != "BOOKMARK":
-                        yield _change(served, event)
+                async with contextlib.aclosing(self._events(served, namespace, query)) as events:
+                    async for event in events:
+                        waits = pauses()
+                        query = {**query, "resourceVersion": str(event.object["metadata"]["resourceVersion"])}
+                        if event.type != "BOOKMARK":
+                            yield _change(served, event)
             except NotFound as error:
                 await self._refresh()
                 raise Gone(f"{kind} is not served anymore") from error
@@ -97,17 +140,20 @@ class ClusterStore:
                 log.warning("the watch of kind %s was interrupted, next attempt in %.1f s: %s", kind, pause, error)
                 await asyncio.sleep(pause)
 
-    async def _events(self, served: ServedKind, namespace: str, since: str) -> AsyncIterator[WatchEvent]:
+    async def _events(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> AsyncGenerator[WatchEvent]:
         """Yield the events of one watch. Raises StoreError."""
         seconds = WATCH_S + random.randrange(WATCH_S // 3)  # noqa: S311 - not for secrets
         query = {
+            **query,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": since,
             "timeoutSeconds": str(seconds),
         }
         events = self._client.watch_at(
-            _path(served, namespace), _selected(served, query), idle_s=float(seconds + LATE_S)
+            _path(served, namespace),
+            query,
+            metadata_only=_is_metadata_only(served),
+            idle_s=float(seconds + LATE_S),
         )
         async with contextlib.aclosing(events):
             try:
@@ -215,9 +261,13 @@ def _path(served: ServedKind, namespace: str = "", name: str = "", subresource: 
     return path_of(served.kind, namespace, name, subresource, version=served.version)
 
 
-def _selected(served: ServedKind, query: Mapping[str, str]) -> dict[str, str]:
-    selector = _FIELDS.get((served.kind.group, served.kind.kind))
-    return {**query, "fieldSelector": selector} if selector else dict(query)
+def _selectors(served: ServedKind, namespace: str) -> Mapping[str, str]:
+    kind = served.kind.group, served.kind.kind
+    return {**_SELECTED.get(kind, {}), **({} if namespace else _SELECTED_IN_ALL.get(kind, {}))}
+
+
+def _is_metadata_only(served: ServedKind) -> bool:
+    return (served.kind.group, served.kind.kind) in _METADATA_ONLY
 
 
 def _dry(*, dry_run: bool) -> dict[str, str]:

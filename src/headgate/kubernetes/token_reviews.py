@@ -84,7 +84,7 @@ class TokenReview:
         if pod is None:
             raise InvalidToken(f"the token is not bound to a pod: {_PROJECTED}")
         owner = _node_id(claims.sub, claims.bound.namespace, pod.name)
-        if owner != node_id:  # avoids a TokenReview
+        if owner != node_id:  # checked here to avoid a needless TokenReview
             raise wrong_proxy(owner, node_id)
         ends = check_expiry(owner, claims.exp, self._clock())
         _agree(claims, pod.name, await self._review(printable(owner), token))
@@ -121,7 +121,7 @@ def _node_id(subject: str, namespace: str, pod: str) -> str:
 def _agree(claims: _Claims, pod: str, status: _Status) -> None:
     """Compare the claims of a token with the user that the API server returned. Raises InvalidToken if they differ."""
     user = status.user
-    found_pod = user.extra.get(_POD_NAME, (pod,))  # older servers do not return the pod; they verify it with the token
+    found_pod = user.extra.get(_POD_NAME, (pod,))  # older servers verify the token's pod, but do not return it
     namespace = user.username.removeprefix(_USER).partition(":")[0]
     is_account = user.username.startswith(_USER) and user.username == claims.sub
     if not is_account or namespace != claims.bound.namespace or found_pod != (pod,):

@@ -35,7 +35,7 @@ _LOOPBACK = ("127.", "::1", "localhost")
 
 @contextlib.asynccontextmanager
 async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator[ClientResponse]:
-    """Send a request and yield the response with any status. Raises Unavailable, also while the body is read."""
+    """Send a request and yield the response with any status. Raises Unavailable, also later while the caller reads the body."""
     try:
         async with _session(connection) as session:
             async with asyncio.timeout(ANSWER_S):
@@ -44,7 +44,7 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
                     URL(connection.host + request.target, encoded=True),
                     data=request.body,
                     headers=[
-                        ("accept", "application/json"),
+                        ("accept", request.accept),
                         ("content-type", request.content_type),
                         *connection.headers(),
                     ],
@@ -54,9 +54,22 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
                     timeout=ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=request.idle_s),
                 )
             async with response:
-                yield response
+                try:
+                    yield response
+                finally:
+                    _abort_unread(response)
     except FAILURES as error:
         raise Unavailable(f"no API answers at {connection.host} ({describe(error)})") from error
+
+
+def _abort_unread(response: ClientResponse) -> None:
+    """Close the connection of a response that was not read to its end, such as a watch.
+
+    A TLS shutdown would wait for the server, and nothing would wait for the shutdown.
+    """
+    connection = response.connection
+    if connection and connection.transport and not response.content.at_eof():
+        connection.transport.abort()
 
 
 @contextlib.asynccontextmanager

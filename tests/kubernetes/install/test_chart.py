@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.helm import CHART, helm
 
-from headgate.cli.install import IMAGE
+from headgate.cli.mesh_options import IMAGE
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
 
 NAMESPACE = ("--namespace", "headgate-system")
@@ -19,7 +19,6 @@ RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"memory": "4Gi"
 TOLERATIONS = [{"key": "control-plane", "operator": "Exists", "effect": "NoSchedule"}]
 AFFINITY = {"podAntiAffinity": None, "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 POD_VALUES = {
-    "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"kubernetes.io/arch": "amd64", "pool": "true"},
     "priorityClassName": "",
     "tolerations": TOLERATIONS,
@@ -30,6 +29,16 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
         {"replicas": 3, "sidecars": "all", "mtls": "strict", "access": "deny", "trustDomain": "mesh.example"},
         Values(image=IMAGE, replicas=3, sidecars="all", mtls="strict", access="deny", trust_domain="mesh.example"),
     ),
+    "pull secrets": (
+        {"imagePullSecrets": [{"name": "registry"}, {"name": "mirror"}]},
+        Values(image=IMAGE, pull_secrets="registry,mirror"),
+    ),
+    "cert-manager": (
+        {"certManager": {"issuer": "ClusterIssuer/mesh"}},
+        Values(image=IMAGE, cert_manager_issuer="ClusterIssuer/mesh"),
+    ),
+    "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, namespaces="shop,pay")),
+    "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, namespaces="default")),
     "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, custom_metrics=True)),
     "tag": (
         {"image": {"repository": "registry.example:5000/headgate", "tag": "2.0", "pullPolicy": "Always"}},
@@ -56,6 +65,8 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/image/pullPolicy", {"image": {"pullPolicy": "Sometimes"}}),
     ("/imagePullSecrets/0", {"imagePullSecrets": ["registry"]}),
     ("/replicas", {"replicas": 0}),
+    ("/namespaces/0", {"namespaces": ["kube-system"]}),
+    ("/namespaces/0", {"namespaces": ["a b"]}),
     ("/replicas", {"replicas": "2"}),
     ("/sidecars", {"sidecars": "labeled"}),
     ("/mtls", {"mtls": "on"}),
@@ -68,6 +79,7 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/tolerations", {"tolerations": {}}),
     ("/affinity", {"affinity": []}),
     ("/podDisruptionBudget/enabled", {"podDisruptionBudget": {"enabled": "yes"}}),
+    ("/certManager/issuer", {"certManager": {"issuer": "mesh"}}),
     ("/customMetrics/enabled", {"customMetrics": {"enabled": "yes"}}),
     ("/networkPolicy", {"networkPolicy": {"enable": True}}),
     ("'replica'", {"replica": 2}),

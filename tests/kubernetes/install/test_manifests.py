@@ -1,5 +1,6 @@
 """The objects of an installation: labels, selectors, ports and permissions fit together."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ def found(kind: str, name: str = "headgate") -> Any:
 
 
 def test_custom_metrics_are_registered_only_on_request() -> None:
-    """Another server may have them."""
+    """Another server of the cluster may serve custom metrics."""
 
     def groups(values: Values) -> set[str]:
         return {item["spec"]["group"] for item in manifests(values) if item["kind"] == "APIService"}
@@ -37,7 +38,7 @@ def test_services_select_the_pods_and_their_ports() -> None:
         assert {port["targetPort"] for port in spec["ports"]} <= ports
 
 
-def test_webhooks_and_conversions_name_the_certificates_dns_names() -> None:
+def test_webhooks_and_conversions_use_dns_names_of_the_serving_certificate() -> None:
     hooks = [*found("MutatingWebhookConfiguration")["webhooks"], *found("ValidatingWebhookConfiguration")["webhooks"]]
     configs = [hook["clientConfig"] for hook in hooks]
     configs += [
@@ -50,17 +51,55 @@ def test_webhooks_and_conversions_name_the_certificates_dns_names() -> None:
     assert {config["service"]["path"] for config in configs} == {"/inject", "/validate", "/convert"}
 
 
-def test_pods_start_without_a_sidecar_only_where_no_sidecar_is_requested() -> None:
-    """The webhook fails closed for namespaces and pods that request sidecars, and is not called for other pods."""
-    for hook in found("MutatingWebhookConfiguration")["webhooks"]:
-        assert hook["failurePolicy"] == "Fail"
-        selectors = [hook["namespaceSelector"], hook.get("objectSelector", {})]
-        assert "headgate.dev/inject" in str(selectors)
-    validations = found("ValidatingWebhookConfiguration")["webhooks"]
-    assert {hook["failurePolicy"] for hook in validations} == {"Ignore"}
+def matches(selector: Any, labels: Mapping[str, str]) -> bool:
+    """Evaluate a label selector as an API server does."""
+    holds = {
+        "In": lambda item: labels.get(item["key"]) in item["values"],
+        "NotIn": lambda item: labels.get(item["key"]) not in item["values"],
+        "Exists": lambda item: item["key"] in labels,
+        "DoesNotExist": lambda item: item["key"] not in labels,
+    }
+    return all(holds[item["operator"]](item) for item in selector.get("matchExpressions", ()))
 
 
-def test_all_objects_have_the_label_that_finds_them() -> None:
+@pytest.mark.parametrize(
+    ("namespace_label", "pod_label", "policies"),
+    [
+        ("true", None, ["Fail"]),
+        ("enabled", "false", ["Fail"]),
+        (None, "true", ["Fail"]),
+        ("false", "enabled", ["Fail"]),
+        (None, "on", ["Fail"]),
+        (None, None, ["Ignore"]),
+        ("disabled", None, ["Ignore"]),
+        (None, "false", []),
+    ],
+)
+def test_injection_fails_closed_for_labels_that_request_a_sidecar_and_open_for_other_pods(
+    namespace_label: str | None, pod_label: str | None, policies: list[str]
+) -> None:
+    """R77. A TLSConfig or an annotation may request a sidecar for a pod without the label."""
+    labels = [{"headgate.dev/inject": value} if value else {} for value in (namespace_label, pod_label)]
+    for namespace, called in (("shop", policies), ("kube-system", []), ("headgate-system", [])):
+        around = {**labels[0], "kubernetes.io/metadata.name": namespace}
+        hooks = [
+            hook
+            for hook in found("MutatingWebhookConfiguration")["webhooks"]
+            if matches(hook["namespaceSelector"], around) and matches(hook.get("objectSelector", {}), labels[1])
+        ]
+        assert [hook["failurePolicy"] for hook in hooks] == called
+        assert all(hook["timeoutSeconds"] == 2 for hook in hooks if hook["failurePolicy"] == "Ignore")
+
+
+def test_validation_delays_a_write_only_briefly_and_skips_system_namespaces() -> None:
+    for hook in found("ValidatingWebhookConfiguration")["webhooks"]:
+        assert hook["failurePolicy"] == "Ignore"
+        assert hook["timeoutSeconds"] <= 5
+        if {"", "apps"} & set(hook["rules"][0]["apiGroups"]):
+            assert not matches(hook["namespaceSelector"], {"kubernetes.io/metadata.name": "kube-system"})
+
+
+def test_all_objects_have_the_name_label_of_headgate() -> None:
     assert {item["metadata"]["labels"]["app.kubernetes.io/name"] for item in manifests(VALUES)} == {"headgate"}
 
 
@@ -112,3 +151,16 @@ def test_a_definition_serves_every_version_and_stores_the_hub(kind: Any) -> None
     assert [version["name"] for version in versions if version["storage"]] == [kind.versions[0]]
     assert ("conversion" in definition["spec"]) is (len(versions) > 1)
     assert all(("status" in version.get("subresources", {})) is kind.status for version in versions)
+
+
+def test_the_columns_of_a_version_show_fields_of_that_version() -> None:
+    def columns(name: str, version: str) -> dict[str, str]:
+        item = found("CustomResourceDefinition", name)
+        (one,) = [one for one in item["spec"]["versions"] if one["name"] == version]
+        return {column["name"]: column["jsonPath"] for column in one["additionalPrinterColumns"]}
+
+    targets = "traffictargets.access.smi-spec.io"
+    assert columns(targets, "v1alpha1")["Destination"] == ".destination.name"
+    assert columns(targets, "v1alpha3")["Destination"] == ".spec.destination.name"
+    assert "Ports" in columns("tcproutes.specs.smi-spec.io", "v1alpha4")
+    assert "Ports" not in columns("tcproutes.specs.smi-spec.io", "v1alpha3")

@@ -5,6 +5,7 @@ from typing import Any
 
 from headgate.kinds import GATEWAY
 from headgate.resources.definitions.catalog import schemas
+from headgate.resources.definitions.printer_columns import AGE, COLUMNS, additional_printer_columns
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
@@ -37,6 +38,11 @@ Schema = Mapping[str, Any]
 def mesh_kinds() -> tuple[Kind, ...]:
     """Return SMI's and headgate's kinds. Users install the Gateway API's CustomResourceDefinitions themselves."""
     return tuple(kind for kind in KINDS if kind.is_custom and kind.group != GATEWAY)
+
+
+def converted_kinds() -> tuple[Kind, ...]:
+    """Return the kinds whose definitions name the webhook that converts objects between versions."""
+    return tuple(kind for kind in mesh_kinds() if len(kind.versions) > 1)
 
 
 def custom_resource_definitions(kinds: Iterable[Kind], webhook: Mapping[str, Any]) -> tuple[Object, ...]:
@@ -79,11 +85,13 @@ def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:
 def _version(kind: Kind, version: str) -> Mapping[str, Any]:
     schema = _structural(schemas()[kind.group, version, kind.kind])
     schema["properties"] = {**schema["properties"], "metadata": {"type": "object"}}
+    columns = COLUMNS.get((kind.group, kind.kind), (AGE,))
     found = {
         "name": version,
         "served": True,
         "storage": version == kind.versions[0],
         "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": additional_printer_columns(columns, schema),
     }
     return {**found, "subresources": {"status": {}}} if kind.status else found
 

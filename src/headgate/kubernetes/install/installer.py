@@ -8,12 +8,14 @@ from urllib.parse import quote
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.metrics.custom import CUSTOM_METRICS
+from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.manifests import is_own_api_service
+from headgate.kubernetes.install.manifests import LABELS, is_own_api_service
+from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.objects.gateways import CLASS_NAME
+from headgate.kubernetes.permissions import Role
 from headgate.resources.inspect import API_VERSION
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR
@@ -22,6 +24,15 @@ MANAGER = "headgate-install"
 BUDGET_VERSIONS = ("policy/v1", "policy/v1beta1")
 POLL_S = 0.5
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_RBAC = "rbac.authorization.k8s.io/v1"
+_PRUNED = (
+    (_RBAC, "roles", "Role"),
+    (_RBAC, "rolebindings", "RoleBinding"),
+    (_RBAC, "clusterroles", "ClusterRole"),
+    (_RBAC, "clusterrolebindings", "ClusterRoleBinding"),
+    ("apiregistration.k8s.io/v1", "apiservices", "APIService"),
+)
+_OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
@@ -73,6 +84,28 @@ class Installer:
             except NotFound:
                 yield obj, "not found"
 
+    async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
+        """Delete roles, bindings and APIServices of an installation with other options. Yield each with `deleted`."""
+        kept = {_identity(obj) for obj in objects}
+        for version, plural, kind in _PRUNED:
+            path = f"/apis/{version}/{plural}"
+            listed = (await self._client.get(path, labelSelector=_OWN)).get("items") or ()
+            stale = [
+                one for item in listed if _identity(one := {"apiVersion": version, "kind": kind, **item}) not in kept
+            ]
+            async for found in self.delete(stale):
+                yield found
+
+    async def check_namespaces(self, names: Iterable[str]) -> None:
+        """Raise HeadgateError if a namespace does not exist."""
+        for name in names:
+            try:
+                await self._client.get(f"/api/v1/namespaces/{name}")
+            except NotFound:
+                raise HeadgateError(
+                    f"the namespace {name} does not exist; create it, or remove it from --namespaces"
+                ) from None
+
     async def check_custom_metrics(self) -> None:
         """Raise HeadgateError if another server serves custom metrics. Autoscalers would then use headgate instead of it."""
         for found in (await self._client.get(_API_SERVICES))["items"]:
@@ -91,7 +124,7 @@ class Installer:
             namespace = item["metadata"]["namespace"]
             await self._client.remove(f"/api/v1/namespaces/{namespace}/configmaps/{ROOTS_CONFIG_MAP}", {})
         with contextlib.suppress(NotFound):  # also without the definition of GatewayClasses
-            await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{CLASS_NAME}", {})
+            await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{OWN_CLASS}", {})
 
     async def pods_with_sidecar(self) -> Sequence[str]:
         """Return the pods that still have a sidecar, as `namespace/name`."""
@@ -127,6 +160,22 @@ class Installer:
             raise HeadgateError(f"the cluster does not serve {kind} in {version}")
         inside = f"/namespaces/{metadata['namespace']}" if resource["namespaced"] else ""
         return f"{root}{inside}/{resource['name']}/{quote(metadata['name'])}"
+
+
+async def installed_roles(client: Client) -> Sequence[Role]:
+    """Return the roles that the installed control plane needs with its options. Raises HeadgateError."""
+    containers = (await client.get(_DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
+    arguments = next((item.get("args") or () for item in containers if item["name"] == NAME), ())
+    options = {name: value for name, _, value in (text.partition("=") for text in arguments)}
+    return roles(
+        custom_metrics="--custom-metrics" in options,
+        cert_manager=bool(options.get("--cert-manager-issuer")),
+        namespaces=[name for name in options.get("--namespaces", "").split(",") if name],
+    )
+
+
+def _identity(obj: Object) -> tuple[str, str, str]:
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _outcome(before: Object, after: Object) -> str:

@@ -1,12 +1,15 @@
 """The objects of an installation on a cluster. The Helm chart is generated from them (`tools/chart.py`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headgate.admission.sidecar_containers import NEVER_INJECTED
 from headgate.api.aggregated_server import api_services
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions, mesh_kinds
+from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.names import ACTIVE, API_PORT, NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS, XDS_PORT
+from headgate.kubernetes.permissions import Role, Rule
 from headgate.model.identities import GATEWAY_ACCOUNT
 from headgate.resources.meta import Object, Value
 from headgate.resources.pods import INJECT, INJECTED, NOT_INJECTED
@@ -14,11 +17,10 @@ from headgate.resources.pods import INJECT, INJECTED, NOT_INJECTED
 USER = 65532  # the user ID of the control plane; the image needs no entry for it
 _GROUPS = [SPLIT, SPECS, ACCESS, MESH, GATEWAY]
 MANAGED_BY = "app.kubernetes.io/managed-by"
-_LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
+LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
-_READ = ["get", "list", "watch"]
-_LABELED = {"key": INJECT, "operator": "Exists"}
 _SERVICE = f"{NAMESPACE}/{NAME}"
+_SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -26,7 +28,9 @@ class Values(Value, frozen=True, kw_only=True):
     """The values that users set, with `headgate install` or in the Helm chart.
 
     `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. With `custom_metrics`, headgate is the
-    cluster's server of custom metrics, which HorizontalPodAutoscalers read.
+    cluster's server of custom metrics, which HorizontalPodAutoscalers read. `pull_secrets` are names separated by commas.
+    `cert_manager_issuer` is `KIND/NAME`; empty means that headgate has its own authority. `namespaces` are names separated by
+    commas; empty means all.
     """
 
     image: str
@@ -38,6 +42,9 @@ class Values(Value, frozen=True, kw_only=True):
     trust_domain: str = "cluster.local"
     budget_version: str = "policy/v1"
     custom_metrics: bool = False
+    pull_secrets: str = ""
+    cert_manager_issuer: str = ""
+    namespaces: str = ""
 
 
 def manifests(values: Values) -> tuple[Object, ...]:
@@ -47,20 +54,15 @@ def manifests(values: Values) -> tuple[Object, ...]:
         *map(_labeled, custom_resource_definitions(mesh_kinds(), {"service": _webhooks_service()})),
         _object("v1", "ServiceAccount", NAME),
         _object("v1", "ServiceAccount", GATEWAY_ACCOUNT, automountServiceAccountToken=False),
-        *_roles(),
+        *_roles(values),
         *_services(),
         _deployment(values),
         _disruption_budget(values),
         _network_policy(),
-        _injection(),
-        _validation(),
+        _injection(_names(values.namespaces)),
+        _validation(_names(values.namespaces)),
         *map(_labeled, api_services(_SERVICE, b"", custom_metrics=values.custom_metrics)),
     )
-
-
-def every_api_service() -> tuple[Object, ...]:
-    """Return the APIServices of an installation with custom metrics."""
-    return api_services(_SERVICE, b"", custom_metrics=True)
 
 
 def is_own_api_service(obj: Object) -> bool:
@@ -70,86 +72,45 @@ def is_own_api_service(obj: Object) -> bool:
 
 
 def _labeled(obj: Object) -> Object:
-    return {**obj, "metadata": {**obj["metadata"], "labels": dict(_LABELS)}}
+    return {**obj, "metadata": {**obj["metadata"], "labels": dict(LABELS)}}
 
 
 def _object(version: str, kind: str, name: str, *, namespace: str = NAMESPACE, **parts: Any) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": name, "labels": dict(_LABELS)}
+    metadata: dict[str, Any] = {"name": name, "labels": dict(LABELS)}
     if namespace:
         metadata["namespace"] = namespace
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **parts}
 
 
-def _rule(groups: Sequence[str], resources: str, verbs: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
-    found = {"apiGroups": list(groups), "resources": resources.split(), "verbs": list(verbs)}
-    return {**found, "resourceNames": list(names)} if names else found
+def _names(text: str) -> Sequence[str]:
+    return [name for name in text.split(",") if name]
 
 
-def _roles() -> tuple[Object, ...]:
-    """Return the roles and their bindings. docs/kubernetes.md has the reason for each permission."""
-    cluster = [
-        _rule([""], "namespaces services pods secrets", _READ),
-        _rule([""], "nodes replicationcontrollers", _READ),
-        _rule([""], "configmaps", ["create", "patch"]),
-        _rule([""], "events", ["get", "create", "update"]),
-        _rule(["apps"], "deployments replicasets daemonsets statefulsets", _READ),
-        _rule(["batch"], "jobs", _READ),
-        _rule(["discovery.k8s.io"], "endpointslices", _READ),
-        _rule(_GROUPS, "*", _READ),
-        _rule(_GROUPS, "*/status", ["update"]),
-        _rule([GATEWAY], "gateways/status", ["patch"]),
-        _rule([GATEWAY], "gatewayclasses", ["create"]),
-        _rule(
-            ["admissionregistration.k8s.io"],
-            "mutatingwebhookconfigurations validatingwebhookconfigurations",
-            ["get", "update"],
-            [NAME],
-        ),
-        _rule(
-            ["apiextensions.k8s.io"],
-            "customresourcedefinitions",
-            ["get", "update"],
-            [f"{kind.plural}.{kind.group}" for kind in mesh_kinds()],
-        ),
-        _rule(
-            ["apiregistration.k8s.io"],
-            "apiservices",
-            ["get", "update"],
-            [item["metadata"]["name"] for item in every_api_service()],
-        ),
-    ]
-    own = [
-        _rule([""], "secrets", ["create", "update"]),
-        _rule([""], "configmaps", _READ),
-        _rule([""], "pods", ["patch"]),
-        _rule([""], "services", ["create", "patch", "delete"]),
-        _rule(["apps"], "deployments", ["create", "patch", "delete"]),
-        _rule(["coordination.k8s.io"], "leases", ["get", "list", "watch", "create", "update"]),
-    ]
-    return (
-        _object(f"{_RBAC}/v1", "ClusterRole", NAME, namespace="", rules=cluster),
-        _binding("ClusterRoleBinding", NAME, ("ClusterRole", NAME), namespace=""),
-        _binding(
-            "ClusterRoleBinding", f"{NAME}-auth-delegator", ("ClusterRole", "system:auth-delegator"), namespace=""
-        ),
-        _object(f"{_RBAC}/v1", "Role", NAME, rules=own),
-        _binding("RoleBinding", NAME, ("Role", NAME)),
-        _binding(
-            "RoleBinding",
-            f"{NAME}-reader",
-            ("Role", "extension-apiserver-authentication-reader"),
-            namespace="kube-system",
-        ),
-    )
+def _roles(values: Values) -> Iterator[Object]:
+    """Yield headgate's own roles, and a binding for each role."""
+    for role in roles(
+        custom_metrics=values.custom_metrics,
+        cert_manager=bool(values.cert_manager_issuer),
+        namespaces=_names(values.namespaces),
+    ):
+        if not role.binding:
+            rules = [_rule(rule) for rule in role.rules]
+            yield _object(f"{_RBAC}/v1", role.kind, role.name, namespace=role.namespace, rules=rules)
+        yield _binding(role)
 
 
-def _binding(kind: str, name: str, role: tuple[str, str], *, namespace: str = NAMESPACE) -> Object:
+def _rule(rule: Rule) -> dict[str, Any]:
+    found = {"apiGroups": [rule.group], "resources": list(rule.resources), "verbs": list(rule.verbs)}
+    return {**found, "resourceNames": list(rule.names)} if rule.names else found
+
+
+def _binding(role: Role) -> Object:
     return _object(
         f"{_RBAC}/v1",
-        kind,
-        name,
-        namespace=namespace,
-        roleRef={"apiGroup": _RBAC, "kind": role[0], "name": role[1]},
+        "RoleBinding" if role.namespace else "ClusterRoleBinding",
+        role.binding or role.name,
+        namespace=role.namespace,
+        roleRef={"apiGroup": _RBAC, "kind": role.kind, "name": role.name},
         subjects=[{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
     )
 
@@ -172,7 +133,7 @@ def _deployment(values: Values) -> Object:
         "replicas": values.replicas,
         "selector": {"matchLabels": dict(_SELECTOR)},
         "strategy": strategy,
-        "template": {"metadata": {"labels": {**_LABELS, INJECT: "false"}}, "spec": _pod(values)},
+        "template": {"metadata": {"labels": {**LABELS, INJECT: "false"}}, "spec": _pod(values)},
     }
     return _object("apps/v1", "Deployment", NAME, spec=spec)
 
@@ -182,7 +143,9 @@ def _pod(values: Values) -> Mapping[str, Any]:
         "weight": 100,
         "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(_SELECTOR)}},
     }
+    secrets = [{"name": name} for name in _names(values.pull_secrets)]
     return {
+        **({"imagePullSecrets": secrets} if secrets else {}),
         "serviceAccountName": NAME,
         "priorityClassName": "system-cluster-critical",
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
@@ -198,14 +161,18 @@ def _container(values: Values) -> Mapping[str, Any]:
         "mtls": values.mtls,
         "access": values.access,
         "trust-domain": values.trust_domain,
+        "pull-secrets": values.pull_secrets,
+        "cert-manager-issuer": values.cert_manager_issuer,
+        "namespaces": values.namespaces,
     }
+    flag = "--custom-metrics" if values.custom_metrics else "--no-custom-metrics"
     ports = {"grpc-xds": XDS_PORT, "webhooks": WEBHOOK_PORT, "https": API_PORT}
     return {
         "name": NAME,
         "image": values.image,
         "imagePullPolicy": values.pull_policy,
         "command": ["headgate", "control-plane"],
-        "args": [f"--{name}={value}" for name, value in options.items()],
+        "args": [*(f"--{name}={value}" for name, value in options.items()), flag],
         "env": [
             {"name": "HEADGATE_IMAGE", "value": values.image},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -266,32 +233,35 @@ def _webhook(name: str, path: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _injection() -> Object:
-    """Return the webhooks of injection: one for labeled namespaces, one for labeled pods in other namespaces.
+def _injection(namespaces: Sequence[str]) -> Object:
+    """Return the webhooks of injection: for labeled namespaces, for labeled pods elsewhere, and for pods without the label.
 
-    These pods must not start without a sidecar, so both webhooks fail closed. No webhook is called for other pods.
+    The first two fail closed, because these pods must not start without a sidecar. The third one is for pods that get a
+    sidecar by their annotation, by a TLSConfig or by `--sidecars all`. It must not stop other pods, so it fails open.
     """
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    injected = {"key": INJECT, "operator": "In", "values": list(INJECTED)}
-    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
-    elsewhere = {"matchExpressions": [{**injected, "operator": "NotIn"}, names]}
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    labeled, unlabeled = ({"key": INJECT, "operator": operator} for operator in ("Exists", "DoesNotExist"))
+    not_opted_out = {"key": INJECT, "operator": "NotIn", "values": list(NOT_INJECTED)}
+    injected = _selector(namespaces, {"key": INJECT, "operator": "In", "values": list(INJECTED)})
+    elsewhere = _selector(namespaces, {"key": INJECT, "operator": "NotIn", "values": list(INJECTED)})
     hooks = [
-        _webhook(
-            "namespaces",
-            "/inject",
-            failurePolicy="Fail",
-            rules=[rule],
-            namespaceSelector={"matchExpressions": [injected]},
-        ),
+        _webhook("namespaces", "/inject", failurePolicy="Fail", rules=rules, namespaceSelector=injected),
         _webhook(
             "pods",
             "/inject",
             failurePolicy="Fail",
-            rules=[rule],
+            rules=rules,
             namespaceSelector=elsewhere,
-            objectSelector={
-                "matchExpressions": [_LABELED, {**_LABELED, "operator": "NotIn", "values": list(NOT_INJECTED)}]
-            },
+            objectSelector={"matchExpressions": [labeled, not_opted_out]},
+        ),
+        _webhook(
+            "unlabeled-pods",
+            "/inject",
+            failurePolicy="Ignore",
+            timeoutSeconds=_SHORT_S,
+            rules=rules,
+            namespaceSelector=elsewhere,
+            objectSelector={"matchExpressions": [unlabeled]},
         ),
     ]
     return _object(
@@ -299,13 +269,38 @@ def _injection() -> Object:
     )
 
 
-def _validation() -> Object:
-    rule = {"apiGroups": _GROUPS, "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*"]}
-    namespaces = {**rule, "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}
-    selector = {"objectSelector": {"matchExpressions": [_LABELED]}}
+def _selector(namespaces: Sequence[str], *requirements: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a selector of namespaces, of all if none are given, without those that a webhook must never delay.
+
+    Kubernetes 1.21 and newer write the label with their names.
+    """
+    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(NEVER_INJECTED)}
+    return {"matchExpressions": [*requirements, names, *_only(namespaces).get("matchExpressions", ())]}
+
+
+def _only(namespaces: Sequence[str]) -> dict[str, Any]:
+    limit = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    return {"matchExpressions": [limit]} if namespaces else {}
+
+
+def _validation(namespaces: Sequence[str]) -> Object:
+    def rule(groups: Sequence[str], *resources: str) -> dict[str, Any]:
+        operations = ["CREATE", "UPDATE"]
+        return {"apiGroups": list(groups), "apiVersions": ["*"], "operations": operations, "resources": list(resources)}
+
+    workloads = [rule(["apps"], "daemonsets", "deployments", "statefulsets"), rule(["batch"], "cronjobs", "jobs")]
+    short = {"failurePolicy": "Ignore", "timeoutSeconds": _SHORT_S, "namespaceSelector": _selector(namespaces)}
     hooks = [
-        _webhook("objects", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[rule]),
-        _webhook("labels", "/validate", failurePolicy="Ignore", timeoutSeconds=5, rules=[namespaces], **selector),
+        _webhook(
+            "objects",
+            "/validate",
+            failurePolicy="Ignore",
+            timeoutSeconds=5,
+            rules=[rule(_GROUPS, "*")],
+            namespaceSelector=_only(namespaces),
+        ),
+        _webhook("labels", "/validate", rules=[rule([""], "namespaces")], **short),
+        _webhook("workloads", "/validate", rules=workloads, **short),
     ]
     return _object(
         "admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", NAME, namespace="", webhooks=hooks

@@ -1,0 +1,159 @@
+"""The roles of the control plane's ServiceAccount. docs/kubernetes.md has the reason for each permission."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from headgate.api.aggregated_server import api_services
+from headgate.api.metrics.custom import CUSTOM_METRICS
+from headgate.compiler.gateway_api.gateways import OWN_CLASS
+from headgate.kinds import GATEWAY, METRICS_KINDS, NAMES, names_of
+from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
+from headgate.kubernetes.install.custom_resources import converted_kinds
+from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
+from headgate.kubernetes.permissions import Role, Rule
+from headgate.plane.feed import COMPILED
+from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
+
+ACCOUNT = (
+    f"system:serviceaccount:{NAMESPACE}:{NAME}",
+    ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"),
+)
+"""The user name and the groups of the control plane's ServiceAccount."""
+CUSTOM_METRICS_ROLE, CERTIFICATE_REQUESTS_ROLE = f"{NAME}-custom-metrics", f"{NAME}-certificate-requests"
+NAMESPACE_ROLE = f"{NAME}-namespace"  # in each namespace of a mesh that is limited to namespaces
+_FOLLOW = ("list", "watch")
+_BUNDLE = ("get", "update")
+_NOT_GOTTEN = {("", "pods"), ("", "secrets"), ("", "configmaps")}
+_STALE = "after an installation, and after the root certificate of the mesh is replaced"
+_CERTIFICATE_REQUESTS = Role(
+    "Role",
+    CERTIFICATE_REQUESTS_ROLE,
+    NAMESPACE,
+    (
+        Rule(
+            CERTIFICATE_REQUEST.group,
+            (CERTIFICATE_REQUEST.plural,),
+            ("get", "list", "watch", "create", "delete"),
+            "no new certificates are issued, and a replica that starts does not become ready",
+        ),
+    ),
+)
+_EVENTS = Rule("", ("events",), ("get", "create", "update"), "Events are not written")
+_OF_CLUSTER = {(kind.group, kind.plural) for kind in NAMES if not kind.namespaced}
+_REQUEST_HEADERS = Rule(
+    "",
+    ("configmaps",),
+    ("get",),
+    "a replica that becomes active does not serve the metrics and inspect APIs",
+    ("extension-apiserver-authentication",),
+)
+
+
+def roles(*, custom_metrics: bool, cert_manager: bool, namespaces: Sequence[str] = ()) -> tuple[Role, ...]:
+    """Return all roles, also Kubernetes' own. With `cert_manager`, it issues all certificates.
+
+    If `namespaces` is not empty, only they and the control plane's own belong to the mesh.
+    """
+    mesh = (*_reads(), *_writes())
+    return (
+        Role("ClusterRole", NAME, "", (*(_part(mesh, namespaced=False) if namespaces else mesh), *_bundles())),
+        *(_in_namespaces(mesh, namespaces) if namespaces else ()),
+        *([_custom_metrics()] if custom_metrics else []),
+        *([_CERTIFICATE_REQUESTS] if cert_manager else []),
+        Role("Role", NAME, NAMESPACE, tuple(_own())),
+        Role("ClusterRole", "system:auth-delegator", "", tuple(_reviews()), binding=f"{NAME}-auth-delegator"),
+        Role(
+            "Role",
+            "extension-apiserver-authentication-reader",
+            "kube-system",
+            (_REQUEST_HEADERS,),
+            binding=f"{NAME}-reader",
+        ),
+    )
+
+
+def _in_namespaces(mesh: Sequence[Rule], namespaces: Sequence[str]) -> Iterator[Role]:
+    """Yield a role for each namespace of the mesh, and one for Events about objects without a namespace."""
+    rules = tuple(_part(mesh, namespaced=True))
+    for namespace in dict.fromkeys((*namespaces, NAMESPACE)):
+        yield Role("Role", NAMESPACE_ROLE, namespace, rules)
+    if EVENTS_NAMESPACE not in namespaces:
+        yield Role("Role", NAMESPACE_ROLE, EVENTS_NAMESPACE, (_EVENTS,))
+
+
+def _part(rules: Iterable[Rule], *, namespaced: bool) -> Iterator[Rule]:
+    """Yield the rules with only the resources that have a namespace, or that have none."""
+    for rule in rules:
+        kept = [one for one in rule.resources if ((rule.group, one.partition("/")[0]) in _OF_CLUSTER) != namespaced]
+        if kept:
+            yield rule._replace(resources=tuple(kept))
+
+
+def _reviews() -> Iterator[Rule]:
+    yield Rule("authentication.k8s.io", ("tokenreviews",), ("create",), "proxies that connect are rejected")
+    without = "requests to the metrics and inspect APIs are rejected"
+    yield Rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), without)
+
+
+def _reads() -> Iterator[Rule]:
+    compiled = [(kind.group, kind.plural) for kind in COMPILED]
+    metrics = [(kind.group, kind.plural) for kind in METRICS_KINDS]
+    for group, resources in _by_group(compiled):
+        yield Rule(group, resources, _FOLLOW, "changes have no effect, and a replica that starts does not become ready")
+    for group, resources in _by_group(key for key in compiled if key not in _NOT_GOTTEN):
+        yield Rule(group, resources, ("get",), "statuses and Events are not written")
+    yield Rule("", ("pods",), ("get",), "the sidecars of Jobs do not end, and Events of pods are not written")
+    for group, resources in _by_group(key for key in metrics if key not in compiled):
+        yield Rule(group, resources, _FOLLOW, "the metrics API does not serve metrics of these objects")
+
+
+def _writes() -> Iterator[Rule]:
+    written = [names_of(kind, group) for group, kind in (*STATUSES, *ONLY_WITH_FINDINGS)]
+    for group, resources in _by_group((kind.group, f"{kind.plural}/status") for kind in written):
+        yield Rule(group, resources, ("update",), "these statuses are not written")
+    yield Rule(GATEWAY, ("gateways/status",), ("patch",), "Gateways get no addresses")
+    yield Rule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
+    yield _EVENTS
+    without = "pods with a sidecar do not start in namespaces that had none before"
+    yield Rule("", ("configmaps",), ("create", "patch"), without)
+
+
+def _bundles() -> Iterator[Rule]:
+    """Yield rules for the objects that contain the CA bundle."""
+    webhooks = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    definitions = tuple(f"{kind.plural}.{kind.group}" for kind in converted_kinds())
+    services = [item["metadata"]["name"] for item in api_services(f"{NAMESPACE}/{NAME}", b"")]
+    yield Rule("admissionregistration.k8s.io", webhooks, _BUNDLE, f"webhooks fail {_STALE}", (NAME,))
+    without = f"the conversion between versions fails {_STALE}"
+    yield Rule("apiextensions.k8s.io", ("customresourcedefinitions",), _BUNDLE, without, definitions)
+    without = f"the metrics and inspect APIs fail {_STALE}"
+    yield Rule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, tuple(services))
+
+
+def _custom_metrics() -> Role:
+    name = ".".join(reversed(CUSTOM_METRICS))
+    without = f"HorizontalPodAutoscalers get no metrics {_STALE}"
+    rule = Rule("apiregistration.k8s.io", ("apiservices",), _BUNDLE, without, (name,))
+    return Role("ClusterRole", CUSTOM_METRICS_ROLE, "", (rule,))
+
+
+def _own() -> Iterator[Rule]:
+    """Yield the rules for the namespace of the control plane."""
+    without = "no new certificates are issued, and a replica that starts does not become ready"
+    yield Rule("", ("secrets",), ("get", "create", "update"), without)
+    yield Rule("", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server")
+    without = "the proxies of Gateways are not created, changed and deleted"
+    yield Rule("", ("services",), ("create", "patch", "delete"), without)
+    yield Rule("apps", ("deployments",), ("create", "patch", "delete"), without)
+    yield Rule("policy", ("poddisruptionbudgets",), ("create", "patch", "delete"), without)
+    without = "no replica becomes active: no proxy gets configurations or certificates"
+    yield Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), without)
+    without = "a standby replica takes over up to two seconds later"
+    yield Rule("coordination.k8s.io", ("leases",), ("watch",), without)
+
+
+def _by_group(resources: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each group with its resources."""
+    found: dict[str, list[str]] = {}
+    for group, resource in resources:
+        found.setdefault(group, []).append(resource)
+    yield from ((group, tuple(names)) for group, names in found.items())

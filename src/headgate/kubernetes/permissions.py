@@ -1,0 +1,229 @@
+"""Reports permissions that the control plane's ServiceAccount does not have: each once, with its consequence and remedy.
+
+All permissions are checked at the start and every ALL_S seconds. A denied request adds its permission at once, and missing
+permissions are checked again every MISSING_S seconds.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headgate.errors import HeadgateError
+from headgate.latest import Latest
+from headgate.resources.meta import Object
+
+ALL_S, MISSING_S = 300.0, 10.0
+MAX_CONCURRENT_REVIEWS = 8  # limits the load on the API server
+REMEDY = "run `headgate install` again, or `helm upgrade`"
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+_DENIED = re.compile(
+    r'cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<namespace>[^"]+)")?'
+)
+
+log = logging.getLogger(__name__)
+
+
+class Permission(NamedTuple):
+    """A verb on a resource, which may have a subresource (`gateways/status`). An empty namespace means all, an empty name any."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        place = f" in the namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.target}{place}"
+
+    @property
+    def target(self) -> str:
+        """The resource with its group and the name, as kubectl writes them: `gateways.gateway.networking.k8s.io/status`."""
+        resource, _, subresource = self.resource.partition("/")
+        parts = (f"/{part}" for part in (subresource, self.name) if part)
+        return "".join((f"{resource}.{self.group}" if self.group else resource, *parts))
+
+
+class Rule(NamedTuple):
+    """A rule of a role: verbs on resources of one API group, if `names` is not empty on the objects with these names.
+
+    `without` says what does not work without one of the verbs.
+    """
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    without: str
+    names: tuple[str, ...] = ()
+
+
+class Role(NamedTuple):
+    """A role of the control plane's ServiceAccount. `kind` is ClusterRole or Role; `namespace` is that of its binding.
+
+    `binding` is empty for headgate's own roles, whose bindings have the same name. Kubernetes' own roles need only a binding.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    rules: tuple[Rule, ...]
+    binding: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """The object that gives the permissions, in words."""
+        place = f" in {self.namespace}" if self.namespace else ""
+        if not self.binding:
+            return f"add the verb to the {self.kind} {self.name}{place}"
+        kind = "RoleBinding" if self.namespace else "ClusterRoleBinding"
+        return f"create the {kind} {self.binding}{place} to the {self.kind} {self.name}"
+
+
+def permissions_of(roles: Iterable[Role]) -> Iterator[Permission]:
+    """Yield each permission of the roles."""
+    for role in roles:
+        for rule in role.rules:
+            yield from _permissions(rule, role.namespace)
+
+
+def _permissions(rule: Rule, namespace: str) -> Iterator[Permission]:
+    for resource in rule.resources:
+        for verb in rule.verbs:
+            for name in rule.names or ("",):
+                yield Permission(verb, rule.group, resource, namespace, name)
+
+
+def denied_permission(message: str, name: str) -> Permission | None:
+    """Return the permission that the message of a 403 about the object `name` contains; None if there is none.
+
+    The API server also answers with 403 for other reasons, such as a ResourceQuota.
+    """
+    found = _DENIED.search(message)
+    return Permission(**found.groupdict(default=""), name=name) if found else None
+
+
+def describe(missing: Collection[Permission], roles: Iterable[Role]) -> tuple[str, ...]:
+    """Return a sentence for the missing verbs of each rule, with the consequence and the remedy."""
+    return tuple(f"permission missing: {text}: {end}" for text, end in _grouped(missing, roles))
+
+
+def _grouped(permissions: Collection[Permission], roles: Iterable[Role]) -> Iterator[tuple[str, str]]:
+    """Yield the permissions of each rule as text, with the consequence and the remedy if they are missing."""
+    named: set[Permission] = set()
+    for role in roles:
+        for rule in role.rules:
+            if found := [one for one in _permissions(rule, role.namespace) if one in permissions]:
+                named.update(found)
+                yield _list(found), f"{rule.without}; {REMEDY}, or {role.remedy}"
+    for one in sorted(set(permissions) - named):
+        yield str(one), f"a request was denied; {REMEDY}"
+
+
+def _list(found: Sequence[Permission]) -> str:
+    """Return permissions of one rule as text; those with the same verbs are joined."""
+    targets = dict.fromkeys(one.target for one in found)
+    verbs = {target: ", ".join(one.verb for one in found if one.target == target) for target in targets}
+    texts = (
+        f"{words} {', '.join(one for one in verbs if verbs[one] == words)}" for words in dict.fromkeys(verbs.values())
+    )
+    return "; ".join(texts) + (f" in the namespace {found[0].namespace}" if found[0].namespace else "")
+
+
+class Reviewer(NamedTuple):
+    """Asks the API server for permissions by `post`: those of its own user, or those of the user `name` in `groups`."""
+
+    post: Callable[[str, Object], Awaitable[Object]]
+    name: str = ""
+    groups: tuple[str, ...] = ()
+
+    async def missing(self, permissions: Iterable[Permission]) -> frozenset[Permission]:
+        """Return the permissions that the user does not have. Raises HeadgateError."""
+        turns = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
+
+        async def review(permission: Permission) -> bool:
+            async with turns:
+                return await self._is_allowed(permission)
+
+        wanted = sorted(set(permissions))
+        allowed = await asyncio.gather(*map(review, wanted))
+        return frozenset(one for one, is_allowed in zip(wanted, allowed, strict=True) if not is_allowed)
+
+    async def _is_allowed(self, permission: Permission) -> bool:
+        resource, _, subresource = permission.resource.partition("/")
+        attributes = {**permission._asdict(), "resource": resource, "subresource": subresource}
+        spec = {"resourceAttributes": attributes, **({"user": self.name, "groups": self.groups} if self.name else {})}
+        kind = "SubjectAccessReview" if self.name else "SelfSubjectAccessReview"
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+        answer = await self.post(f"{_REVIEWS}/{kind.lower()}s", body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+
+class MissingPermissions:
+    """The permissions of `roles` that are missing, `current`. Clients add those of denied requests."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self.current: Latest[frozenset[Permission]] = Latest(frozenset())
+        self.needed = frozenset(permissions_of(roles))
+        self.roles = roles
+
+    def add(self, denied: Permission) -> None:
+        """Add the permission of a denied request, or the permission of a role that includes it."""
+        wider = (
+            denied,
+            denied._replace(name=""),
+            denied._replace(namespace=""),
+            denied._replace(namespace="", name=""),
+        )
+        found = next((one for one in wider if one in self.needed), denied)
+        self.current.set(self.current.get() | {found})
+
+
+async def report_permissions(reviewer: Reviewer, missing: MissingPermissions) -> None:
+    """Check the permissions from time to time, and log changes, until canceled."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_check(reviewer, missing), name="permission checks")
+        tasks.create_task(_log(missing), name="missing permissions")
+
+
+async def _check(reviewer: Reviewer, missing: MissingPermissions) -> None:
+    due, clock = 0.0, asyncio.get_running_loop().time
+    while True:
+        before, now = missing.current.get(), clock()
+        try:
+            found = await reviewer.missing(before | missing.needed if now >= due else before)
+            missing.current.set(found | missing.current.get() - before)  # those of requests denied meanwhile
+            due = now + ALL_S if now >= due else due
+        except HeadgateError as error:
+            log.debug("the permissions can't be checked: %s", error)
+        await asyncio.sleep(MISSING_S)
+
+
+async def _log(missing: MissingPermissions) -> None:
+    before: frozenset[Permission] = frozenset()
+    async for current in missing.current.changes():
+        for text in describe(current - before, missing.roles):
+            log.warning("%s", text)
+        for text, _ in _grouped(before - current, missing.roles):
+            log.warning("permission granted: %s", text)
+        before = current
+
+
+class DeniedRequests(logging.Filter):
+    """Drops log records about requests that the API server denied: `report_permissions` logs a missing permission once."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        found = record.args if isinstance(record.args, tuple) else ()
+        return not any(is_denied(item) for item in found if isinstance(item, BaseException))
+
+
+def is_denied(error: BaseException | None) -> bool:
+    """Return whether an error was caused by a missing permission."""
+    while error is not None:
+        if getattr(error, "permission", None):
+            return True
+        error = error.__cause__
+    return False

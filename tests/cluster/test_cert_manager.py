@@ -1,0 +1,143 @@
+"""cert-manager's issuer signs all certificates of a cluster: the webhooks' and the workloads', also after a new root."""
+
+import base64
+import datetime as dt
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from tests.cluster.conftest import Cluster, started
+from tests.cluster.replica import CONFIGURATION, POLL_S, running, wait_for
+from tests.delivery import MERGE, ArgoSplit
+
+REQUESTS = "/apis/cert-manager.io/v1/namespaces/headgate-system/certificaterequests"
+LIFE = dt.timedelta(seconds=20)  # headgate renews the certificate of its servers after a quarter of its life
+
+
+class CertManager:
+    """A stand-in for cert-manager, with a CA issuer: it answers each CertificateRequest as cert-manager does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.names: set[str] = set()
+        self.asked: list[Mapping[str, Any]] = []
+        self._stopping = threading.Event()
+        self.replace_root()
+        names = {"kind": "CertificateRequest", "plural": "certificaterequests"}
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+        spec = {"group": "cert-manager.io", "names": names, "scope": "Namespaced", "versions": [version]}
+        body = {"metadata": {"name": "certificaterequests.cert-manager.io"}, "spec": spec}
+        cluster.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
+
+    def replace_root(self) -> None:
+        """Sign by a new root from now on."""
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mesh")])
+        builder = self._builder(name, self._key.public_key(), dt.timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self._root = builder.subject_name(name).sign(self._key, hashes.SHA256())
+        self.root = self._root.public_bytes(Encoding.PEM).decode()
+
+    @staticmethod
+    def _builder(issuer: x509.Name, key: Any, life: dt.timedelta) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        builder = x509.CertificateBuilder().issuer_name(issuer).public_key(key)
+        builder = builder.serial_number(x509.random_serial_number())
+        return builder.not_valid_before(now - LIFE).not_valid_after(now + life)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer requests until the `with` block ends."""
+        thread = threading.Thread(target=self._answer)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def _answer(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            _, found = self.cluster.call("GET", REQUESTS)
+            for item in found["items"] if isinstance(found, dict) else ():
+                if "status" not in item:
+                    path = f"{REQUESTS}/{item['metadata']['name']}/status"
+                    self.cluster.call("PATCH", path, {"status": self._signed(item["spec"])}, content_type=MERGE)
+
+    def _signed(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append(spec)
+        request = x509.load_pem_x509_csr(base64.b64decode(spec["request"]))
+        builder = self._builder(self._root.subject, request.public_key(), LIFE).subject_name(request.subject)
+        for extension in request.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        self.names.update(str(name.value) for name in names)
+        leaf = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        ready = {"type": "Ready", "status": "True", "reason": "Issued"}
+        encoded = {"certificate": base64.b64encode(leaf).decode(), "ca": base64.b64encode(self.root.encode()).decode()}
+        return {"conditions": [ready], **encoded}
+
+
+@pytest.fixture
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CertManager]:
+    with started(tmp_path_factory.mktemp("cert-manager")) as cluster:
+        yield CertManager(cluster)
+
+
+def bundles(cluster: Cluster) -> set[str]:
+    """Return the CA bundles of the validating webhooks."""
+    _, found = cluster.call("GET", CONFIGURATION)
+    encoded = [hook["clientConfig"].get("caBundle", "") for hook in found["webhooks"]]
+    return {base64.b64decode(text).decode() for text in encoded}
+
+
+def rejects(cluster: Cluster) -> bool:
+    """Return whether the API server trusts the webhook: else it ignores the webhook and accepts the split."""
+
+    def call(method: str, path: str, body: Any, content: str = "application/json") -> None:
+        status, answer = cluster.call(method, f"{path}?dryRun=All", body, content_type=content)
+        assert status < 300, f"{answer}"
+
+    try:
+        ArgoSplit(call, "shop", "v1alpha3").create()
+    except AssertionError as error:
+        return "both the root and a backend" in str(error)
+    return False
+
+
+def test_all_certificates_come_from_the_issuer_and_a_new_root_is_distributed(manager: CertManager) -> None:
+    cluster = manager.cluster
+    cluster.namespace("shop")
+    pod = {"metadata": {"name": "web", "annotations": {"headgate.dev/sidecar": "transparent"}}}
+    containers = [{"name": "web", "image": "web"}]
+    spec = {"serviceAccountName": "web", "containers": containers}
+    cluster.make("/api/v1/namespaces/shop/pods", {**pod, "spec": spec})
+    address = {"status": {"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}]}}
+    cluster.call("PATCH", "/api/v1/namespaces/shop/pods/web/status", address, content_type=MERGE)
+    log = cluster.root / "replica.log"
+    with manager.answering(), running(cluster, "ClusterIssuer/mesh"):
+        assert bundles(cluster) == {manager.root}
+        wait_for(lambda: rejects(cluster), log)
+        wait_for(lambda: "spiffe://cluster.local/ns/shop/sa/web" in manager.names, log)
+        assert "headgate-webhooks.headgate-system.svc" in manager.names
+        assert manager.asked[0]["issuerRef"] == {"name": "mesh", "kind": "ClusterIssuer", "group": "cert-manager.io"}
+        assert cluster.call("GET", "/api/v1/namespaces/headgate-system/secrets/headgate-ca")[0] == 404  # no own root
+
+        manager.replace_root()
+        wait_for(lambda: all(manager.root in bundle for bundle in bundles(cluster)), log)
+        wait_for(lambda: rejects(cluster), log)
+        wait_for(lambda: manager.root in roots_of_sidecars(cluster), log)
+
+
+def roots_of_sidecars(cluster: Cluster) -> str:
+    """Return the root certificates by which sidecars of the namespace trust the control plane."""
+    status, found = cluster.call("GET", "/api/v1/namespaces/shop/configmaps/headgate-roots")
+    return str(found["data"]["roots.pem"]) if status == 200 else ""

@@ -1,0 +1,129 @@
+"""A mesh that is limited to namespaces: the control plane has permissions only there, and needs no more."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.control_planes import ControlPlane, audited, eventually, install, requested, running
+
+from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.install.installer import Installer
+from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.permissions import MissingPermissions
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMES = ("shop", "pay")
+VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", namespaces=",".join(NAMES))
+GATEWAYS = "/apis/gateway.networking.k8s.io/v1"
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces"
+METRICS = "/apis/traffic.metrics.k8s.io/v1beta1"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """An API server with an installation for two of its namespaces."""
+    root = tmp_path_factory.mktemp("namespaces")
+    with started(root, **audited(root)) as found:
+        for name in (*NAMES, "other"):
+            found.namespace(name)
+        await install(found, VALUES)
+        pod = {"metadata": {"name": "headgate-1"}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
+        found.make("/api/v1/namespaces/headgate-system/pods", pod)
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane(cluster: Cluster) -> AsyncIterator[ControlPlane]:
+    """A replica that is active."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with running(cluster, patch, namespaces=NAMES) as found:
+            await eventually(found.served)
+            yield found
+
+
+def split(cluster: Cluster, namespace: str, name: str) -> str:
+    """Create a TrafficSplit without Services, which is a mistake; return its path."""
+    spec = {"service": "website", "backends": [{"service": "website-v1", "weight": 1}]}
+    body = {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    cluster.make(f"{SPLITS}/{namespace}/trafficsplits", body)
+    return f"{SPLITS}/{namespace}/trafficsplits/{name}"
+
+
+def conditions(cluster: Cluster, path: str) -> Any:
+    code, found = cluster.call("GET", path)
+    return (found.get("status") or {}).get("conditions") if code == 200 else None
+
+
+async def test_objects_of_these_namespaces_have_effect_and_those_elsewhere_have_none(
+    cluster: Cluster, plane: ControlPlane
+) -> None:
+    outside = split(cluster, "other", "canary")
+    inside = [split(cluster, namespace, "canary") for namespace in NAMES]
+    await eventually(lambda: all(conditions(cluster, path) for path in inside))
+    assert conditions(cluster, outside) is None
+    found = await plane.get("/apis/inspect.headgate.dev/v1/findings")
+    assert {item["object"]["namespace"] for item in found["items"]} == set(NAMES)
+
+
+async def test_changes_in_each_namespace_are_watched(cluster: Cluster, plane: ControlPlane) -> None:
+    """The watches of the namespaces continue from the versions of their lists."""
+    for namespace in (*NAMES, *NAMES):
+        path = split(cluster, namespace, "later")
+        await eventually(lambda path=path: conditions(cluster, path), of=path)
+        assert cluster.call("DELETE", path)[0] == 200
+
+
+async def test_no_permission_is_missing_and_no_request_goes_elsewhere(cluster: Cluster, plane: ControlPlane) -> None:
+    """A Gateway gets its proxy, a pod the roots, and metrics their objects, with Roles in the namespaces only."""
+    listeners = [{"name": "http", "port": 80, "protocol": "HTTP"}]
+    gateway = {"metadata": {"name": "edge"}, "spec": {"gatewayClassName": "headgate", "listeners": listeners}}
+    body = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", **gateway}
+    cluster.make(f"{GATEWAYS}/namespaces/shop/gateways", body)
+    metadata = {"name": "web-1", "annotations": {"headgate.dev/sidecar": "transparent"}}
+    spec = {"serviceAccountName": "web", "containers": [{"name": "web", "image": "web"}]}
+    cluster.make("/api/v1/namespaces/pay/pods", {"metadata": metadata, "spec": spec})
+    await eventually(lambda: conditions(cluster, f"{GATEWAYS}/namespaces/shop/gateways/edge"))
+    await eventually(lambda: conditions(cluster, f"{GATEWAYS}/gatewayclasses/headgate"))
+    await eventually(lambda: cluster.call("GET", "/api/v1/namespaces/pay/configmaps/headgate-roots")[0] == 200)
+    for kind in ("pods", "deployments", "nodes", "jobs"):
+        assert "items" in await plane.get(f"{METRICS}/{kind}")
+    deployments = "/apis/apps/v1/namespaces/headgate-system/deployments"
+    await eventually(lambda: len(cluster.call("GET", deployments)[1]["items"]) == 2)
+    await eventually(plane.has_all_permissions)
+    missing = MissingPermissions(roles(custom_metrics=False, cert_manager=False, namespaces=NAMES))
+    for one in requested(cluster.root):
+        missing.add(one)
+    assert missing.current.get() <= missing.needed
+    of_mesh = {one.namespace for one in missing.current.get()}
+    assert of_mesh <= {"", *NAMES, "default", "headgate-system", "kube-system"}
+
+
+async def test_webhooks_are_called_for_these_namespaces_only(cluster: Cluster) -> None:
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        found = cluster.call("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}/headgate")[1]
+        for hook in found["webhooks"]:
+            wanted = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(NAMES)}
+            assert wanted in hook["namespaceSelector"]["matchExpressions"]
+
+
+async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: Cluster) -> None:
+    cluster.api(ADMIN)  # writes the files of the account
+    fewer = Values(image="headgate:1", budget_version="policy/v1beta1", namespaces="shop")
+    async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
+        pruned = [obj["metadata"] async for obj, _ in Installer(client).prune(manifests(fewer))]
+        with pytest.raises(HeadgateError, match="the namespace gone does not exist; create it, or remove it"):
+            await Installer(client).check_namespaces(("shop", "gone"))
+        async for _ in Installer(client).apply(obj for obj in manifests(VALUES) if "Role" in obj["kind"]):
+            pass
+    assert {(item["namespace"], item["name"]) for item in pruned} == {("pay", "headgate-namespace")}

@@ -1,0 +1,323 @@
+"""Missing permissions on a real API server with RBAC: each is named, the rest works, and all works once it is granted."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+import yaml
+from tests.cluster.conftest import Cluster, started
+from tests.cluster.control_planes import ControlPlane, audited, eventually, install, requested, running
+from tests.xds.proxies import Proxy
+from typer.testing import CliRunner, Result
+
+from headgate.cli.app import app
+from headgate.kinds import METRICS_KINDS
+from headgate.kubernetes.client import path_of
+from headgate.kubernetes.install.manifests import Values
+from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, Rule, permissions_of
+from headgate.resources.registry import find_written
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+VALUES = Values(image="headgate:1", budget_version="policy/v1beta1", custom_metrics=True)
+ROLES = roles(custom_metrics=True, cert_manager=False)
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SHOP = "/api/v1/namespaces/shop"
+SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/headgate-system/leases/headgate-control-plane"
+OBJECTS = """
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web-1, labels: {app: website}, annotations: {headgate.dev/sidecar: transparent}}
+spec:
+  serviceAccountName: web
+  containers: [{name: web, image: web, ports: [{name: web, containerPort: 8080}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: website}
+spec: {selector: {app: website}, ports: [{port: 8080, targetPort: web}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: typo}
+spec: {selector: {app: website}, ports: [{port: 8080, targetPort: wbe}]}
+---
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {namespace: shop, name: canary}
+spec: {service: website, backends: [{service: gone, weight: 1}]}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {namespace: shop, name: allow}
+spec: {destination: {kind: ServiceAccount, name: web}, rules: [], sources: [{kind: ServiceAccount, name: web}]}
+---
+apiVersion: headgate.dev/v1beta1
+kind: TLSConfig
+metadata: {namespace: shop, name: strict}
+spec: {selector: {matchLabels: {app: website}}}
+---
+apiVersion: headgate.dev/v1beta1
+kind: Sidecar
+metadata: {namespace: shop, name: agent}
+spec: {selector: {}, containers: [{name: agent, image: agent}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {namespace: shop, name: edge}
+spec: {gatewayClassName: headgate, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {namespace: shop, name: web}
+spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {namespace: shop, name: web}
+spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1alpha2
+kind: TCPRoute
+metadata: {namespace: shop, name: web}
+spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: website, port: 8080}]}]}
+"""
+SELDOM_USED = {
+    Permission("get", group, resource)
+    for group, resource in (
+        ("", "pods"),
+        ("discovery.k8s.io", "endpointslices"),
+        ("gateway.networking.k8s.io", "referencegrants"),
+        ("specs.smi-spec.io", "httproutegroups"),
+        ("specs.smi-spec.io", "tcproutes"),
+        ("specs.smi-spec.io", "udproutes"),
+    )
+}
+"""Objects of these kinds are read only for an Event about a mistake in them, and pods for the sidecars of Jobs."""
+VERBS = sorted({verb for role in ROLES for rule in role.rules for verb in rule.verbs})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """An API server with an installation of headgate, and the namespace `shop`."""
+    root = tmp_path_factory.mktemp("permissions")
+    with started(root, **audited(root)) as found:
+        await install(found, VALUES)
+        pod = {"metadata": {"name": "headgate-1"}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
+        found.make("/api/v1/namespaces/headgate-system/pods", pod)
+        found.namespace("shop")
+        held = {"holderIdentity": "another", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
+        found.make(LEASE.rpartition("/")[0], {"metadata": {"name": "headgate-control-plane"}, "spec": held})
+        yield found
+
+
+class Start(NamedTuple):
+    """A replica that was started without any permission, with its log and `headgate status` before they were granted."""
+
+    plane: ControlPlane
+    log: list[str]
+    status: Result
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def start(cluster: Cluster) -> AsyncIterator[Start]:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        changed = stack.enter_context(without(cluster, *VERBS))
+        async with running(cluster, patch, custom_metrics=True) as plane:
+            await eventually(
+                lambda: not any(unnamed(plane.log, *one, verb) for one in changed for verb in one[1].verbs)
+            )
+            # The API server may not have the APIServices yet, for which the exit code is 1.
+            while (status := await asyncio.to_thread(_status, cluster)).exit_code == 1:
+                await asyncio.sleep(0.1)
+            log = list(plane.log)
+            stack.close()
+            await eventually(plane.served)
+            yield Start(plane, log, status)
+
+
+def _status(cluster: Cluster) -> Result:
+    return CliRunner().invoke(app, ["status", "--kubeconfig", str(cluster.kubeconfig())])
+
+
+@pytest.fixture
+def plane(start: Start) -> ControlPlane:
+    """A replica that is active."""
+    return start.plane
+
+
+def _path(role: Role) -> str:
+    """Return the path of a role or, for a role of Kubernetes, of its binding."""
+    scope = f"/namespaces/{role.namespace}" if role.namespace else ""
+    if not role.binding:
+        return f"{RBAC}{scope}/{role.kind.lower()}s/{role.name}"
+    kind = "rolebindings" if role.namespace else "clusterrolebindings"
+    return f"{RBAC}{scope}/{kind}/{role.binding}"
+
+
+@contextmanager
+def without(cluster: Cluster, *verbs: str, spared: str = "") -> Iterator[list[tuple[Role, Rule]]]:
+    """Remove verbs from all roles, except for the resource `spared`. Yield the changed rules."""
+    changed = [
+        (role, rule)
+        for role in ROLES
+        for rule in role.rules
+        if {*verbs} & {*rule.verbs} and spared not in rule.resources
+    ]
+    before = {path: cluster.call("GET", path)[1] for path in {_path(role) for role, _ in changed}}
+    for path, found in before.items():
+        kept = [_without(rule, verbs) if spared not in rule["resources"] else rule for rule in found.get("rules", ())]
+        if kept:
+            assert cluster.call("PUT", path, {**found, "rules": [rule for rule in kept if rule["verbs"]]})[0] == 200
+        else:
+            assert cluster.call("DELETE", path)[0] == 200  # a binding of a role of Kubernetes
+    yield changed
+    for path, found in before.items():
+        metadata = {"name": found["metadata"]["name"], "labels": found["metadata"]["labels"]}
+        assert cluster.call("PUT", path, {**found, "metadata": metadata})[0] in {200, 201}
+
+
+def _without(rule: dict[str, Any], verbs: Collection[str]) -> dict[str, Any]:
+    return {**rule, "verbs": [one for one in rule["verbs"] if one not in verbs]}
+
+
+def unnamed(lines: Iterable[str], role: Role, rule: Rule, verb: str) -> list[str]:
+    """Return the resources of a rule that no line names with the verb, the consequence and the remedy."""
+    ends = f": {rule.without}; run `headgate install` again, or `helm upgrade`, or {role.remedy}"
+    texts = [line for line in lines if line.startswith("permission missing: ") and line.endswith(ends)]
+    resources = [one.partition("/") for one in rule.resources]
+    names = [f"{one}.{rule.group}" if rule.group else one for one, *_ in resources]
+    return [name for name in names if not any(re.search(rf"\b{verb}\b.*{name}", text) for text in texts)]
+
+
+async def test_a_replica_that_starts_without_permissions_names_all_and_works_once_they_are_granted(
+    start: Start,
+) -> None:
+    """Without the Lease no replica is active, so `headgate status` reviews the permissions itself."""
+    assert len(start.log) == len(set(start.log))
+    assert {line.split(":")[0] for line in start.log} == {"permission missing"}
+    assert start.status.exit_code == 3, start.status.output
+    shown = " ".join(start.status.output.split())
+    assert (
+        "permission missing: get, create, update leases.coordination.k8s.io in the namespace headgate-system" in shown
+    )
+    assert "run `headgate install` again, or `helm upgrade`, or add the verb to the Role headgate" in shown
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_each_missing_verb_is_named_once_with_its_consequence_and_remedy(
+    cluster: Cluster, plane: ControlPlane, verb: str
+) -> None:
+    """A replica that can't renew the Lease ends; another test removes these verbs."""
+    start = len(plane.log)
+    with without(cluster, verb, spared="leases") as changed:
+        await eventually(lambda: not any(unnamed(plane.log[start:], *one, verb) for one in changed), of=verb)
+        if verb != "create":  # without SubjectAccessReviews, no user may read the status
+            problems = await plane.problems()
+            assert not any(unnamed(problems, *one, verb) for one in changed)
+    await eventually(plane.has_all_permissions)
+    lines = plane.log[start:]
+    assert len(lines) == len(set(lines))
+    assert [line for line in lines if line.startswith("permission granted: ") and f" {verb} " in line]
+    assert {line.split(":")[0] for line in lines} == {"permission missing", "permission granted"}
+
+
+async def test_each_granted_verb_is_used_and_each_used_verb_is_granted(cluster: Cluster, plane: ControlPlane) -> None:
+    """The API server records the requests of a control plane that does all of its work."""
+    needed = set(permissions_of(ROLES))
+    wanted = needed - SELDOM_USED
+    await _work(cluster, plane)
+    await eventually(lambda: _used(cluster) >= wanted, of=lambda: sorted(map(str, wanted - _used(cluster))))
+    assert _used(cluster) <= needed
+
+
+def _used(cluster: Cluster) -> frozenset[Permission]:
+    """Return the permissions that the requests needed; those of the roles if they include them."""
+    found = MissingPermissions(ROLES)
+    for one in requested(cluster.root):
+        found.add(one)
+    return found.current.get()
+
+
+def _collection(obj: Any) -> str:
+    kind = find_written(obj["apiVersion"], obj["kind"])
+    assert kind is not None
+    return path_of(kind, obj["metadata"]["namespace"])
+
+
+def _conditions(cluster: Cluster, path: str) -> dict[str, str]:
+    """Return the status of each condition of an object by type."""
+    conditions = (cluster.call("GET", path)[1].get("status") or {}).get("conditions", ())
+    return {item["type"]: item["status"] for item in conditions}
+
+
+async def _work(cluster: Cluster, plane: ControlPlane) -> None:
+    """Create objects of each kind, connect a proxy, read all metrics, and change and delete objects."""
+    for obj in yaml.safe_load_all(OBJECTS):
+        made = cluster.make(_collection(obj), obj)
+        if obj["kind"] == "Pod":
+            ready = {"phase": "Running", "podIP": "10.1.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+            assert cluster.call("PUT", f"{SHOP}/pods/web-1/status", {**made, "status": ready})[0] == 200
+    for plural in (kind.plural for kind in METRICS_KINDS):
+        await plane.get(f"/apis/traffic.metrics.k8s.io/v1beta1/{plural}")
+    await eventually(lambda: cluster.call("GET", f"{SHOP}/configmaps/headgate-roots")[0] == 200)
+    roots = cluster.call("GET", f"{SHOP}/configmaps/headgate-roots")[1]["data"]["roots.pem"]
+    address = f"127.0.0.1:{plane.ports['XDS_PORT']}"
+    async with Proxy(address, "sidecar/shop/web-1", cluster.token("shop", "web-1"), roots=roots) as proxy:
+        await proxy.request()
+        await proxy.receive()
+    canary = f"{SPLITS}/canary"
+    for backend, resolved in (
+        ("website", "False"),
+        ("gone", "True"),
+    ):  # the second Event about `gone` repeats the first
+        await eventually(lambda resolved=resolved: _conditions(cluster, canary).get("ResolvedRefs") == resolved)
+        found = cluster.call("GET", canary)[1]
+        found["spec"]["backends"] = [{"service": backend, "weight": 1}]
+        assert cluster.call("PUT", canary, found)[0] == 200
+    await eventually(lambda: _conditions(cluster, f"{GATEWAYS}/edge"))
+    for path in (LEASE, f"{GATEWAYS}/edge"):
+        assert cluster.call("DELETE", path)[0] == 200
+
+
+async def test_the_rest_works_without_a_permission_and_all_works_once_it_is_granted(
+    cluster: Cluster, plane: ControlPlane
+) -> None:
+    """Without `patch`, a Gateway gets no proxy and a namespace no roots; statuses are still written."""
+    cluster.namespace("pay")
+    with without(cluster, "patch"):
+        await eventually(lambda: plane.count("permission missing: patch services"))
+        for obj in yaml.safe_load_all(OBJECTS.replace("shop", "pay")):
+            cluster.make(_collection(obj), obj)
+        gateway, split = (one.replace("shop", "pay") for one in (f"{GATEWAYS}/edge", f"{SPLITS}/canary"))
+        await eventually(lambda: _conditions(cluster, split) and _conditions(cluster, gateway))
+        assert not _proxies(cluster, "pay")
+        assert cluster.call("GET", "/api/v1/namespaces/pay/configmaps/headgate-roots")[0] == 404
+    await eventually(lambda: cluster.call("GET", "/api/v1/namespaces/pay/configmaps/headgate-roots")[0] == 200)
+    await eventually(lambda: len(_proxies(cluster, "pay")) == 1)
+    await eventually(lambda: (cluster.call("GET", gateway)[1]["status"]).get("addresses"))
+
+
+def _proxies(cluster: Cluster, namespace: str) -> list[str]:
+    """Return the Deployments of the Gateways of a namespace."""
+    found = cluster.call("GET", "/apis/apps/v1/namespaces/headgate-system/deployments")[1]["items"]
+    return [item["metadata"]["name"] for item in found if f"gateway-{namespace}-" in item["metadata"]["name"]]
+
+
+async def test_without_list_and_events_changes_still_have_effect(cluster: Cluster, plane: ControlPlane) -> None:
+    """The watches of a running replica continue, and objects get their statuses."""
+    cluster.namespace("books")
+    with without(cluster, "list"), without(cluster, "create", spared="leases"):
+        await eventually(lambda: plane.count("permission missing: list trafficsplits.split.smi-spec.io"))
+        await eventually(lambda: plane.count("permission missing: create events"))
+        for obj in yaml.safe_load_all(OBJECTS.replace("shop", "books")):
+            cluster.make(_collection(obj), obj)
+        await eventually(lambda: _conditions(cluster, f"{SPLITS}/canary".replace("shop", "books")))
+    await eventually(plane.has_all_permissions)

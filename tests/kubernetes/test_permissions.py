@@ -1,0 +1,98 @@
+"""Missing permissions: the messages of an API server, and the sentences about them."""
+
+import logging
+
+import pytest
+
+from headgate.errors import Unavailable
+from headgate.kubernetes.client import AccessDenied
+from headgate.kubernetes.install.roles import roles
+from headgate.kubernetes.permissions import (
+    DeniedRequests,
+    MissingPermissions,
+    Permission,
+    denied_permission,
+    describe,
+    permissions_of,
+)
+
+ROLES = roles(custom_metrics=False, cert_manager=False)
+USER = 'User "system:serviceaccount:headgate-system:headgate"'
+LIST_PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
+
+UPDATE_STATUS = (
+    f'trafficsplits "canary" is forbidden: {USER} cannot update resource "trafficsplits/status"'
+    ' in API group "split.smi-spec.io" in the namespace "shop"'
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "expected"),
+    [
+        (LIST_PODS, "", Permission("list", "", "pods")),
+        (
+            UPDATE_STATUS,
+            "canary",
+            Permission("update", "split.smi-spec.io", "trafficsplits/status", "shop", "canary"),
+        ),
+        (
+            'pods "web" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2',
+            "web",
+            None,
+        ),
+    ],
+)
+def test_the_message_of_a_denied_request_contains_the_permission(
+    message: str, name: str, expected: Permission | None
+) -> None:
+    assert denied_permission(message, name) == expected
+
+
+def test_a_sentence_names_the_verbs_the_resources_the_consequence_and_the_remedy() -> None:
+    missing = MissingPermissions(ROLES)
+    for verb, resource in (("list", "pods"), ("watch", "pods"), ("list", "secrets")):
+        missing.add(Permission(verb, "", resource, "shop"))  # the ClusterRole includes the namespace
+    missing.add(Permission("create", "coordination.k8s.io", "leases", "headgate-system"))
+    pods, lease = describe(missing.current.get(), ROLES)
+    assert pods.startswith("permission missing: list, watch pods; list secrets: changes have no effect, and a replica")
+    assert pods.endswith(
+        "; run `headgate install` again, or `helm upgrade`, or add the verb to the ClusterRole headgate"
+    )
+    assert "create leases.coordination.k8s.io in the namespace headgate-system: no replica becomes active" in lease
+    assert lease.endswith(", or add the verb to the Role headgate in headgate-system")
+
+
+def test_the_remedy_for_a_role_of_kubernetes_is_its_binding() -> None:
+    missing = MissingPermissions(ROLES)
+    missing.add(Permission("create", "authentication.k8s.io", "tokenreviews"))
+    (text,) = describe(missing.current.get(), ROLES)
+    assert text.endswith(
+        ", or create the ClusterRoleBinding headgate-auth-delegator to the ClusterRole system:auth-delegator"
+    )
+
+
+def test_a_permission_that_no_role_has_is_named_too() -> None:
+    missing = MissingPermissions(ROLES)
+    missing.add(Permission("create", "authorization.k8s.io", "selfsubjectaccessreviews"))
+    (text,) = describe(missing.current.get(), ROLES)
+    assert text.startswith(
+        "permission missing: create selfsubjectaccessreviews.authorization.k8s.io: a request was denied;"
+    )
+
+
+def test_custom_metrics_add_permissions_for_one_object() -> None:
+    more = set(permissions_of(roles(custom_metrics=True, cert_manager=False))) - set(permissions_of(ROLES))
+    assert {one.name for one in more} == {"v1beta2.custom.metrics.k8s.io"}
+
+
+def test_records_about_denied_requests_are_dropped_and_all_else_is_logged() -> None:
+    """The store raises Unavailable from the client's error."""
+    denied, quota, unreachable = Unavailable("1"), Unavailable("2"), Unavailable("3")
+    denied.__cause__ = AccessDenied(403, "forbidden", Permission("list", "", "pods"))
+    quota.__cause__ = AccessDenied(403, "exceeded quota")
+    logged = [
+        error
+        for error in (denied, quota, unreachable)
+        if DeniedRequests().filter(logging.LogRecord("a", logging.WARNING, "a.py", 1, "%s: %s", ("x", error), None))
+    ]
+    assert logged == [quota, unreachable]
