@@ -11,6 +11,7 @@ from headgate.compiler.compile import compile_mesh
 from headgate.errors import Invalid
 from headgate.model.routing import Probe
 from headgate.plane.feed import snapshot_of
+from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import key_of
 from headgate.settings import DEFAULTS
@@ -25,17 +26,16 @@ APP = {
 
 
 class FakeView:
-    """A namespace with labels, and TLSConfigs."""
+    """A namespace with labels, and no other objects."""
 
-    def __init__(self, labels: Mapping[str, str], configs: Sequence[Object] = ()) -> None:
+    def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = labels
-        self._configs = configs
 
     def get(self, _key: Key) -> Object | None:
         return {"metadata": {"name": "shop", "labels": self._labels}}
 
     def select(self, _group: str, _kind: str, _namespace: str) -> Sequence[Object]:
-        return self._configs
+        return ()
 
 
 def pod(*, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:
@@ -63,7 +63,7 @@ def names(obj: Object, field: str) -> list[str]:
         ("enabled", "disabled", False),
     ],
 )
-def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
+def test_labels_of_namespace_and_pod_decide_whether_the_pod_gets_a_sidecar(
     namespace_label: str, pod_label: str, expected: bool
 ) -> None:
     """R77. The pod's own label has precedence."""
@@ -72,6 +72,46 @@ def test_labels_of_namespace_and_pod_decide_about_the_sidecar(
         {"headgate.dev/inject": namespace_label} if namespace_label else {},
     )
     assert ("headgate-sidecar" in names(found, "containers")) is expected
+
+
+@pytest.mark.parametrize("around", [{}, {"headgate.dev/inject": "false"}])
+@pytest.mark.parametrize("selector", [{"app": "web"}, {}])
+def test_a_tls_config_injects_pods_of_a_namespace_without_the_label(
+    around: Mapping[str, str], selector: Mapping[str, str]
+) -> None:
+    """R77. The webhook reads TLSConfigs from the snapshot. Without labels, a selector selects all pods of the namespace."""
+    key = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig"}
+    config = {
+        **key,
+        "metadata": {"name": "strict", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": selector}},
+    }
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": around}}
+    view = SnapshotView(snapshot_of({key_of(obj): obj for obj in (config, namespace)}))
+    inject = inject_transparent_sidecars("labelled", OPTIONS)
+    assert "headgate-sidecar" in names(inject(pod(labels={"app": "web"}), None, view), "containers")
+    out = pod(labels={"app": "web", "headgate.dev/inject": "disabled"})
+    assert inject(out, None, view) == out
+    other = {**out, "metadata": {**out["metadata"], "namespace": "other"}}
+    assert inject(other, None, view) == other
+
+
+def test_an_annotation_injects_a_pod_and_a_label_overrides_it() -> None:
+    wanted = pod()
+    wanted = {**wanted, "metadata": {**wanted["metadata"], "annotations": {"headgate.dev/inject": "enabled"}}}
+    assert "headgate-sidecar" in names(injected(wanted, {}), "containers")
+    labels = {"headgate.dev/inject": "disabled"}
+    assert names(injected({**wanted, "metadata": {**wanted["metadata"], "labels": labels}}, {}), "containers") == [
+        "app"
+    ]
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "headgate-system"])
+def test_pods_of_system_namespaces_get_no_sidecar(namespace: str) -> None:
+    """Kubernetes 1.20 does not write the label by which webhooks exclude these namespaces."""
+    wanted = pod(labels={"headgate.dev/inject": "true"})
+    wanted = {**wanted, "metadata": {**wanted["metadata"], "namespace": namespace}}
+    assert injected(wanted, {"headgate.dev/inject": "true"}) == wanted
 
 
 @pytest.mark.parametrize("namespace_label", ["true", "false", ""])
@@ -101,6 +141,17 @@ def test_an_application_on_a_port_of_the_sidecar_is_rejected(port: int) -> None:
         injected(pod(containers=[container]), {"headgate.dev/inject": "true"})
 
 
+@pytest.mark.parametrize("port", [15001, 15006])
+def test_a_port_of_the_sidecar_can_not_be_excluded(port: int) -> None:
+    """Otherwise the init container would reject it, and the pod would not start."""
+    labels = {"headgate.dev/inject": "true"}
+    wanted = pod(labels=labels)
+    annotations = {"headgate.dev/excluded-inbound-ports": f"9102,{port}"}
+    wanted = {**wanted, "metadata": {**wanted["metadata"], "annotations": annotations}}
+    with pytest.raises(Invalid, match=rf"excluded-inbound-ports: {port} is the sidecar's own port"):
+        injected(wanted, {})
+
+
 def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -> None:
     found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), OPTIONS)
     assert names(found, "containers") == ["headgate-sidecar", "app"]
@@ -108,7 +159,7 @@ def test_the_sidecar_starts_before_the_application_and_after_the_redirection() -
     assert sidecar["lifecycle"]["postStart"]["exec"]["command"] == ["headgate", "sidecar", "wait"]
 
 
-def test_init_containers_use_the_network_before_the_redirection_to_a_sidecar_that_starts_later() -> None:
+def test_init_containers_run_before_the_redirection_if_the_sidecar_starts_after_them() -> None:
     found = with_transparent_sidecar(pod(initContainers=[{"name": "setup"}]), OPTIONS)
     assert names(found, "initContainers") == ["setup", "headgate-redirect"]
 
@@ -124,7 +175,7 @@ def test_init_containers_use_the_network_before_the_redirection_to_a_sidecar_tha
         ("OnFailure", True, ["run"], ["drain", "--job"]),
     ],
 )
-def test_the_sidecar_of_a_job_reports_before_it_ends_and_ends_by_itself_unless_it_is_native(
+def test_the_sidecar_of_a_job_reports_its_last_counts_and_ends_by_itself_unless_it_is_native(
     policy: str, native: bool, run: Sequence[str], drain: Sequence[str]
 ) -> None:
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=native)
@@ -135,7 +186,7 @@ def test_the_sidecar_of_a_job_reports_before_it_ends_and_ends_by_itself_unless_i
     assert sidecar["lifecycle"]["preStop"]["exec"]["command"] == ["headgate", "sidecar", *drain]
 
 
-def test_a_native_sidecar_starts_the_next_container_when_it_has_its_configuration() -> None:
+def test_the_next_container_starts_when_a_native_sidecar_has_its_configuration() -> None:
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=True)
     sidecar = with_transparent_sidecar(pod(), options)["spec"]["initContainers"][1]
     assert sidecar["startupProbe"]["httpGet"] == sidecar["readinessProbe"]["httpGet"]

@@ -80,7 +80,7 @@ def test_a_selected_pod_gets_every_addition_and_an_annotation_names_the_generati
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
     ],
 )
-def test_the_selector_decides(selector: Any, expected: bool) -> None:
+def test_only_selected_pods_get_the_containers(selector: Any, expected: bool) -> None:
     found = with_sidecars(pod(), [sidecar(selector=selector, containers=[AGENT])])
     assert ("agent" in names(found, "containers")) is expected
     assert (said(found, ADDED) is not None) is expected
@@ -112,7 +112,7 @@ def test_variables_are_for_the_containers_of_the_application_only() -> None:
     assert [container.get("env") for container in found["spec"]["containers"]] == [[MODE], None]
 
 
-def test_a_second_time_adds_nothing() -> None:
+def test_adding_the_same_sidecars_again_changes_nothing() -> None:
     once = with_sidecars(pod(), [sidecar()])
     assert with_sidecars(once, [sidecar()]) == once
 
@@ -123,7 +123,7 @@ def test_a_pod_with_a_native_sidecar_is_not_injected_again() -> None:
     assert inject(once, None, FakeView([sidecar()])) == once
 
 
-def test_on_kubernetes_the_proxy_has_its_place_and_the_probes_of_the_added_containers_lead_to_it() -> None:
+def test_on_kubernetes_the_proxy_is_first_and_the_probes_of_added_containers_go_through_it() -> None:
     probed = {**AGENT, "livenessProbe": {"httpGet": {"path": "/live", "port": 9000}}}
     inject, view = inject_transparent_sidecars("labelled", OPTIONS), FakeView([sidecar(containers=[probed])])
     found = inject(pod(), None, view)
@@ -140,7 +140,7 @@ def test_on_kubernetes_the_proxy_has_its_place_and_the_probes_of_the_added_conta
         ("all", {}, {"headgate.dev/process": "external"}),
     ],
 )
-def test_a_pod_without_a_proxy_and_a_pod_of_headgate_run_get_nothing(
+def test_a_pod_without_a_proxy_and_a_pod_of_headgate_run_get_no_additions(
     mode: InjectionMode, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> None:
     new = pod(annotations={**annotations, "headgate.dev/process-id": "4711-88-boot"} if annotations else {})

@@ -38,7 +38,7 @@ def names(manifests):
     return [manifest.key.name for manifest in manifests.objects]
 
 
-def said(manifests, directory):
+def problems_in(manifests, directory):
     """Return the problems as `file:line field: message`, with files relative to the directory."""
     return [
         f"{os.path.relpath(problem.file, directory)}:{problem.line} {problem.field}: {problem.message}"
@@ -77,7 +77,7 @@ def test_a_manifest_has_the_object_in_hub_version_and_as_written(tmp_path):
 def test_a_mistake_is_reported_at_its_line_and_other_files_are_read(tmp_path):
     write(tmp_path, a_yaml=split("good") + "---\n" + split("bad", -1), b_yaml=split("other"))
     manifests = read([tmp_path])
-    assert said(manifests, tmp_path) == ["a.yaml:19 spec.backends[0].weight: must be 0 or more, not -1"]
+    assert problems_in(manifests, tmp_path) == ["a.yaml:19 spec.backends[0].weight: must be 0 or more, not -1"]
     assert names(manifests) == ["good", "other"]
     assert manifests.broken == {str(tmp_path / "a.yaml")}
 
@@ -92,7 +92,7 @@ def test_each_unusable_file_is_reported_with_its_reason(tmp_path):
     (tmp_path / "h.yaml").symlink_to("h.yaml")
     (tmp_path / "i.yaml").symlink_to("/etc/hostname")
     write(tmp_path, j_yaml="apiVersion: v1\nkind: ConfigMap\nmetadata:\n  generateName: x-\n")
-    problems = said(read([tmp_path]), tmp_path)
+    problems = problems_in(read([tmp_path]), tmp_path)
     assert [problem.split(" ")[0] for problem in problems] == [
         "a.yaml:2", "b.yaml:1", "c.yaml:1", "d.yaml:10", "e.yaml:1",
         "f.yaml:1", "g.yaml:1", "h.yaml:1", "i.yaml:1", "j.yaml:3",
@@ -139,7 +139,7 @@ def test_a_symlink_inside_the_directory_is_read_once(tmp_path):
 
 def test_an_empty_file_is_a_problem_and_a_file_of_comments_is_not(tmp_path):
     write(tmp_path, a_yaml=" \n", b_yaml="# nothing yet\n---\n")
-    assert said(read([tmp_path]), tmp_path) == [
+    assert problems_in(read([tmp_path]), tmp_path) == [
         "a.yaml:1 : is empty: add an object to it; to remove the objects that it contained, delete the file"
     ]
 
@@ -191,7 +191,7 @@ def test_a_file_name_that_is_not_utf8_is_reported_as_printable_text(tmp_path):
 
 
 def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tmp_path):
-    """D27: only kinds that the specifications write without apiVersion."""
+    """D27. Only for kinds that the specifications show without an apiVersion."""
     bare = split().replace("apiVersion: split.smi-spec.io/v1alpha4\n", "")
     config = "kind: TLSConfig\nname: old\nspec: {selector: {matchLabels: {app: web}}}\n"
     flat = "kind: TrafficTarget\nmetadata: {name: flat}\ndestination: {kind: ServiceAccount, name: a, port: 80}\n"
@@ -218,7 +218,7 @@ def test_an_object_without_apiversion_gets_the_newest_version_that_accepts_it(tm
         "is read as split.smi-spec.io/v1alpha1, the newest version in which it is valid"
         in manifests.warnings[1].message
     )
-    (problem,) = said(manifests, tmp_path)
+    (problem,) = problems_in(manifests, tmp_path)
     assert problem.startswith("f.json:1 apiVersion: is missing")
 
 
@@ -227,7 +227,7 @@ def test_a_mistake_in_an_object_without_apiversion_names_the_assumed_version(tmp
     write(tmp_path, a_yaml=bare)
     manifests = read([tmp_path])
     assert manifests.objects == manifests.warnings == ()
-    (problem,) = said(manifests, tmp_path)
+    (problem,) = problems_in(manifests, tmp_path)
     assert problem == (
         "a.yaml:8 spec.backends[0].weight: must be 0 or more, not -1 "
         "(read as split.smi-spec.io/v1alpha4, because apiVersion is missing)"

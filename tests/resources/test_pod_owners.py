@@ -1,4 +1,4 @@
-"""Find the workload of a pod, also if some of its owners are missing."""
+"""Find the workload of a pod, even if some of its owners are missing."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_deleted_pod_belongs_to_the_deployment_in_its_name():
     assert workload(POD, {}.get) == "web"
 
 
-def test_only_the_controller_among_the_owners_counts():
+def test_an_owner_that_is_not_the_controller_is_ignored():
     references = [{"kind": "Team", "name": "a"}, {"kind": "Job", "name": "b", "controller": True}]
     assert controller({"metadata": {"namespace": "shop", "ownerReferences": references}}) == Ref("Job", "shop", "b")
     assert controller({"metadata": {}}) is None

@@ -17,6 +17,7 @@ from headgate.model.identities import is_gateway
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Metadata, Object, part
+from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.pods import (
     ADDED,
     APPLICATION_PORTS,
@@ -37,8 +38,47 @@ from headgate.resources.workloads import Pod
 InjectionMode = Literal["all", "labelled", "none"]
 """The pods that get a sidecar: `all` except pods that opt out, only `labelled` pods that opt in, or `none`."""
 EXPLICIT = "explicit"
-_TEMPLATED = {("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")}
 _WRITTEN_HERE = (SIDECAR, APPLICATION_PORTS, ADDED, CONFLICTS)  # removed on create: a copy of an existing pod has them
+
+
+Setting = Literal[
+    "Option",
+    "HeadgateRun",
+    "PodLabel",
+    "PodAnnotation",
+    "TLSConfig",
+    "NamespaceLabel",
+    "HostNetwork",
+    "SystemNamespace",
+]
+"""The setting that decides whether a pod gets a sidecar; `Option` is `--sidecars`."""
+
+
+_REASONS = {
+    "HeadgateRun": "`headgate run` created the pod, and its pods always have a sidecar",
+    "HostNetwork": "the pod uses the network of its node (spec.hostNetwork), which the redirection would change",
+    "NamespaceLabel": 'the label {key} of the namespace {namespace} is "{value}"',
+    "PodAnnotation": 'the pod\'s annotation {key} is "{value}"',
+    "PodLabel": 'the pod\'s label {key} is "{value}"',
+    "SystemNamespace": "pods of the namespace {namespace} never get a sidecar",
+    "TLSConfig": "the TLSConfig {value} selects the pod",
+}
+_OPTIONS = {
+    "all": "headgate runs with --sidecars all, and neither the pod nor its namespace opts out",
+    "labelled": "no label, annotation or TLSConfig requests one, and headgate runs with --sidecars labelled",
+    "none": "headgate runs with --sidecars none",
+}
+
+
+class Decision(NamedTuple):
+    """Whether a pod gets a sidecar when it is created now, and the setting that decides it.
+
+    `value` is the value of a label or annotation, the name of a TLSConfig, or the injection mode.
+    """
+
+    by: Setting
+    value: str = ""
+    injected: bool = False
 
 
 class PodNamespace(NamedTuple):
@@ -56,32 +96,42 @@ def inject_sidecars(mode: InjectionMode) -> AdmissionStep:
         kind = (new["apiVersion"], new["kind"])
         if kind == ("v1", "Pod"):
             return _kept(new, old) if old else _created(new, mode, pod_namespace(view, new))
-        if kind in _TEMPLATED:
-            _check(_pod_of(new), mode, pod_namespace(view, new), where="spec.template.")
+        if template_path(new):
+            _check(pod_of_template(new), mode, pod_namespace(view, new), where=f"{template_path(new)}.")
         return new
 
     return admit
 
 
-def wants_sidecar(pod: Object, mode: InjectionMode, around: PodNamespace) -> bool:
-    """Return whether a pod gets a sidecar when it is created now."""
+def decide(pod: Object, mode: InjectionMode, around: PodNamespace) -> Decision:
+    """Decide whether a pod gets a sidecar when it is created now."""
     labels: Mapping[str, str] = part(pod["metadata"], "labels")
     annotations: Mapping[str, str] = part(pod["metadata"], "annotations")
     if mode == "none":
-        return False
-    if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such pods for their sidecar
-        return True
-    if said := labels.get(INJECT) or annotations.get(INJECT):
-        return said in INJECTED
-    if any(_selects(config, labels) for config in around.configs):
-        return True
-    said = around.labels.get(INJECT)
-    return said in INJECTED if said else mode == "all"
+        return Decision("Option", mode, injected=False)
+    if annotations.get(PROCESS) == EXTERNAL:  # `headgate run` creates such a pod to get a sidecar for its program
+        return Decision("HeadgateRun", injected=True)
+    own: tuple[tuple[Setting, Mapping[str, str]], ...] = (("PodLabel", labels), ("PodAnnotation", annotations))
+    for by, words in own:
+        if said := words.get(INJECT):
+            return Decision(by, said, injected=said in INJECTED)
+    if config := next((config for config in around.configs if _selects(config, labels)), None):
+        return Decision("TLSConfig", part(config, "metadata").get("name", ""), injected=True)
+    if said := around.labels.get(INJECT):
+        return Decision("NamespaceLabel", said, injected=said in INJECTED)
+    return Decision("Option", mode, injected=mode == "all")
+
+
+def decision_message(decision: Decision, namespace: str) -> str:
+    """Return the reason for a decision about a pod of a namespace, as a clause for users."""
+    form = _OPTIONS[decision.value] if decision.by == "Option" else _REASONS[decision.by]
+    return form.format(key=INJECT, value=decision.value, namespace=namespace)
 
 
 def _selects(config: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a TLSConfig selects a pod of its namespace. A malformed selector selects no pod."""
-    wanted = part(part(config, "spec"), "selector").get("matchLabels")
+    selector = part(config, "spec").get("selector")
+    wanted = selector.get("matchLabels", {}) if isinstance(selector, Mapping) else None  # snapshots omit empty fields
     return isinstance(wanted, Mapping) and all(label in labels.items() for label in wanted.items())
 
 
@@ -90,7 +140,7 @@ def _created(pod: Object, mode: InjectionMode, around: PodNamespace) -> Object:
     annotations = {
         name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN_HERE
     }
-    if wants_sidecar(pod, mode, around):
+    if decide(pod, mode, around).injected:
         annotations[SIDECAR] = EXPLICIT
         return DEFAULTERS["v1", "Pod"](with_sidecars(_annotated(pod, annotations), around.sidecars))
     return _annotated(pod, annotations)
@@ -111,7 +161,7 @@ def _kept(new: Object, old: Object) -> Object:
 
 def _check(pod: Object, mode: InjectionMode, around: PodNamespace, *, where: str) -> None:
     """Check a pod or a pod template. Raises Invalid with field paths that begin with `where`."""
-    if wants_sidecar(pod, mode, around):
+    if decide(pod, mode, around).injected:
         _refuse(sidecar_causes(pod, (OUTBOUND_PORT,)), where)
     elif part(pod["metadata"], "annotations").get(PROCESS):
         message = "needs a sidecar, and this headgate runs with --sidecars none"
@@ -138,6 +188,11 @@ def sidecar_causes(pod: Object, own_ports: Container[int]) -> Iterator[Cause]:
                     f"{port.container_port} is the sidecar's own port; choose another port, "
                     f'or disable the sidecar with the label {INJECT}: "false"',
                 )
+    for excluded in typed.metadata.annotations.get(EXCLUDED_PORTS, "").split(","):
+        if excluded.isdecimal() and int(excluded) in own_ports:
+            yield Cause(
+                _field(EXCLUDED_PORTS), f"{excluded} is the sidecar's own port, which can't be excluded; remove it"
+            )
     yield from _process_causes(typed.metadata)
 
 
@@ -153,13 +208,6 @@ def _refuse(causes: Any, where: str) -> None:
     found = [Cause(f"{where}{cause.field}", cause.message) for cause in causes]
     if found:
         raise Invalid(*found)
-
-
-def _pod_of(obj: Object) -> Object:
-    """Return a pod made from the template of a workload, for checks only."""
-    template = (obj.get("spec") or {}).get("template") or {}
-    metadata = {**(template.get("metadata") or {}), "namespace": obj["metadata"].get("namespace", "")}
-    return {"spec": {}, **{name: part for name, part in template.items() if part}, "metadata": metadata}
 
 
 def pod_namespace(view: View, obj: Object) -> PodNamespace:

@@ -1,17 +1,20 @@
 """The containers, volumes and probes that a transparent sidecar adds to a pod on Kubernetes, and the pods of Gateways."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from headgate.admission.injection import InjectionMode, pod_namespace, sidecar_causes, wants_sidecar
+from headgate.admission.injection import Decision, InjectionMode, PodNamespace, decide, pod_namespace, sidecar_causes
+from headgate.admission.proxy_resources import DEFAULTS, proxy_resources
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT, TRANSPARENT_UID
-from headgate.errors import Invalid
+from headgate.errors import Cause, Invalid
+from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.objects.ports import AdmissionStep, View
-from headgate.resources.checks.pods import pod_causes
+from headgate.resources.checks.pods import pod_causes, template_causes
 from headgate.resources.meta import Object, Value, part
+from headgate.resources.pod_templates import pod_of_template, template_path
 from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 
 CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
@@ -20,6 +23,8 @@ ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
 DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 3600
+NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
+"""Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
 JOB = "--job"
 """The option of the sidecar's commands in pods that end by themselves, such as those of Jobs."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -28,14 +33,14 @@ _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 class SidecarOptions(Value, frozen=True, kw_only=True):
     """The options of injected sidecars. `xds` is the address of the control plane's xDS server, as `host:port`.
 
-    `resources` are the resource requests and limits of both injected containers. With `native`, the sidecar is an init
-    container with the restart policy Always (Kubernetes 1.29 and newer).
+    `pull_secrets` are names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
+    an init container with the restart policy Always (Kubernetes 1.29 and newer).
     """
 
     image: str
     xds: str
     pull_policy: str = "IfNotPresent"
-    resources: Mapping[str, Any] = {}
+    pull_secrets: tuple[str, ...] = ()
     native: bool = False
     log_level: str = "warning"
 
@@ -47,12 +52,10 @@ def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) ->
     """
 
     def admit(new: Object, old: Object | None, view: View) -> Object:
-        lists = (new["spec"].get(field) or () for field in ("containers", "initContainers"))
-        names = [item.get("name") for items in lists for item in items]
-        if old is not None or CONTAINER in names or new["spec"].get("hostNetwork"):
+        if old is not None or CONTAINER in container_names(new):
             return new
         around = pod_namespace(view, new)
-        wanted = wants_sidecar(new, mode, around)
+        wanted = decide_transparent(new, mode, around).injected
         if causes := [*pod_causes(new), *(sidecar_causes(new, OWN_PORTS) if wanted else ())]:
             raise Invalid(*causes)
         return with_transparent_sidecar(with_sidecars(new, around.sidecars), options) if wanted else new
@@ -60,11 +63,35 @@ def inject_transparent_sidecars(mode: InjectionMode, options: SidecarOptions) ->
     return admit
 
 
+def container_names(pod: Object) -> Collection[str]:
+    """Return the names of a pod's containers and init containers."""
+    lists = (part(pod, "spec").get(field) or () for field in ("containers", "initContainers"))
+    return {item.get("name", "") for items in lists for item in items}
+
+
+def decide_transparent(pod: Object, mode: InjectionMode, around: PodNamespace) -> Decision:
+    """Decide whether a pod on a cluster gets a sidecar when it is created now."""
+    if part(pod, "spec").get("hostNetwork"):  # the redirection would change the network of the node
+        return Decision("HostNetwork", injected=False)
+    if pod["metadata"].get("namespace") in NEVER_INJECTED:
+        return Decision("SystemNamespace", injected=False)
+    return decide(pod, mode, around)
+
+
+def workload_causes(obj: Object, mode: InjectionMode, view: View) -> Iterator[Cause]:
+    """Yield the mistakes in the pod template of a workload that would make injection reject its pods."""
+    yield from template_causes(obj)
+    pod = pod_of_template(obj)
+    if decide_transparent(pod, mode, pod_namespace(view, pod)).injected:
+        for cause in sidecar_causes(pod, OWN_PORTS):
+            yield Cause(f"{template_path(obj)}.{cause.field}", cause.message)
+
+
 def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
     The kubelet sends the application's HTTP probes to the proxy, which forwards them. A sidecar that is not native starts
-    after all init containers, so these come before the redirection and use the network without it.
+    after all init containers, so these run before the redirection and use the network directly.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
     probes = {
@@ -76,31 +103,43 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
     if probes:
         annotations[PROBES] = json.dumps(probes, separators=(",", ":"), sort_keys=True)
-    sidecar = _sidecar(options, is_job=spec.get("restartPolicy", "Always") != "Always")
+    resources = proxy_resources(annotations)
+    sidecar = _sidecar(options, is_job=(spec.get("restartPolicy") or "Always") != "Always") | {"resources": resources}
+    redirection = _redirection(options) | {"resources": resources}
     applications = [_redirected(item) for item in spec.get("containers") or ()]
     initial = spec.get("initContainers") or ()
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
+    if secrets := _pull_secrets(spec.get("imagePullSecrets") or (), options):
+        spec["imagePullSecrets"] = secrets
     if options.native:
-        spec["initContainers"] = [_redirection(options), {**sidecar, "restartPolicy": "Always"}, *initial]
+        spec["initContainers"] = [redirection, {**sidecar, "restartPolicy": "Always"}, *initial]
         spec["containers"] = applications
     else:
-        spec["initContainers"] = [*initial, _redirection(options)]
+        spec["initContainers"] = [*initial, redirection]
         spec["containers"] = [sidecar, *applications]
     return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
-def gateway_pod(options: SidecarOptions) -> Mapping[str, Any]:
+def gateway_pod(options: SidecarOptions, resources: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the spec of a pod that runs the proxy of a Gateway, apart from its ServiceAccount.
 
+    `resources` are the requests and limits of its container; if they are empty, it has the default requests of sidecars.
     When the pod ends, its proxy asks clients to close their connections and waits until they have done so.
     """
     proxy = _proxy(options, "gateway", [("preStop", ["drain"])])
+    secrets = _pull_secrets((), options)
     return {
+        **({"imagePullSecrets": secrets} if secrets else {}),
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 60,
-        "containers": [{**proxy, "name": "proxy"}],
+        "containers": [{**proxy, "name": "proxy", "resources": resources or {"requests": DEFAULTS["requests"]}}],
         "volumes": _volumes(),
     }
+
+
+def _pull_secrets(own: Sequence[Mapping[str, Any]], options: SidecarOptions) -> list[Mapping[str, Any]]:
+    """Return the pull secrets of a pod with those of the image that headgate adds."""
+    return [*own, *({"name": name} for name in options.pull_secrets if {"name": name} not in own)]
 
 
 def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,7 +181,6 @@ def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequen
             _field_variable("POD_NAMESPACE", "metadata.namespace"),
             _field_variable("POD_NAME", "metadata.name"),
         ],
-        "resources": dict(options.resources),
         "securityContext": _restricted(runAsUser=TRANSPARENT_UID, runAsGroup=TRANSPARENT_UID, runAsNonRoot=True),
         "lifecycle": {name: {"exec": {"command": [*command, *words]}} for name, words in hooks},
         "readinessProbe": _probe(failureThreshold=3),
@@ -161,7 +199,6 @@ def _redirection(options: SidecarOptions) -> dict[str, Any]:
         "imagePullPolicy": options.pull_policy,
         "command": ["headgate", "redirect", "apply", f"--excluded-inbound-ports=$({ports})"],
         "env": [_field_variable(ports, f"metadata.annotations['{EXCLUDED_PORTS}']")],
-        "resources": dict(options.resources),
         "securityContext": _restricted(
             capabilities={"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW"]},
             runAsUser=0,

@@ -24,7 +24,7 @@ def with_sidecars(pod: Object, sidecars: Iterable[Object]) -> Object:
     A pod of `headgate run` stays unchanged, because no runtime starts containers for it.
     """
     annotations = {name: text for name, text in part(pod["metadata"], "annotations").items() if name not in _WRITTEN}
-    chosen = [] if PROCESS in annotations else sorted(_selecting(pod, sidecars), key=lambda item: item.metadata.name)
+    chosen = [] if PROCESS in annotations else sorted(selecting(pod, sidecars), key=lambda item: item.metadata.name)
     spec, conflicts = dict(pod["spec"]), list[str]()
     own = [item["name"] for item in spec.get("containers") or ()]
     for item in chosen:
@@ -37,7 +37,7 @@ def with_sidecars(pod: Object, sidecars: Iterable[Object]) -> Object:
     return {**pod, "metadata": metadata | ({"annotations": annotations} if annotations else {}), "spec": spec}
 
 
-def _selecting(pod: Object, sidecars: Iterable[Object]) -> Iterator[Sidecar]:
+def selecting(pod: Object, sidecars: Iterable[Object]) -> Iterator[Sidecar]:
     """Yield the Sidecars that select a pod. A malformed Sidecar selects no pod."""
     labels = part(pod["metadata"], "labels")
     for obj in sidecars:

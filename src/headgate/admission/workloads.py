@@ -74,7 +74,7 @@ DEFAULTERS: Mapping[tuple[str, str], Callable[[Object], Object]] = {
 
 
 def check_workload(new: Object, _old: Object | None, _view: object = None) -> Object:
-    """Check a workload (an `objects.ports.AdmissionStep`). Raises Invalid if it can't run."""
+    """Check a workload, as an `objects.ports.AdmissionStep`. Raises Invalid if the workload can't run."""
     causes = tuple(workload_causes(new))
     if causes:
         raise Invalid(*causes)

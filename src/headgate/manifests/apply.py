@@ -53,7 +53,7 @@ class ApplyResult(NamedTuple):
 async def apply(store: Store, manifests: Manifests) -> ApplyResult:
     """Apply all manifests to the store. Objects of files with problems are not changed.
 
-    Raises Unavailable if the store can't be reached. A retry with the same manifests continues.
+    Raises Unavailable if the store can't be reached. A retry with the same manifests applies the remaining objects.
     """
     created: list[Key] = []
     changed: list[Key] = []

@@ -85,17 +85,26 @@ def parse(text: str, *, is_json: bool = False) -> tuple[list[Document], list[Par
     """Return the objects of a file, with lists expanded to their items, and the syntax mistakes in it."""
     documents: list[Document] = []
     parse_problems: list[ParseProblem] = []
+    written, broken = parse_written(text, is_json=is_json)
+    for document in written:
+        found, wrong = _objects_in(document)
+        documents += found
+        parse_problems += wrong
+    return documents, [*parse_problems, *broken]
+
+
+def parse_written(text: str, *, is_json: bool = False) -> tuple[list[Document], list[ParseProblem]]:
+    """Return the documents of a file as they are written, up to the first syntax mistake, and this mistake."""
+    documents: list[Document] = []
     try:
         for document in _json(text) if is_json else _yaml(text):
-            found, wrong = _taken_apart(document)
-            documents += found
-            parse_problems += wrong
+            documents.append(document)  # noqa: PERF402 - the documents before a mistake are kept
     except _ParseError as error:
-        parse_problems.append(error.parse_problem)
-    return documents, parse_problems
+        return documents, [error.parse_problem]
+    return documents, []
 
 
-def _taken_apart(document: Document) -> tuple[list[Document], list[ParseProblem]]:
+def _objects_in(document: Document) -> tuple[list[Document], list[ParseProblem]]:
     """Return the objects of a document: one object, or the items of a `kind: List`."""
     content = document.object
     if not isinstance(content, Mapping):
@@ -108,7 +117,7 @@ def _taken_apart(document: Document) -> tuple[list[Document], list[ParseProblem]
     positions = _by_item(document.positions)
     for index, item in enumerate(items):
         prefix = f"items[{index}]"
-        more, wrong = _taken_apart(Document(item, document.locate(prefix), positions[prefix]))
+        more, wrong = _objects_in(Document(item, document.locate(prefix), positions[prefix]))
         found += more
         parse_problems += wrong
     return found, parse_problems
@@ -130,7 +139,7 @@ def _with_version(document: Document) -> Document:
 
 
 def _with_metadata(document: Document) -> Document:
-    """Return the document with the top-level `name` of the early SMI moved to `metadata.name` (R72)."""
+    """Return the document with the top-level `name` of early SMI versions moved to `metadata.name` (R72)."""
     named = with_metadata_name(document.object)
     if named is document.object:
         return document

@@ -69,7 +69,7 @@ def _differences(written: Mapping[str, Any], stored: Mapping[str, Any], path: st
 
 
 def _contains(stored: Any, written: Any) -> bool:
-    """Return whether a stored value equals the written one, apart from fields that the store added."""
+    """Return whether a stored value equals the written value, apart from fields that the store added."""
     if isinstance(written, Mapping) and isinstance(stored, Mapping):
         return all(name in stored and _contains(stored[name], value) for name, value in written.items())
     if isinstance(written, list) and isinstance(stored, list):

@@ -57,10 +57,18 @@ class Manifest(NamedTuple):
         return Problem(self.file, position.line, position.column, field, message)
 
 
+class TextFile(NamedTuple):
+    """The text of a file of manifests, YAML or JSON."""
+
+    name: str
+    text: str
+    is_json: bool
+
+
 class Manifests(NamedTuple):
     """The objects of all files, and their problems.
 
-    `warnings` concern objects that are used nevertheless. `broken` has the files or directories with problems: their objects
+    Objects with `warnings` are used anyway. `broken` has the files or directories with problems: their objects
     in the store should not be changed. `objects` also has the valid objects of broken files, for offline checks.
     """
 
@@ -143,19 +151,37 @@ def _below(root: Path) -> Iterator[tuple[Path, str]]:
         yield Path(str(error.filename)), f"can't be read: {error.strerror}"
 
 
-def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
+def read_texts(paths: Sequence[Path]) -> tuple[list[TextFile], list[Problem]]:
+    """Return the text of each file, and the files that can't be read."""
+    texts: list[TextFile] = []
+    problems: list[Problem] = []
+    for file, trouble in _files(paths):
+        found = _file_problem(file, trouble) if trouble else _text_file(file)
+        if isinstance(found, TextFile):
+            texts.append(found)
+        else:
+            problems.append(found)
+    return texts, problems
+
+
+def _text_file(file: Path) -> TextFile | Problem:
     try:
         text = _text(file)
     except _UnreadableError as error:
-        return [], [_file_problem(file, str(error))]
+        return _file_problem(file, str(error))
     is_json = text.lstrip().startswith("{") if file == STANDARD_INPUT else file.suffix == ".json"
-    documents, parse_problems = parse(text, is_json=is_json)
-    problems = [
-        Problem(_shown(file), *parse_problem.position, "", parse_problem.message) for parse_problem in parse_problems
-    ]
+    return TextFile(_shown(file), text, is_json)
+
+
+def _read_file(file: Path) -> tuple[list[Manifest], list[Problem]]:
+    source = _text_file(file)
+    if isinstance(source, Problem):
+        return [], [source]
+    documents, parse_problems = parse(source.text, is_json=source.is_json)
+    problems = [Problem(source.name, *problem.position, "", problem.message) for problem in parse_problems]
     objects: list[Manifest] = []
     for document in documents:
-        result = _manifest(_shown(file), document)
+        result = _manifest(source.name, document)
         if isinstance(result, Manifest):
             objects.append(result)
         else:
@@ -244,7 +270,7 @@ def _unversioned(manifest: Manifest) -> Problem:
 
 
 def _duplicates(objects: Iterable[Manifest]) -> Iterator[Problem]:
-    """Yield a problem for both positions of an object that is written twice."""
+    """Yield two problems for each object that is written twice, one at each position."""
     first: dict[Key, Manifest] = {}
     for manifest in objects:
         other = first.setdefault(manifest.key, manifest)

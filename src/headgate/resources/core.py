@@ -82,6 +82,12 @@ class Namespace(Resource, frozen=True, kw_only=True):
     """A Namespace. Its labels decide which Gateway listeners accept its routes."""
 
 
+class ConfigMap(Resource, frozen=True, kw_only=True):
+    """A ConfigMap. headgate reads parameters of Gateways from it."""
+
+    data: Mapping[str, str] = {}
+
+
 class CertificateData(Input, frozen=True, kw_only=True):
     """The certificate and the key in a Secret's `data`, in base64. They are never printed."""
 

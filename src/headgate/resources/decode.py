@@ -73,7 +73,10 @@ _UNREAD: Mapping[tuple[str, str], re.Pattern[str]] = {
 _UNVERSIONED: Mapping[str, Kind] = {
     kind.kind: kind for kind in (TRAFFIC_SPLIT, ROUTE_GROUP, TCP_ROUTE, UDP_ROUTE, TRAFFIC_TARGET, TLS_CONFIG, SERVICE)
 }
-"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27). TCPRoute is the kind of SMI."""
+"""Kinds that examples in the specifications write without `apiVersion` (000, 001, 003; D27).
+
+TCPRoute is the kind of SMI.
+"""
 TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """Fields that every object may have. A kind without a status ignores `status`."""
 
@@ -81,9 +84,9 @@ TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 class Checked(NamedTuple):
     """The result of checking an object, which is valid if `causes` is empty.
 
-    `hub` is the object in hub version and `value` its decoded form. If there are causes, both are None, except in results
-    of `check_stored`. `value` is also None for a kind that headgate only stores. `unknown` has the paths of fields that
-    are not in the schema.
+    `hub` is the object in hub version and `value` its decoded form. If there are causes, both are None, except in
+    results of `check_stored`. `value` is also None for a kind that headgate only stores. `unknown` has the paths of
+    fields that are not in the schema.
     """
 
     causes: tuple[Cause, ...]
@@ -99,7 +102,9 @@ class Check(Protocol):
 
 
 def check(obj: Object, *, request: bool = False) -> Checked:
-    """Validate and decode an object in the version that it is written in. All objects from files and requests are checked here.
+    """Validate and decode an object in the version that it is written in.
+
+    All objects from files and requests are checked here.
 
     All structural mistakes are returned together. References to missing objects are allowed, because objects may be
     created in any order (R22). Unknown fields are mistakes in kinds of the mesh, and ignored in Kubernetes' own kinds.

@@ -1,6 +1,7 @@
 """Types of the Gateway API's Gateway, GatewayClass and ReferenceGrant, with the fields that headgate reads."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import field
@@ -49,6 +50,7 @@ class ParametersReference(Input, frozen=True, kw_only=True):
     group: str
     kind: str
     name: str
+    namespace: str = ""
 
 
 class GatewayClassSpec(Input, frozen=True, kw_only=True):
@@ -58,6 +60,10 @@ class GatewayClassSpec(Input, frozen=True, kw_only=True):
     parameters_ref: ParametersReference | None = None
 
 
+PARAMETERS = "headgate.dev/gateway-parameters"
+"""Label of ConfigMaps with parameters of Gateways. headgate reads no other ConfigMaps of users."""
+OWN_KEYS = ("app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by")
+"""Labels of all objects of a Gateway on a cluster; the first two select its pods."""
 PROXY_OF = "headgate.dev/gateway"
 """Annotation of a pod in `headgate-system`, written by headgate: the Gateway whose proxy it runs, as `namespace/name`."""
 
@@ -130,8 +136,13 @@ class GatewayAddress(Input, frozen=True, kw_only=True):
 
 
 class Infrastructure(Input, frozen=True, kw_only=True):
-    """Settings of the infrastructure that serves a Gateway."""
+    """Settings of the infrastructure that serves a Gateway.
 
+    On a cluster, the objects that headgate creates for the Gateway get these labels and annotations.
+    """
+
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
     parameters_ref: ParametersReference | None = None
 
 

@@ -30,7 +30,7 @@ class ObjectName(Answer, frozen=True, kw_only=True):
 
 
 class ResourceType(Answer, frozen=True, kw_only=True):
-    """One xDS resource type of a proxy: the number of its resources, and how many of them the proxy acknowledged (`held`).
+    """An xDS resource type of a proxy: the number of resources, and of those that the proxy acknowledged (`held`).
 
     A version is a digest of all names and contents. `held_version` equals `version` if the proxy has acknowledged all
     resources. Versions are filled in only when a single proxy is requested.
@@ -59,7 +59,7 @@ class Refusal(Answer, frozen=True, kw_only=True):
 
 
 class ProxyProcess(Answer, frozen=True, kw_only=True):
-    """The Envoy process, if headgate runs it. `pid` is 0 while no process runs; `failure` is the reason why the last process ended.
+    """The Envoy process, if headgate runs it. `pid` is 0 while none runs; `failure` is why the last process ended.
 
     `adopted`: an earlier headgate process started Envoy. `probe` is the path of its unix socket for `headgate try`.
     """
@@ -153,6 +153,52 @@ class ProxyConfig(Answer, frozen=True, kw_only=True):
 
 TYPES = ("clusters", "endpoints", "listeners", "chains", "routes", "scopes", "secrets", "runtime")
 """The xDS resource types, by their names in commands and paths."""
+
+
+class SidecarDecision(Answer, frozen=True, kw_only=True):
+    """Whether a pod like this one gets a sidecar when it is created now, and the setting that decides it."""
+
+    injected: bool
+    setting: str
+    message: str
+
+
+class SidecarProxy(Answer, frozen=True, kw_only=True):
+    """The proxy in a pod's sidecar, with the state and message of its Proxy. `serves`: it has received a configuration."""
+
+    state: ProxyState
+    message: str
+    serves: bool
+
+
+class AddedSidecar(Answer, frozen=True, kw_only=True):
+    """A Sidecar that was added to a pod, or that selects the pod.
+
+    `generation` is the generation that was added, and `newest` the Sidecar's current generation; 0 means none.
+    `conflicts` are items that were not added, because the pod has items of the same names.
+    """
+
+    name: str
+    generation: int
+    newest: int
+    conflicts: tuple[str, ...] = ()
+
+
+class PodSidecar(Answer, frozen=True, kw_only=True):
+    """Why a pod has a sidecar or none. `sidecar` is its kind, `transparent` or `explicit`, or empty.
+
+    `notes` are facts that explain its behavior, and `advice` says what to do to change it.
+    """
+
+    metadata: ObjectName
+    sidecar: str
+    decision: SidecarDecision
+    proxy: SidecarProxy | None = None
+    sidecars: tuple[AddedSidecar, ...] = ()
+    notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    api_version: str = API_VERSION
+    kind: str = "PodSidecar"
 
 
 class ObjectRef(Answer, frozen=True, kw_only=True):
@@ -318,7 +364,7 @@ class TapAccess(Answer, frozen=True, kw_only=True):
 
 
 class TapEvent(Answer, frozen=True, kw_only=True):
-    """A finished request, as one proxy observed it. `side` is `client` for the caller's proxy, `server` for the destination's.
+    """A finished request, as a proxy observed it. `side` is `client` for the caller's proxy, else `server`.
 
     Only the client's side has `route`, and only the server's side has `access`. `latency_microseconds` is None without a
     complete response. `secured`: the request used mutual TLS between proxies.

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
-from headgate.resources.gateway import PROXY_OF
+from headgate.resources.gateway import PARAMETERS, PROXY_OF
 from headgate.resources.meta import Metadata
 from headgate.resources.pods import (
     ADDED,
@@ -15,12 +15,15 @@ from headgate.resources.pods import (
     PROBES,
     PROCESS,
     PROCESS_ID,
+    PROXY_RESOURCES,
     SIDECAR,
 )
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
-LABELS = frozenset({INJECT, "headgate.dev/active"})  # the active replica of the control plane has the second one
+LABELS = frozenset(
+    {INJECT, PARAMETERS, "headgate.dev/active"}
+)  # headgate.dev/active marks the active replica of the control plane
 """The labels that headgate reads or writes."""
 ANNOTATIONS = frozenset(
     {
@@ -37,9 +40,10 @@ ANNOTATIONS = frozenset(
         PROXY_OF,
         SIDECAR,
         STICKY,
-        "headgate.dev/applied-digest",  # written by `manifests.apply`
-        "headgate.dev/applied-from",  # written by `manifests.apply`
-        "headgate.dev/rotate-ca",  # written by `headgate ca rotate`
+        *PROXY_RESOURCES.values(),
+        "headgate.dev/applied-digest",  # `manifests.apply` writes this annotation and the next.
+        "headgate.dev/applied-from",
+        "headgate.dev/rotate-ca",  # `headgate ca rotate` writes this annotation.
     }
 )
 """The annotations that headgate reads or writes."""

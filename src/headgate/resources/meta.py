@@ -19,7 +19,9 @@ DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST_SUBDOMAIN = 253
-_LARGEST_ANNOTATIONS = 256 * 1024  # Kubernetes' limit in bytes, for all keys and values together
+_LARGEST_ANNOTATIONS = (
+    256 * 1024
+)  # Kubernetes' limit in bytes for all annotations of an object, keys and values together
 _LABEL_KINDS = frozenset({"Namespace", "Service"})
 
 
@@ -28,7 +30,10 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Input(Value, frozen=True, kw_only=True, rename="camel"):
-    """The base class for parts of objects. Fields are in camelCase in JSON and in snake_case in Python; unknown fields are ignored."""
+    """The base class for parts of objects.
+
+    Fields are in camelCase in JSON and in snake_case in Python; unknown fields are ignored.
+    """
 
 
 class Key(msgspec.Struct, frozen=True, order=True):

@@ -39,7 +39,10 @@ class MetricsMetadata(Input, frozen=True, kw_only=True, gc=False):
 
 
 class MetricsSecurity(Input, frozen=True, kw_only=True, gc=False):
-    """Security of an edge: `secured` of its `exchanged` requests and connections used mutual TLS. Peers are SPIFFE IDs."""
+    """The number of an edge's requests and connections (`exchanged`), and how many of them used mutual TLS (`secured`).
+
+    `clients` and `servers` are SPIFFE IDs.
+    """
 
     exchanged: int
     secured: int
@@ -96,7 +99,10 @@ class TrafficMetrics(Input, frozen=True, kw_only=True, gc=False):
 
 
 class TrafficMetricsList(Input, frozen=True, kw_only=True):
-    """A response of the metrics API. `resource` is the requested resource or kind (R93, R95), `selector` the request's label selector (R94)."""
+    """A response of the metrics API.
+
+    `resource` is the requested resource or kind (R93, R95), `selector` the request's label selector (R94).
+    """
 
     kind: str
     api_version: str

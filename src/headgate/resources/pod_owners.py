@@ -24,7 +24,10 @@ _LONGEST_CHAIN = 8  # the longest chain of owners above a pod; a longer chain ha
 
 
 class Ref(Value, frozen=True, order=True, gc=False, cache_hash=True):
-    """A reference to a resource that has traffic. `namespace` is empty for Nodes, Namespaces and peers outside the mesh."""
+    """A reference to a resource that has traffic.
+
+    `namespace` is empty for Nodes, Namespaces and peers outside the mesh.
+    """
 
     kind: str
     namespace: str = ""

@@ -1,4 +1,9 @@
-"""The type of Pods for the compiler. It omits fields that change while a pod runs, so that their changes cause no compilation."""
+"""The type of Pods for the compiler.
+
+It omits fields that change while a pod runs, so that their changes cause no compilation.
+"""
+
+from collections.abc import Mapping
 
 from msgspec import field
 
@@ -8,7 +13,8 @@ from headgate.resources.workloads import ContainerPort, Probe
 INJECT = "headgate.dev/inject"
 """Label or annotation of a pod, or label of a namespace: a value of `INJECTED` or `NOT_INJECTED`."""
 INJECTED, NOT_INJECTED = ("true", "enabled"), ("false", "disabled")
-"""The values with which pods get a sidecar, and those with which they get none. Istio and Linkerd use the second ones."""
+"""The values with which pods get a sidecar, and the values with which they get none. `enabled` and `disabled` are the
+values of Istio and Linkerd."""
 SIDECAR = "headgate.dev/sidecar"
 """Annotation of a pod, written by injection: the kind of its sidecar, `transparent` or `explicit`."""
 SIDECARS = frozenset({"transparent", "explicit"})
@@ -16,20 +22,31 @@ APPLICATION_PORTS = "headgate.dev/application-ports"
 """Annotation of a pod with an explicit sidecar: the ports on which its process listens, `8080=20417,9090=20418`."""
 EXCLUDED_PORTS = "headgate.dev/excluded-inbound-ports"
 """Annotation of a pod: ports that bypass its sidecar, `9090,9102`, for example for a Prometheus outside the mesh."""
+PROXY_RESOURCES: Mapping[tuple[str, str], str] = {
+    ("requests", "cpu"): "headgate.dev/proxy-cpu",
+    ("requests", "memory"): "headgate.dev/proxy-memory",
+    ("limits", "cpu"): "headgate.dev/proxy-cpu-limit",
+    ("limits", "memory"): "headgate.dev/proxy-memory-limit",
+}
+"""Annotations of a pod on a cluster: the resource requests and limits of its sidecar, by field and resource."""
 PROBES = "headgate.dev/probes"
 """Annotation of a pod, written by injection on Kubernetes: its HTTP probes as JSON, by `CONTAINER/FIELD`.
 
-The probes in the pod's spec lead to the sidecar, which makes these checks.
+The probes in the pod's spec go to the sidecar, which forwards them to the paths and ports in this annotation.
 """
 ADDED = "headgate.dev/sidecars"
-"""Annotation of a pod, written by injection: the Sidecars that were added, `monitoring@3,proxy@1` (name and generation)."""
+"""Annotation of a pod, written by injection: the Sidecars that apply to it with their generations, `monitoring@3,proxy@1`."""
 CONFLICTS = "headgate.dev/sidecar-conflicts"
-"""Annotation of a pod, written by injection: names that a Sidecar did not add, `monitoring/containers/agent`."""
+"""Annotation of a pod, written by injection: what a Sidecar did not add because the pod already
+uses the name, `monitoring/containers/agent`."""
 PROCESS = "headgate.dev/process"
-"""Annotation of a pod: `external` if `headgate run` starts its process, not the runtime."""
+"""Annotation of a pod: `external` if `headgate run` starts its process instead of the local runtime."""
 EXTERNAL = "external"
 PROCESS_ID = "headgate.dev/process-id"
-"""Annotation of a pod of `headgate run`: its process as `PID-START-BOOT` (`ProcessIdentity`). The pod ends with the process."""
+"""Annotation of a pod of `headgate run`: its process as `PID-START-BOOT` (`ProcessIdentity`).
+
+The pod ends with the process.
+"""
 
 
 class Container(Input, frozen=True, kw_only=True):

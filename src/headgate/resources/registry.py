@@ -1,4 +1,7 @@
-"""The kinds that headgate stores: their versions and the resources that an API serves. `headgate.kinds` has their names."""
+"""The kinds that headgate stores: their versions and the resources that an API serves.
+
+`headgate.kinds` has their names.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +10,7 @@ from msgspec import structs
 
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, KindNames, names_of
 from headgate.resources import smi
-from headgate.resources.core import EndpointSlice, Namespace, Secret, Service
+from headgate.resources.core import ConfigMap, EndpointSlice, Namespace, Secret, Service
 from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.meta import Key, Object, Resource, Value
 from headgate.resources.pods import Pod
@@ -17,8 +20,8 @@ from headgate.resources.smi import TLSConfig
 
 CUSTOM_GROUPS = (SPLIT, SPECS, ACCESS, GATEWAY, MESH)
 _SCALED = frozenset({"Deployment", "ReplicaSet"})
-_ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # the kinds that `kubectl get all` lists
-_PER_OBJECT = frozenset({"Namespace", "Service"})  # kinds that can't be deleted as a collection, as in Kubernetes
+_ALL = frozenset({"Pod", "Service", "Deployment", "ReplicaSet"})  # The kinds that `kubectl get all` lists.
+_PER_OBJECT = frozenset({"Namespace", "Service"})  # Kinds that can't be deleted as a collection, as in Kubernetes.
 
 
 class Kind(KindNames, frozen=True, kw_only=True):
@@ -30,7 +33,7 @@ class Kind(KindNames, frozen=True, kw_only=True):
     versions: tuple[str, ...] = ("v1",)
     status: bool = False
     shape: type[Resource] | None = None
-    aliases: tuple[tuple[str, str], ...] = ()  # (group, version)
+    aliases: tuple[tuple[str, str], ...] = ()  # pairs of group and version
 
     @property
     def hub(self) -> str:
@@ -123,7 +126,7 @@ KINDS = (
     _kind("", "Pod", status=True, shape=Pod),
     _kind("", "ServiceAccount"),
     _kind("", "Secret", shape=Secret),
-    _kind("", "ConfigMap"),
+    _kind("", "ConfigMap", shape=ConfigMap),
     _kind("", "Event"),
     _kind("apps", "Deployment", status=True),
     _kind("apps", "ReplicaSet", status=True),
@@ -142,8 +145,18 @@ KINDS = (
     _kind(MESH, "TLSConfig", versions=("v1beta1",), status=True, shape=TLSConfig, aliases=_BARE),
     _kind(MESH, "Sidecar", versions=("v1beta1",), status=True, shape=Sidecar),
 )
+DISRUPTION_BUDGET = _kind("policy", "PodDisruptionBudget", versions=("v1", "v1beta1"))
+OWNERS = (
+    _kind("", "ReplicationController"),
+    _kind("apps", "DaemonSet"),
+    _kind("apps", "StatefulSet"),
+    _kind("batch", "Job"),
+)
+"""Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
+CLUSTER_KINDS = (*KINDS, DISRUPTION_BUDGET, *OWNERS)
+"""The kinds that headgate reads or writes on a cluster. The embedded API serves only `KINDS`."""
 
-_BY_KIND = {(kind.group, kind.kind): kind for kind in KINDS}
+_BY_KIND = {(kind.group, kind.kind): kind for kind in CLUSTER_KINDS}
 SERVICE = _BY_KIND["", "Service"]
 POD = _BY_KIND["", "Pod"]
 SERVICE_ACCOUNT = _BY_KIND["", "ServiceAccount"]

@@ -79,7 +79,10 @@ class Fraction(Input, frozen=True, kw_only=True):
 
 
 class RequestMirror(Input, frozen=True, kw_only=True):
-    """A mirror of requests. Without `percent` and `fraction` every request is copied; `fraction` overrides `percent` (D3)."""
+    """A mirror of requests.
+
+    Without `percent` and `fraction` every request is mirrored; `fraction` overrides `percent` (D3).
+    """
 
     backend_ref: BackendReference
     percent: int | None = None

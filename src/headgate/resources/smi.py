@@ -22,7 +22,7 @@ class Backend(Input, frozen=True, kw_only=True):
 
 
 class MatchReference(Input, frozen=True, kw_only=True):
-    """A reference to an HTTPRouteGroup: only its requests are split (R11)."""
+    """A reference to an HTTPRouteGroup: only requests that match the group are split (R11)."""
 
     kind: str
     name: str
@@ -84,7 +84,10 @@ class PortRouteSpec(Input, frozen=True, kw_only=True):
 
 
 class TCPRoute(Resource, frozen=True, kw_only=True):
-    """SMI's TCPRoute: a named set of TCP connections for access rules (R68). The Gateway API's TCPRoute is another kind."""
+    """SMI's TCPRoute: a named set of TCP connections for access rules (R68).
+
+    The Gateway API's TCPRoute is another kind.
+    """
 
     spec: PortRouteSpec = PortRouteSpec()
 
@@ -107,13 +110,19 @@ class Subject(Input, frozen=True, kw_only=True):
 
 
 class Destination(Subject, frozen=True, kw_only=True):
-    """The ServiceAccount whose pods are called. `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports."""
+    """The ServiceAccount whose pods are called.
+
+    `port` (v1alpha1, v1alpha2) limits the target to one port; 0 means all ports.
+    """
 
     port: int = 0
 
 
 class Rule(Input, frozen=True, kw_only=True):
-    """Allowed traffic: an HTTPRouteGroup, TCPRoute or UDPRoute. Without `matches` the whole group is allowed."""
+    """Allowed traffic: an HTTPRouteGroup, TCPRoute or UDPRoute.
+
+    Without `matches`, all traffic of the referenced object is allowed.
+    """
 
     kind: str
     name: str
@@ -129,7 +138,7 @@ class TrafficTargetSpec(Input, frozen=True, kw_only=True):
 
 
 class TrafficTarget(Resource, frozen=True, kw_only=True):
-    """A TrafficTarget: it allows some ServiceAccounts to call the pods of another one (003, requirements 2.3)."""
+    """A TrafficTarget: it allows pods of some ServiceAccounts to call the pods of another ServiceAccount (003)."""
 
     spec: TrafficTargetSpec
 

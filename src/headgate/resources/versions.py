@@ -29,15 +29,15 @@ QUANTITY_VERSIONS = frozenset({"v1alpha1", "v1beta1"})
 MATCHLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1beta1"})
 PORTLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})  # versions of TCPRoute with an empty `spec`
 SPECLESS_VERSIONS = frozenset({"v1alpha1", "v1alpha2"})
-FLAT_TARGET = "v1alpha1"  # the version of TrafficTarget that has no `spec`
-FLAT_TARGET_FIELDS = {  # top-level fields of v1alpha1, and their names in `spec` of later versions
+FLAT_TARGET = "v1alpha1"  # The version of TrafficTarget that has no `spec`.
+FLAT_TARGET_FIELDS = {  # The top-level fields of a v1alpha1 TrafficTarget, and their names in `spec` of later versions.
     "destination": "destination",
     "sources": "sources",
     "specs": "rules",
 }
-TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # versions of HTTPRouteGroup without `spec`
-LARGEST_WEIGHT = 2**63 - 1  # the highest weight: clients read weights as 64-bit integers
-BARE = "v1beta1"  # the apiVersion of the early SMI (004), which has no group
+TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # The versions of HTTPRouteGroup without `spec`.
+LARGEST_WEIGHT = 2**63 - 1  # The highest weight: clients read weights as 64-bit integers.
+BARE = "v1beta1"  # The apiVersion of the early SMI (004), which has no group.
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"
 _DRAFTS = {"access.smi-spec.io/v1alpha4 TrafficTarget": _DRAFT, "IdentityBinding": _DRAFT}
 _HOSTNAME = "kubernetes.io/hostname"
@@ -200,7 +200,7 @@ def quantity(value: object, field: str) -> Fraction:
 
 
 def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
-    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible integers (D24)."""
+    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible (D24)."""
     if all(weight.denominator == 1 for weight in weights):
         whole: Sequence[int] = [int(weight) for weight in weights]
     else:

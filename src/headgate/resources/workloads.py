@@ -270,7 +270,7 @@ class ReplicaSet(Resource, frozen=True, kw_only=True):
 
 
 class RollingUpdate(Input, frozen=True, kw_only=True):
-    """The numbers of pods by which a rollout may exceed or undercut `replicas`: integers, or percentages such as `25%`."""
+    """The numbers of pods by which a rollout may go above or below `replicas`: integers or percentages (`25%`)."""
 
     max_surge: int | str = "25%"
     max_unavailable: int | str = "25%"

@@ -261,7 +261,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (target(rules=[rule(matches=[])]), "spec.rules[0].matches", "must have at least 1 entry"),
     (target(rules=[rule(matches="get")]), "spec.rules[0].matches", "must be a list"),
     (target(rules=[rule(match=["get"])]), "spec.rules[0].match", "is not a field; did you mean matches?"),
-    (target(specs=[]), "spec.specs", "is not a field since v1alpha2; rename it to rules"),
+    (target(specs=[]), "spec.specs", "is no longer a field as of v1alpha2; rename it to rules"),
     (target(top={"spec": DROP}), "spec", "is missing"),
     (target(top={"sources": []}), "sources", "is not a field"),
     (target("v1alpha1", specs=DROP), "specs", "is missing"),

@@ -129,7 +129,7 @@ def secret(**data: str) -> dict[str, Any]:
     }
 
 
-def test_a_secret_contains_chain_and_key_and_never_prints_them():
+def test_a_secret_has_chain_and_key_but_its_repr_does_not_show_them():
     text = base64.b64encode(b"-----BEGIN").decode()
     found = decode(secret(**{"tls.crt": text, "tls.key": text}))
     assert isinstance(found, Secret)
@@ -138,6 +138,6 @@ def test_a_secret_contains_chain_and_key_and_never_prints_them():
     assert decode(secret(password="eA==")) == decode(secret(password="eQ=="))  # headgate reads no other keys
 
 
-def test_a_certificate_that_is_not_base64_is_empty():
+def test_a_certificate_that_is_not_base64_is_decoded_as_empty_bytes():
     found = read(secret(**{"tls.crt": "%%%"}), Secret)
     assert found.certificate == (b"", b"")

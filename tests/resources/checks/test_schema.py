@@ -53,7 +53,7 @@ def test_a_target_port_may_be_a_number_or_a_name(target: object, sound: bool) ->
     assert (not check(service).causes) is sound
 
 
-def test_each_published_pattern_of_a_name_has_a_plain_message():
+def test_each_pattern_of_a_name_in_the_schemas_has_a_readable_error_message():
     """The message says what to write, instead of a regular expression."""
 
     def patterns(part: Any) -> Any:

@@ -29,7 +29,7 @@ def target_causes(obj: Object) -> Iterator[Cause]:
         return
     spec = part(obj, "spec")
     if "specs" in spec:
-        yield Cause("spec.specs", "is not a field since v1alpha2; rename it to rules")
+        yield Cause("spec.specs", "is no longer a field as of v1alpha2; rename it to rules")
     yield from _rule_causes(spec.get("rules"), "spec.rules")
     yield from _namespace_causes(obj, part(spec, "destination"), "spec.destination.namespace")
 

@@ -1,4 +1,4 @@
-"""Checks of Gateways and ReferenceGrants beyond their schemas: the CEL validations of the released API (requirements 2.4)."""
+"""Checks of Gateways and ReferenceGrants beyond their schemas: CEL validations of the released API (requirements 2.4)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

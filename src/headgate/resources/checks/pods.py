@@ -5,15 +5,27 @@ All other fields of pods are checked by admission, or by the cluster that runs t
 
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause
+from headgate.quantity import parse_quantity
 from headgate.resources.definitions.schema_builders import LARGEST_PORT
 from headgate.resources.meta import Object, is_dns_subdomain, part
-from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, INJECT, INJECTED, NOT_INJECTED, SIDECAR
+from headgate.resources.pod_templates import pod_template, template_path
+from headgate.resources.pods import (
+    APPLICATION_PORTS,
+    EXCLUDED_PORTS,
+    INJECT,
+    INJECTED,
+    NOT_INJECTED,
+    PROXY_RESOURCES,
+    SIDECAR,
+)
 
 _PORTS = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 _PAIRS = re.compile(r"[0-9]{1,5}=[0-9]{1,5}(,[0-9]{1,5}=[0-9]{1,5})*")
+_LEAST_MEMORY = parse_quantity("1Mi")
 _NUMBERS = re.compile(r"[0-9]+")
 
 
@@ -23,15 +35,21 @@ def pod_causes(obj: Object) -> Iterator[Cause]:
 
 
 def template_causes(obj: Object) -> Iterator[Cause]:
-    """Yield mistakes in the labels, annotations and ServiceAccount of a Deployment's or ReplicaSet's pod template."""
-    template = part(part(obj, "spec"), "template")
-    yield from _pod_causes(template, "spec.template.")
-    yield from _misplaced(part(obj, "metadata"), part(template, "metadata"))
+    """Yield mistakes in the labels, annotations and ServiceAccount of a workload's pod template."""
+    template, where = pod_template(obj), f"{template_path(obj)}."
+    yield from _pod_causes(template, where)
+    yield from _misplaced(part(obj, "metadata"), part(template, "metadata"), where)
 
 
 def namespace_causes(obj: Object) -> Iterator[Cause]:
-    """Yield mistakes in the mesh's labels of a Namespace."""
-    yield from _flag(part(part(obj, "metadata"), "labels"), "metadata.labels")
+    """Yield mistakes in the mesh's labels and annotations of a Namespace.
+
+    The injection setting must be a label there: as an annotation it is a mistake, because webhooks select by labels.
+    """
+    metadata = part(obj, "metadata")
+    yield from _flag(part(metadata, "labels"), "metadata.labels")
+    if INJECT in part(metadata, "annotations"):
+        yield Cause(f"metadata.annotations.{INJECT}", "has no effect on a Namespace; write it in metadata.labels")
 
 
 def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
@@ -42,6 +60,7 @@ def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
     yield from _sidecar(annotations, place)
     yield from _numbers(annotations, EXCLUDED_PORTS, _PORTS, place)
     yield from _numbers(annotations, APPLICATION_PORTS, _PAIRS, place)
+    yield from _proxy_resources(annotations, place)
     account = part(pod, "spec").get("serviceAccountName")
     if isinstance(account, str) and account and not is_dns_subdomain(account):
         yield Cause(f"{where}spec.serviceAccountName", f"{account!r} is not the name of a ServiceAccount")
@@ -50,7 +69,8 @@ def _pod_causes(pod: Mapping[str, Any], where: str) -> Iterator[Cause]:
 def _flag(words: Mapping[str, Any], where: str) -> Iterator[Cause]:
     value = words.get(INJECT)
     if isinstance(value, str) and value not in INJECTED + NOT_INJECTED:
-        yield Cause(f"{where}.{INJECT}", f'must be "true", "enabled", "false" or "disabled", not {value!r}')
+        hint = "; headgate has no ingress mode" if value == "ingress" else ""  # a value of linkerd.io/inject
+        yield Cause(f"{where}.{INJECT}", f'must be "true", "enabled", "false" or "disabled", not {value!r}{hint}')
 
 
 def _sidecar(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
@@ -75,13 +95,39 @@ def _numbers(annotations: Mapping[str, Any], name: str, form: re.Pattern[str], w
             yield Cause(f"{where}.{name}", f"contains port {number}; port numbers are from 1 to {LARGEST_PORT}")
 
 
-def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Cause]:
+def _proxy_resources(annotations: Mapping[str, Any], where: str) -> Iterator[Cause]:
+    """Yield mistakes in the annotations for the resources of a sidecar."""
+    values: dict[tuple[str, str], Fraction] = {}
+    for (kind, resource), key in PROXY_RESOURCES.items():
+        text = annotations.get(key)
+        if not isinstance(text, str):
+            continue
+        try:
+            value = values[kind, resource] = parse_quantity(text)
+        except ValueError as error:
+            yield Cause(f"{where}.{key}", str(error))
+            continue
+        if value <= 0:
+            yield Cause(f"{where}.{key}", f"must be more than 0, not {text!r}")
+        elif resource == "memory" and value < _LEAST_MEMORY:
+            yield Cause(f"{where}.{key}", f"{text!r} is less than 1Mi; write the unit, for example 128Mi")
+    for resource in ("cpu", "memory"):
+        request, limit = values.get(("requests", resource)), values.get(("limits", resource))
+        if request is not None and limit is not None and request > limit:
+            name = PROXY_RESOURCES["limits", resource]
+            yield Cause(f"{where}.{PROXY_RESOURCES['requests', resource]}", f"must be at most the limit in {name}")
+
+
+def _misplaced(own: Mapping[str, Any], pods: Mapping[str, Any], where: str) -> Iterator[Cause]:
     """Yield a mistake for each label or annotation of a workload that has an effect only in its pod template.
 
     They are valid if the template has the same keys, because tools such as kustomize add labels to both.
     """
-    for field, names in (("labels", (INJECT,)), ("annotations", (INJECT, EXCLUDED_PORTS))):
+    for field, names in (
+        ("labels", (INJECT,)),
+        ("annotations", (INJECT, EXCLUDED_PORTS, *PROXY_RESOURCES.values())),
+    ):
         for name in names:
             if name in part(own, field) and name not in part(pods, field):
-                message = f"has no effect here; write it in spec.template.metadata.{field}"
+                message = f"has no effect here; write it in {where}metadata.{field}"
                 yield Cause(f"metadata.{field}.{name}", message)

@@ -16,7 +16,7 @@ from headgate.resources.checks.schema import method_fault, service_fault
 from headgate.resources.gateway import GROUP
 from headgate.resources.meta import Object, part, rows
 
-MOST_MATCHES = 128  # the released Gateway API's limit for all rules of a route together
+MOST_MATCHES = 128  # the released Gateway API's limit for the number of matches in all rules of a route
 FILTERS = {
     "RequestHeaderModifier": "requestHeaderModifier",
     "ResponseHeaderModifier": "responseHeaderModifier",
@@ -209,7 +209,9 @@ def _fraction_causes(fraction: Mapping[str, Any], where: str) -> Iterator[Cause]
         _DEFAULT if fraction.get(name) is None else fraction[name] for name in ("numerator", "denominator")
     )
     if isinstance(numerator, int) and isinstance(denominator, int) and numerator > denominator > 0:
-        message = f"must be at most the denominator ({denominator}), not {numerator}: a request is copied at most once"
+        message = (
+            f"must be at most the denominator ({denominator}), not {numerator}: a request is mirrored at most once"
+        )
         yield Cause(f"{where}.numerator", message)
 
 

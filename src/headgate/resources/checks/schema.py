@@ -215,7 +215,7 @@ def _controller_fault(text: str) -> str:
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return a grammar that accepts texts that match the whole pattern. Its fault is that a text is not `what`."""
+    """Return a grammar: a text must match the whole pattern; otherwise, its fault says that it is not `what`."""
     return lambda text: "" if re.fullmatch(pattern, text) else f"{text!r} is not {what}"
 
 

@@ -16,7 +16,7 @@ _UNSELECTED = "is missing: select pods by their labels, or write {} for all pods
 
 
 def sidecar_causes(obj: Object) -> Iterator[Cause]:
-    """Yield the mistakes in a Sidecar. The selector is required, so that a forgotten one does not select all pods."""
+    """Yield the mistakes in a Sidecar. A missing selector is a mistake, and does not select all pods."""
     spec = part(obj, "spec")
     if isinstance(obj.get("spec"), Mapping):
         if spec.get("selector") is None:
@@ -44,7 +44,10 @@ def _requirements(selector: Mapping[str, Any]) -> Iterator[Cause]:
 
 
 def _typed(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield the fields whose types differ from those in the schema of Pods. As in pods, unknown fields are no mistakes."""
+    """Yield a mistake for each field whose type differs from the schema of Pods.
+
+    As in pods, unknown fields are allowed.
+    """
     yield from _pod_causes({name: spec[name] for name in (*_CONTAINERS, "volumes") if spec.get(name)})
     if spec.get("env"):
         for cause in _pod_causes({"containers": [{"env": spec["env"]}]}):
@@ -73,7 +76,7 @@ def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: 
 
 
 def _mounts(spec: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield a mistake for each mount of a volume that the Sidecar does not have: the pod's volumes are unknown."""
+    """Yield a mistake for each mount of a volume that is not in the Sidecar; the pod's own volumes are unknown here."""
     volumes = {item.get("name") for _, item in rows(spec.get("volumes"))}
     for field in _CONTAINERS:
         for index, container in rows(spec.get(field)):

@@ -126,7 +126,7 @@ def _match_causes(matches: object) -> Iterator[Cause]:
 
 
 def self_reference(split: TrafficSplit, namespace: str, domain: str) -> int | None:
-    """Return the index of the backend that is the split's own root (R18); None without such a backend, or if an annotation allows it (D1)."""
+    """Return the index of the backend that is the split's own root (R18); None if there is none or it is allowed (D1)."""
     if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
         return None
     root = service_name(split.spec.service, namespace, domain)

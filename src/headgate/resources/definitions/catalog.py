@@ -2,8 +2,8 @@
 
 A schema has the fields, their types, and the keys of list items. The embedded API publishes the schemas (for
 `kubectl explain` and client-side validation), merges objects by them, and checks writes with them. Definitions of
-Kubernetes and of the Gateway API are JSON files. SMI's are written in `mesh`: its published CRDs contradict its own specification
-(a header filter is a list, weights are fractions), and headgate accepts every shape that is in use (D4).
+Kubernetes and of the Gateway API are JSON files. SMI's are written in `mesh`: its published CRDs contradict its own
+specification (a header filter is a list, weights are fractions), and headgate accepts every shape that is in use (D4).
 """
 
 import functools
@@ -46,7 +46,10 @@ def _mesh() -> dict[str, Schema]:
 
 
 def definition_name(group: str, version: str, kind: str) -> str:
-    """Return the name of a mesh kind's definition. It begins with the reversed group, as in Kubernetes' OpenAPI documents."""
+    """Return the name of a mesh kind's definition.
+
+    It begins with the reversed group, as in Kubernetes' OpenAPI documents.
+    """
     return ".".join([*reversed((group or "mesh").split(".")), version, kind])
 
 
@@ -76,7 +79,10 @@ def schemas() -> Mapping[GroupVersionKind, Schema]:
 
 
 def _linked(part: Schema, done: dict[str, Schema]) -> Schema:
-    """Return a schema with each `$ref` replaced by its definition. Fields beside a `$ref` override those of the definition."""
+    """Return a schema with each `$ref` replaced by its definition.
+
+    Fields beside a `$ref` override those of the definition.
+    """
     linked = {key: value for key, value in part.items() if key != "$ref"}
     if "properties" in part:
         linked["properties"] = {field: _linked(inner, done) for field, inner in part["properties"].items()}

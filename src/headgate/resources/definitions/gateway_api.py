@@ -1,7 +1,8 @@
 """Schemas of the Gateway API's kinds: the published definitions, with the list of headgate's deviations from them.
 
 `tools/gateway_api_schemas.py` writes the data file, which names its source and version. `checks` has the rules between
-fields, which are CEL in the published definitions. The checks deviate from CEL in one point: `percent` and `fraction` may both be set (D3).
+fields, which are CEL in the published definitions. The checks deviate from CEL in one point: `percent` and `fraction`
+may both be set (D3).
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ _STRICTER: Mapping[str, Schema] = {
     "HTTPURLRewriteFilter.hostname": _HOSTNAME,
 }
 _LOOSER: Mapping[str, Schema] = {
-    "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48)
+    "Fraction": {"required": []},  # `numerator` may be missing; its default is 100 (R48).
     # The published API allows `None` for ListenerSets only.
     "RouteNamespaces.from": {"enum": ["All", "Selector", "Same", "None"]},
     "ListenerTLSConfig.frontendValidation": anything(

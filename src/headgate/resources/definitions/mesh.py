@@ -106,7 +106,7 @@ _RULES = listing(
 _PODS = record(
     "The pods that the object selects.",
     total=whole("The number of pods."),
-    sidecars=whole("The number of these pods with a sidecar; nothing is enforced for pods without one."),
+    sidecars=whole("The number of these pods with a sidecar; nothing is enforced at pods without a sidecar."),
 )
 
 
@@ -168,7 +168,7 @@ def route_group() -> Schema:
 
 def traffic_target(version: str) -> Schema:
     """Return the schema of a TrafficTarget. v1alpha1 has no `spec`, and its rules are named `specs`."""
-    what = "Allows some ServiceAccounts to call the pods of another one."
+    what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
     if version == "v1alpha1":
         fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
         return kind(what, "destination sources specs", **fields, status=_enforced("target"))

@@ -1,0 +1,34 @@
+"""Warnings about the labels and annotations by which other meshes inject sidecars. headgate reads only its own key."""
+
+from collections.abc import Iterator
+
+from headgate.resources.meta import Object, part
+from headgate.resources.pod_templates import pod_template, template_path
+from headgate.resources.pods import INJECT, NOT_INJECTED
+
+_KEYS = (
+    "istio-injection",
+    "istio.io/rev",
+    "linkerd.io/inject",
+    "openservicemesh.io/sidecar-injection",
+    "sidecar.istio.io/inject",
+)
+
+
+def foreign_keys(obj: Object) -> Iterator[str]:
+    """Yield a warning for each injection key of another mesh on a Namespace, a Pod, or a workload's pod template.
+
+    There are no warnings if headgate's own key is set there too.
+    """
+    path = template_path(obj)
+    metadata, where = (
+        (part(pod_template(obj), "metadata"), f"{path}.metadata") if path else (part(obj, "metadata"), "metadata")
+    )
+    if any(INJECT in part(metadata, field) for field in ("labels", "annotations")):
+        return
+    for field in ("labels", "annotations"):
+        for key in _KEYS:
+            if value := part(metadata, field).get(key):
+                wish = "keep headgate's sidecar away" if value in NOT_INJECTED else "add headgate's sidecar"
+                own = "false" if value in NOT_INJECTED else "true"
+                yield f'{where}.{field}.{key}: headgate does not read this key; to {wish}, write the label {INJECT}: "{own}"'
