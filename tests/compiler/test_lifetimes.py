@@ -1,4 +1,4 @@
-"""The longest connection between proxies depends on the lifetime of certificates."""
+"""The maximum duration of a connection between proxies depends on the lifetime of certificates."""
 
 import pytest
 

@@ -61,7 +61,7 @@ def spoken(name="", app=""):
         ("website", Protocol.HTTP),
     ],
 )
-def test_app_protocol_decides_and_ignores_case(app, protocol):
+def test_app_protocol_selects_the_protocol_and_ignores_case(app, protocol):
     """R61, R63, D16. With appProtocol, the port's name has no influence."""
     assert spoken(app=app) is spoken(name="tcp-x", app=app) is spoken(name="http-x", app=app) is protocol
 
@@ -90,7 +90,7 @@ def test_app_protocol_decides_and_ignores_case(app, protocol):
         ("", Protocol.HTTP),
     ],
 )
-def test_the_prefix_of_the_port_name_decides_without_app_protocol(name, protocol):
+def test_the_prefix_of_the_port_name_selects_the_protocol_without_app_protocol(name, protocol):
     """R62, R64, R65, R66."""
     assert spoken(name=name) is protocol
 
@@ -101,7 +101,7 @@ def test_the_reason_quotes_the_app_protocol_as_written():
 
 
 def test_app_protocol_accepts_the_iana_registry():
-    """D16. The registry has about 6000 TCP names; headgate's own words keep their meaning."""
+    """D16. The registry has about 6000 TCP names; the names that headgate defines itself keep their meaning."""
     assert sum(protocol is Protocol.TCP for protocol in KNOWN.values()) > 5900
     assert sum(protocol is Protocol.TLS for protocol in KNOWN.values()) > 100
     assert {KNOWN[word] is NAMED[word] for word in NAMED} == {True}
@@ -109,7 +109,7 @@ def test_app_protocol_accepts_the_iana_registry():
     assert KNOWN["mysql"] is Protocol.TCP_SERVER_FIRST
 
 
-def test_an_unknown_word_declares_no_protocol():
+def test_an_unknown_app_protocol_or_port_name_declares_no_protocol():
     assert protocol_of(ServicePort(port=80, app_protocol="http")).declared
     assert protocol_of(ServicePort(port=80, name="http")).declared
     assert not protocol_of(ServicePort(port=80, name="web")).declared

@@ -32,7 +32,10 @@ def endpoints(name, number, *ports):
 
 
 def world(weights, *, dead=(), ports=None, **annotations):
-    """Return a root `web` and backends by weight. Backends in `dead` have no endpoints; `ports` sets ports of some backends."""
+    """Return a root `web` and backends by weight.
+
+    Backends in `dead` have no endpoints; `ports` sets ports of some backends.
+    """
     objects = {SERVICE.key("default", "web"): service(80)}
     for number, name in enumerate(weights):
         offered = (ports or {}).get(name, (80,))
@@ -93,7 +96,7 @@ def test_weights_with_equal_ratios_give_equal_configurations():
     assert root_split(compiled(world({"a": 900, "b": 100}))) == root_split(compiled(world({"a": 9, "b": 1})))
 
 
-def test_a_broken_share_has_a_reason():
+def test_a_failing_share_has_a_reason():
     result = compiled(world({"a": 9, "b": 1}, dead={"b"}, no_endpoints="fail"))
     assert root_split(result).broken == (Broken(weight=1, reason="NoReadyEndpoints"),)
     assert reasons(result) == [Reason.NO_READY_ENDPOINTS]
@@ -136,7 +139,7 @@ def test_a_missing_backend_is_named_if_the_remaining_weights_are_0():
 
 
 @pytest.mark.parametrize("ports", [{}, {"b": (81,)}, {"a": (81,), "b": (82,)}])
-def test_weights_of_0_serve_no_traffic(ports):
+def test_no_backend_gets_traffic_if_all_weights_are_0(ports):
     """D10."""
     result = compiled(world({"a": 0, "b": 0}, ports=ports))
     assert targets(result) == {}

@@ -54,7 +54,7 @@ def test_a_backend_without_endpoints_changes_the_slots_like_a_backend_with_weigh
     assert sides({"v1": 2, "v2": 0, "v3": 1}) == [(V1, 6667), (V3, 3333)]
 
 
-def test_a_broken_share_keeps_its_users():
+def test_a_failing_share_keeps_its_users():
     """D9 `fail`. Only users of the backend without endpoints get 503."""
     found = sides({"v1": 2, "v2": 1, "v3": 1}, dead=("v2",), no_endpoints="fail")
     assert found == [(None, 2500), (V1, 5000), (V3, 2500)]

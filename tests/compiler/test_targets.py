@@ -1,4 +1,4 @@
-"""Authorization by TrafficTargets (R68 to R70, D21); mistakes close a workload and never open it."""
+"""Authorization by TrafficTargets (R68 to R70, D21); an invalid object never allows additional requests."""
 
 import pytest
 from tests.compiler.pods import compiled, config, findings, obj, pod, service, target, workloads
@@ -90,7 +90,7 @@ def test_a_tcp_route_of_the_gateway_api_is_not_a_rule():
 
 @pytest.mark.parametrize("port", [8080, 80])
 def test_a_tcp_rule_accepts_the_port_of_the_pod_or_the_service(port):
-    """Specification 003 uses the Service's port; SMI does not specify which of the two counts."""
+    """Specification 003 uses the Service's port; SMI does not specify which of the two ports is meant."""
     route = obj("TCPRoute", "sql", spec={"matches": {"ports": [port]}})
     rules = [{"kind": "TCPRoute", "name": "sql"}]
     services = service("web", WEB, port=80, behind=8080, app="tcp")
@@ -111,7 +111,7 @@ def test_a_rule_for_a_protocol_without_a_port_is_reported(app, kind):
     assert f"8080 ({app})" in reported.message
 
 
-def test_a_rule_is_not_reported_before_the_process_of_an_explicit_pod_runs():
+def test_a_rule_is_not_reported_before_the_process_behind_an_explicit_sidecar_runs():
     found = pod("web", "127.80.0.1", sidecar="explicit")
     services = service("web", ("web", "127.80.0.1"))
     result = compiled(found, *services, GROUP, target("t", "web", "client", rules=[API]))

@@ -82,7 +82,7 @@ PARTS = st.sets(st.sampled_from(("path", "methods", "headers", "query")), max_si
 
 
 @given(MATCHES, MATCHES, PARTS, st.lists(REQUESTS, min_size=20, max_size=20))
-def test_the_outer_match_fits_all_requests_of_the_inner_match(outer, other, parts, requests):
+def test_a_match_that_contains_another_match_fits_all_its_requests(outer, other, parts, requests):
     narrow = structs.replace(outer, **{part: getattr(other, part) for part in parts})
     if contains(outer, narrow):
         assert all(fits(outer, request) for request in requests if fits(narrow, request))
@@ -105,7 +105,7 @@ PATTERNS = (
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_sample_of_a_pattern_matches_it(pattern):
+def test_a_sample_generated_from_a_pattern_matches_the_pattern(pattern):
     found = sample(pattern)
     assert found is not None
     assert matches(pattern, found)

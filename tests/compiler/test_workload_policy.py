@@ -37,7 +37,7 @@ def test_the_mtls_setting_applies_to_unselected_pods(mtls, tls_mode):
     assert targets(result) == {"front": TlsMode.STRICT, "half": tls_mode}
 
 
-def test_a_pod_gets_the_names_of_all_its_tls_configs():
+def test_a_pod_gets_the_subject_names_of_all_its_tls_configs():
     """R78."""
     result = compiled(FRONT, HALF, config("one", WANTED, "foo", "bar"), config("two", {"role": "frontend"}, "bar"))
     assert workloads(result)["front"].subjects == ("bar", "foo")
@@ -47,7 +47,7 @@ def test_a_pod_gets_the_names_of_all_its_tls_configs():
     assert reported.message.startswith("TLSConfig default/one also selects pod default/front")
 
 
-def test_tls_configs_with_equal_names_are_not_reported():
+def test_tls_configs_with_equal_subject_names_are_not_reported():
     assert compiled(FRONT, config("one", WANTED, "foo"), config("two", {}, "foo")).report.findings == ()
 
 

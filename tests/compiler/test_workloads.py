@@ -43,7 +43,7 @@ def test_the_younger_of_two_pods_owns_a_shared_address():
     assert list(workloads(compiled(new, old))) == ["new"]
 
 
-def test_the_oldest_service_decides_for_plaintext_clients():
+def test_plaintext_clients_use_the_protocol_of_the_oldest_service():
     """D15, R67."""
     result = compiled(
         pod(*WEB),
@@ -62,7 +62,7 @@ def test_the_oldest_service_decides_for_plaintext_clients():
     assert "the pods' sidecars treat plaintext as tcp" in reported.message
 
 
-def test_a_service_without_a_declared_protocol_decides_last():
+def test_a_declared_protocol_wins_over_an_older_service_without_one():
     result = compiled(
         pod(*WEB),
         *service("silent", WEB, app="", created="2025-01-01T00:00:00Z"),
@@ -111,7 +111,7 @@ def test_an_explicit_sidecar_has_only_ports_with_a_known_application_port(writte
 
 
 def test_the_name_of_a_container_port_declares_a_protocol_without_a_service():
-    """R62. Without a known name the protocol is TCP."""
+    """R62. If the name is no known protocol, the protocol is TCP."""
     declared = [
         {"containerPort": 8080, "name": "http-x"},
         {"containerPort": 3306, "name": "mysql"},
@@ -146,7 +146,7 @@ def test_the_outbound_setting_allows_or_refuses_connections_to_unknown_addresses
     assert compiled(outbound=outbound).mesh.passthrough is passthrough
 
 
-def test_an_invalid_pod_keeps_its_sidecar_without_exceptions():
+def test_an_invalid_pod_keeps_its_sidecar_and_loses_its_excluded_ports():
     """R74. Without a sidecar, callers would send plaintext."""
     wrong = {"headgate.dev/excluded-inbound-ports": "8080, everything"}
     result = compiled(pod(*WEB, annotations=wrong), *service("web", WEB))

@@ -53,7 +53,7 @@ def test_a_further_sidecar_costs_only_its_own_resources(services):
 
 @pytest.mark.parametrize("capture", ["explicit", "transparent"])
 def test_a_change_of_endpoints_reuses_the_objects_of_other_types(capture):
-    """So sessions compare these objects by identity, whatever the number of sidecars."""
+    """Sessions can then compare these objects by identity, whatever the number of sidecars."""
     memo = Memo()
 
     def build(weight):

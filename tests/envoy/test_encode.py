@@ -100,7 +100,7 @@ def test_a_headless_service_has_scopes_but_no_listener():
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 
-def test_without_an_http_proxy_there_are_no_scopes():
+def test_a_gateway_without_an_http_proxy_listener_has_no_scopes():
     config = encode(project(mesh(), Node(id="gateway")), Memo())
     assert config[SCOPES] == {}
     assert "proxy" not in config[LISTENER]

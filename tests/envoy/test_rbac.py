@@ -81,7 +81,7 @@ def test_only_the_uri_san_of_a_certificate_is_an_identity():
 
 @pytest.mark.parametrize(("port", "fits"), [(0, True), (8080, True), (80, False), (9000, False), (81, False)])
 def test_a_traffic_targets_port_means_the_pods_port(port, fits):
-    """2.3: the number of a Service port that leads to the pod's port does not count."""
+    """2.3: the number of a Service port is ignored, even if that port leads to the pod's port."""
     assert bool(rbac.request_rules(closed(grant(match=ANY, port=port)), PORT).policies) == fits
     assert bool(rbac.connection_rules(closed(grant(ports=(), port=port)), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(grant(ports=(), port=port)), PORT) == (ONE,)) == fits
@@ -89,7 +89,7 @@ def test_a_traffic_targets_port_means_the_pods_port(port, fits):
 
 @pytest.mark.parametrize(("port", "fits"), [(8080, True), (9000, True), (80, False), (81, False)])
 def test_a_tcp_route_names_the_pods_port_or_a_tcp_services_port(port, fits):
-    """R68, R69: the port of an HTTP Service does not count."""
+    """R68, R69: the ports of HTTP Services are ignored."""
     assert bool(rbac.connection_rules(closed(grant(ports=(1, port))), PORT).policies) == fits
     assert (rbac.allowed_identities(closed(grant(ports=(1, port))), PORT) == (ONE,)) == fits
 

@@ -1,4 +1,4 @@
-"""Route configurations: matches, mirrors, broken shares and unmatched requests."""
+"""Route configurations: matches, mirrors, shares that get errors, and unmatched requests."""
 
 import pytest
 

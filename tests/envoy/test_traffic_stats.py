@@ -179,7 +179,7 @@ def test_reports_are_sent_to_headgate_with_the_node_id():
     assert 0 < config.max_data_points_per_request * 4096 < 4 << 20  # gRPC's limit
 
 
-def test_a_mirror_cluster_counts_copies_per_endpoint():
+def test_a_mirror_cluster_counts_mirrored_requests_per_endpoint():
     found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
     assert found.track_cluster_stats.per_endpoint_stats
     assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # saves memory

@@ -1,4 +1,4 @@
-"""Requests at a backend, after the filters of route and share (docs/gateway-api.md)."""
+"""The request that a backend receives, after the filters of the route and of the share (docs/gateway-api.md)."""
 
 import pytest
 

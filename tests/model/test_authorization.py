@@ -128,7 +128,7 @@ def test_a_workload_without_grants_denies_all_callers():
         (TlsMode.STRICT, False, True),
     ],
 )
-def test_the_tls_mode_decides_before_the_grants(tls_mode, plaintext, tls):
+def test_the_tls_mode_is_checked_before_the_grants(tls_mode, plaintext, tls):
     """R74, R76."""
     workload = structs.replace(OPEN, tls_mode=tls_mode)
     assert ask(workload, identity="").allowed == plaintext
@@ -195,7 +195,7 @@ def test_the_grants_of_several_targets_are_combined():
     assert not ask(both, SA_2, target="/other").allowed
 
 
-def test_a_port_without_a_service_accepts_only_plaintext_to_open_workloads():
+def test_a_port_without_a_service_accepts_plaintext_if_the_workload_is_open():
     assert ask(OPEN, identity="", port=9999).allowed
     assert not ask(EXAMPLE, identity="", port=9999).allowed
     assert not ask(OPEN, identity=SA_2, port=9999).allowed  # no mutual TLS without a Service
@@ -207,8 +207,8 @@ def test_grants_allowing_returns_the_grants_for_any_caller():
     assert grants_allowing(EXAMPLE, 8080, protocol=Protocol.HTTP, request=Request(target="/other")) == ()
 
 
-def test_mtls_clients_use_the_protocol_of_the_called_service_and_plaintext_that_of_the_oldest():
-    """R67, D15."""
+def test_only_mtls_clients_use_the_protocol_of_the_service_that_they_call():
+    """R67, D15. Plaintext clients use the protocol of the oldest Service."""
     port = port_of(EXAMPLE, 8080)
     assert port
     assert protocol_at(port, HTTP, known=True) is Protocol.HTTP

@@ -88,7 +88,7 @@ def test_valid_workloads_have_no_violations():
 
 
 @pytest.mark.parametrize(("what", "other"), [("name", {"address": "10.0.0.2"}), ("address", {"name": "default/b"})])
-def test_workloads_with_one_name_or_address_are_a_violation(what, other):
+def test_workloads_with_the_same_name_or_address_are_a_violation(what, other):
     assert faults(POD, structs.replace(POD, **other)) == (f"two workloads have the {what} {getattr(POD, what)}",)
 
 
@@ -128,4 +128,4 @@ def test_an_endpoint_identity_without_a_workload_is_a_violation(tls_mode):
         endpoints=(Endpoints(ref=WEB, ready=(endpoint,)),),
         workloads=(structs.replace(POD, tls_mode=tls_mode),),
     )
-    assert check(found) == (f"default/web:80 requires {POD.identity}, which no workload proves",)
+    assert check(found) == (f"default/web:80 requires {POD.identity}, which no workload has",)

@@ -101,7 +101,7 @@ def test_the_first_of_two_query_parameters_with_the_same_name_is_used():
     assert not asked(match, target="/")
 
 
-def test_broken_shares_get_requests_by_their_weight():
+def test_failing_shares_get_requests_by_their_weight():
     split = Split(targets=(Target(ref=V1, weight=3),), broken=(Broken(weight=1, reason="X", status=500),))
     assert decide(mesh(Route(split=split)), WEB, Request()).receivers == {V1: Fraction(3, 4), 500: Fraction(1, 4)}
 

@@ -74,7 +74,7 @@ def test_with_three_backends_a_change_of_the_first_and_one_other_weight_moves_th
 
 
 @given(st.data(), st.integers(3, 6))
-def test_no_user_moves_between_backends_within_their_home_regions(data, backends):
+def test_no_user_moves_between_backends_that_fit_into_their_home_regions(data, backends):
     home = TOTAL // (backends - 1)
     before, after = data.draw(counts(backends, home)), data.draw(counts(backends, home))
     found = moved(before, after)

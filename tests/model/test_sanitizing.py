@@ -178,8 +178,8 @@ def test_connection_headers_are_refused_in_http2(line):
     assert sanitized(line, version="2").status == 400
 
 
-def test_each_change_has_a_reason():
+def test_each_changed_header_has_a_reason():
     assert sanitized("connection: x-a", "x-a: 1").changes == (
-        "x-a is removed: Connection names it",
+        "x-a is removed: the header Connection names it",
         "connection is removed: it is for one connection only",
     )

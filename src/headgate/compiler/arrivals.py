@@ -1,4 +1,4 @@
-"""Explain how a request reaches the pods of a route: mutual TLS or plaintext, authorization, and remedies."""
+"""Explain how a request reaches the pods of a route: by mutual TLS or in plaintext, and whether they allow it."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -30,8 +30,8 @@ _BYPASS_TEXTS = {
 class Caller(Value, frozen=True, kw_only=True):
     """The sender of a request.
 
-    `identity` is its SPIFFE ID, empty for plaintext. Short Service names belong to the namespace `home`. With
-    `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
+    `identity` is its SPIFFE ID, empty for plaintext. A Service name without a namespace means a Service in
+    `home`. With `is_scoped`, its proxy knows only Services that it may call, and refuses requests to all other hosts.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Arrivals:
         plain = (table.protocol for table in self._compiled.mesh.tables if table.ref == ref)
         protocol = protocol_at(port, ref, known=known) if port else next(plain, Protocol.HTTP)
         identity = self._caller.identity if known else ""
-        request = _onward(request, protocol)
+        request = _forwarded(request, protocol)
         answer = authorize(workload, endpoint.port, protocol=protocol, identity=identity, request=request)
         if answer.allowed or answer.status:
             return answer, ""
@@ -160,7 +160,7 @@ class Arrivals:
         return answer, self._authorization_remedy(workload, targets)
 
     def _identity_remedy(self, workload: Workload) -> str:
-        """Return advice on how a caller without an identity gets an identity, which authorization needs."""
+        """Return advice on how the request can carry the caller's identity, which authorization needs."""
         if not self._caller.identity:
             return f"{_GIVE_SIDECAR}, so that it calls as its ServiceAccount"
         if workload.tls_mode is not workload.target_tls_mode:
@@ -197,7 +197,7 @@ class Arrivals:
         return "its migration to mutual TLS is in progress, and some proxies are not ready"
 
 
-def _onward(request: Request, protocol: Protocol) -> Request:
+def _forwarded(request: Request, protocol: Protocol) -> Request:
     """Return a request as a proxy forwards it to a port with this protocol."""
     if protocol is Protocol.HTTP_ANY:
         return request

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from headgate.compiler import protocols, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
-from headgate.compiler.gateway_api.compile import GatewayApi
+from headgate.compiler.gateway_api.compile import GatewayApi, routes_by_age
+from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import gateway_pods
-from headgate.compiler.gateway_api.routes import repeated_names
+from headgate.compiler.gateway_api.routes import compile_route, repeated_names
+from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding, Report
@@ -38,8 +40,8 @@ from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficT
 from headgate.settings import Settings
 
 CONNECTION_SHARE = 4
-"""The longest connection, as a fraction of a certificate's lifetime: one fourth. A certificate that is renewed in time has
-at least two fifths of its lifetime left, so it outlives each connection that starts with it."""
+"""A connection lasts at most one fourth of a certificate's lifetime. A certificate that is renewed in time always has
+at least two fifths of its lifetime left, so it stays valid until the end of each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
 A = TypeVarTuple("A")
@@ -86,6 +88,16 @@ class Compiler:
         self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
         self._tables: dict[PortRef, RouteTable] = {}
 
+    def fork(self) -> "Compiler":
+        """Return a compiler that begins with the results of this one, and changes none of them.
+
+        Another thread may use this compiler: the results are replaced and never changed.
+        """
+        found = Compiler()
+        found._last, found._tables = self._last, self._tables
+        found._parts, found._results = self._parts.copy(), self._results.copy()
+        return found
+
     def compile(
         self, snapshot: Snapshot, settings: Settings, tls_modes: Mapping[str, TlsMode] = NO_MIGRATIONS
     ) -> Compiled:
@@ -98,7 +110,7 @@ class Compiler:
         for key, split in snapshot.splits:
             claims.add(key, split)
         tables = tuple(claims.tables(served.plain))
-        api = GatewayApi(snapshot, claims.ready, tables, settings)
+        api = GatewayApi(snapshot, self._routes(snapshot, claims.ready, tables), tables, settings)
         service_pods = self._part(snapshot, Service, Pod)
         running = self._once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         policy_objects = self._part(snapshot, Service, Pod, *POLICY_KINDS)
@@ -147,8 +159,15 @@ class Compiler:
         )
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
+    def _routes(
+        self, snapshot: Snapshot, ready: Mapping[PortRef, tuple[Endpoint, ...]], tables: tuple[RouteTable, ...]
+    ) -> list[CompiledRoute]:
+        """Return the routes of Gateways and Services, the oldest first, because the oldest route wins a conflict."""
+        places = self._once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables)
+        return self._each(compile_route, {key: (places, key, item) for key, item in routes_by_age(snapshot)})
+
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
-        """Return a snapshot of some kinds; if nothing in these kinds changed, return the last snapshot object."""
+        """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
         source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.fail_closed)
         last = self._parts.get(shapes)
         if last is None or last[0] != source:
@@ -161,7 +180,7 @@ class Compiler:
         return self._each(stage, {None: values})[0]
 
     def _each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
-        """Return the results of a stage for the arguments of each key."""
+        """Return the result of a stage for each key; the results for unchanged arguments are reused."""
         last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
         for key, values in wanted.items():
             before = last.get(key)

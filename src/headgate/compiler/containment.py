@@ -1,4 +1,4 @@
-"""Relations between matches: whether one contains all requests of another, and the intersection of two."""
+"""Compare two matches: whether every request that fits one also fits the other, and which requests fit both."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

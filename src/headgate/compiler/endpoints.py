@@ -30,7 +30,7 @@ def endpoints(
 def identities(workloads: Iterable[Workload]) -> Mapping[tuple[str, int], str]:
     """Return the SPIFFE ID for each (pod, port) and (address, port) whose clients use mutual TLS.
 
-    The address is for endpoints in EndpointSlices without a pod's name.
+    The address identifies endpoints of EndpointSlices that do not name a pod.
     """
     return {
         (place, port.port): item.identity

@@ -48,7 +48,7 @@ class Backend(Value, frozen=True, kw_only=True):
 
 
 class Copy(Value, frozen=True, kw_only=True):
-    """A mirror, with the fraction of the requests that proxies copy to the mirror's backend."""
+    """The backend of a mirror, and the fraction of the requests that proxies mirror to it."""
 
     service: str
     port: int
@@ -60,8 +60,8 @@ class Copy(Value, frozen=True, kw_only=True):
 class Tried(Value, frozen=True, kw_only=True):
     """A route and its result: `matched`, `failed` with the first unmet condition, or `not tried` after a match.
 
-    `matches` are the matches of splits that belong to the route. A rule whose backends are roots of splits becomes
-    one route for each of their matches.
+    If a rule's backends are roots of splits, the rule becomes one route for each match of these splits. `matches` are
+    the matches of splits that requests of this route fit.
     """
 
     object: str
@@ -72,7 +72,7 @@ class Tried(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The object of the route and its part in it, like `HTTPRoute default/website, rule 0`."""
+        """The object that defines the route, and the rule or match: `HTTPRoute default/website, rule 0`."""
         return _words(self.object, self.name, self.matches)
 
 
@@ -122,7 +122,7 @@ class Explanation(Value, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """The object and the rule of the route that matches, as text; empty if no route matches."""
+        """The object that defines the matched route, and the rule or match; empty if no route matches."""
         return _words(self.object, self.route, self.matches)
 
 
@@ -302,12 +302,14 @@ def _fallback(decision: Decision) -> str:
         return ""
     outcome = "503 from the proxy" if decision.protocol.is_http else "the connection is closed"
     if route.origin is None:
-        return f"without a ready endpoint: {outcome}"
+        return f"if the Service has no ready endpoint: {outcome}"
     if route.origin.kind == TRAFFIC_SPLIT.kind:
-        return f"without a ready endpoint or a weight: {outcome}; when no backend has the port: {PLAIN}"
+        return (
+            f"if no backend has a ready endpoint and a weight above 0: {outcome}; if no backend has the port: {PLAIN}"
+        )
     if not decision.protocol.is_http:
-        return f"without a backend: {outcome}"
-    return "shares without a ready endpoint: 503; shares of an unusable backend: 500"
+        return f"if no backend is usable: {outcome}"
+    return "the share of a backend without a ready endpoint: 503; the share of an unusable backend: 500"
 
 
 def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tried]:

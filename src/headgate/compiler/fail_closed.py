@@ -1,8 +1,9 @@
 """Keep the restrictive part of an invalid TrafficTarget, TLSConfig or Pod, so that a mistake permits no traffic.
 
-A TrafficTarget with a readable destination keeps its pods closed and allows nothing. A TLSConfig with a readable selector
-keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is ignored. A pod
-keeps its sidecar without the exceptions, because callers would send plaintext to a pod without a sidecar.
+A TrafficTarget with a readable destination keeps its pods closed and allows nothing. A TLSConfig with a readable
+selector keeps its pods strict and adds no subject names. Without a readable destination or selector, the object is
+ignored. A pod keeps its sidecar but loses its excluded ports, because callers would send plaintext to a pod without a
+sidecar.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ _NAMED = {
         "tcp redis mongo mongodb postgres postgresql kafka amqp mqtt ldap cassandra cql memcache memcached nats stomp "
         "zookeeper thrift xmpp-client irc rtsp sip dns tds ms-sql-s rdp kerberos"
     ),
-    # Their servers send first, so a proxy that waits for the client's first bytes would wait forever.
+    # Servers of these protocols send first, so a proxy that waits for the client's first bytes would wait forever.
     Protocol.TCP_SERVER_FIRST: "tcp-server-first mysql mariadb smtp ftp ssh sftp imap pop3 nntp vnc",
     Protocol.TLS: "tls https ssl wss ldaps imaps pop3s smtps submissions ftps amqps mqtts secure-mqtt rediss ircs",
 }
@@ -126,7 +126,7 @@ def _app_protocol(port: ServicePort) -> Protocol | None:
 
 
 def _name_word(name: str) -> str:
-    """Return the longest known word that is a port's name, or its part before a `-` (R62); empty if there is none."""
+    """Return the longest known word that is a port's name or begins it before a `-` (R62); empty if there is none."""
     parts = name.lower().split("-")
     return next((word for end in range(len(parts), 0, -1) if (word := "-".join(parts[:end])) in NAMED), "")
 

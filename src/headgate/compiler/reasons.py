@@ -7,7 +7,8 @@ from typing import NamedTuple
 class Severity(enum.StrEnum):
     """The severity of a finding about an object.
 
-    An error disables the object or a part of it; a warning changes its effect; a note changes nothing.
+    With an error, the object or a part of it is not used. With a warning, its effect may not be the intended one. A
+    note is only for information.
     """
 
     ERROR = "error"
@@ -110,8 +111,8 @@ _MEANINGS = {
         Reason.NO_MATCHING_LISTENER_HOSTNAME: "No hostname of the route matches a hostname of the listener.",
         Reason.UNSUPPORTED_VALUE: "The rule uses a value that headgate does not support; its requests are answered with 500.",
         Reason.LISTENER_PROTOCOL_CONFLICT: "Listeners use different protocols on one port; none of them is served.",
-        Reason.INVALID_PARAMETERS: "The Gateway or its class has a parametersRef, which headgate does not support.",
-        Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; it is not served.",
+        Reason.INVALID_PARAMETERS: "A parameter of the Gateway or of its class is not valid; the proxies keep the parameters that they have.",
+        Reason.UNSUPPORTED_ADDRESS: "The Gateway requests an address of a type that headgate does not support; the Gateway is not served.",
     },
     (Severity.ERROR, ConditionType.RESOLVED_REFS): {
         Reason.INVALID_CERTIFICATE_REF: "The listener's certificate is missing or unusable; the listener is not served.",
@@ -144,23 +145,23 @@ _MEANINGS = {
     },
     (Severity.WARNING, ConditionType.PROGRAMMED): {
         Reason.STICKY_NOT_APPLICABLE: "The port is not HTTP, so users do not stay with one backend.",
-        Reason.PORT_NOT_BINDABLE: "headgate has no permission to listen on the port; only the HTTP proxy serves it.",
+        Reason.PORT_NOT_BINDABLE: "headgate has no permission to listen on the port; it can be reached only through headgate's HTTP proxy.",
         Reason.MATCH_NOT_APPLICABLE: "The port is not HTTP, so a split with matches does nothing there.",
         Reason.PROTOCOL_CONFLICT: "An older Service declares another protocol for the same port of the same pods.",
         Reason.UNKNOWN_PROTOCOL: "The port's appProtocol is unknown; headgate treats the port as http.",
         Reason.NAME_NOT_RESOLVED: "headgate does not resolve the Service's externalName; its requests get 503.",
-        Reason.SHADOWED: "Earlier routes take every request of this match.",
+        Reason.SHADOWED: "Earlier routes get every request that fits this match.",
         Reason.NEVER_MATCHES: "No request can satisfy the match.",
         Reason.NO_EFFECT: "No request reaches the split, so its weights have no effect.",
         Reason.ADDRESS_NOT_USABLE: "The Gateway does not get one of the addresses in its spec.",
         Reason.ADDRESS_NOT_ASSIGNED: "The Gateway has no address yet, so no client can reach it.",
         Reason.FIELD_IGNORED: "headgate does not read a field; the rest of the object is in effect.",
         Reason.TOO_MANY_MATCHES: "The splits behind one rule have too many combinations of matches; the matches of some splits are ignored.",
-        Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the copies beyond its limits.",
+        Reason.COPIES_DROPPED: "A mirror is too slow; proxies drop the requests that exceed its limits.",
         Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
-        Reason.NAME_CONFLICT: "A pod has an item with the same name; the pod's own item stays.",
-        Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; it allows nothing.",
+        Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
+        Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; the rule allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {
         Reason.NO_PODS: "The object selects no pod, so it has no effect yet.",

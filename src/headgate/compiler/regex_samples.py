@@ -1,7 +1,7 @@
 """Find a text that a regular expression (RE2) matches, and facts about all texts that it matches.
 
-The answers are certain: samples are verified by matching, and facts follow from the match range that RE2 reports. Otherwise
-the answer is "unknown" (None or False).
+The answers are certain: samples are verified by matching, and facts follow from the match range that RE2 reports.
+Otherwise the answer is "unknown" (None or False).
 """
 
 import functools
@@ -12,7 +12,7 @@ import re2
 
 from headgate.resources.regexes import fault, matches
 
-_RANGE = 256  # most bytes in each bound of RE2's match range
+_RANGE = 256  # the maximum length in bytes of each bound of RE2's match range
 _CHARACTERS = string.ascii_letters + string.digits + "/-_.~:=;, " + string.punctuation
 _EDGES = "bBAzQE"  # escapes that match no character
 _REPEAT = re.compile(r"\{(\d+)(?:,\d*)?\}")
@@ -36,7 +36,7 @@ def looks_like(pattern: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def bounds(pattern: str) -> tuple[bytes, bytes]:
-    """Return the smallest and the largest text (UTF-8) of a whole match; all texts if RE2 gives no range."""
+    """Return bounds (UTF-8) of all texts that the whole pattern matches; the widest bounds if RE2 reports none."""
     try:
         found = re2.compile(f"^(?:{pattern})$").possiblematchrange(_RANGE)
     except re2.error:
@@ -147,7 +147,7 @@ class _Reader:
 
 
 def _one_of(characters: str) -> str:
-    """Return a character of a class such as `[^a-z]`, or of an escape; empty if it has no common character."""
+    """Return a printable ASCII character that a class such as `[^a-z]` or an escape matches; empty if there is none."""
     if fault(characters):
         return ""
     return next((item for item in _CHARACTERS if matches(characters, item)), "")

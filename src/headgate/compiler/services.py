@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, pod_list
 from headgate.compiler.snapshot import Snapshot
+from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.model.routing import Frontend
 from headgate.resources.core import Service, ServicePort
 from headgate.resources.meta import Key, is_dns_subdomain
@@ -95,7 +96,8 @@ def findings(
     key: Key, service: Service, front: Frontend, owners: Mapping[str, str], settings: Settings
 ) -> Iterator[Finding]:
     """Yield a finding for each part of a Service that clients can't use, such as a UDP port."""
-    if is_external(service) and (why := fault(service, settings.domain)):
+    why = fault(service, settings.domain) if is_external(service) else ""
+    if why and not _is_name_of_gateway(service, settings.domain):
         message = f"{why}. Until then, requests to the Service get 503"
         yield Finding(key, Reason.NAME_NOT_RESOLVED, "spec.externalName", message)
     address = address_of(service)
@@ -120,11 +122,19 @@ def findings(
             yield Finding(key, Reason.PORT_NOT_BINDABLE, f"{field}.port", message)
 
 
+def _is_name_of_gateway(service: Service, domain: str) -> bool:
+    """Return whether an ExternalName Service is an alias of the Service of a Gateway on a cluster.
+
+    Clients without a sidecar resolve the alias by DNS, so that they reach a root Service through the Gateway (D23).
+    """
+    return external_name(service).removesuffix(f".{domain}").endswith(f".{SYSTEM_NAMESPACE}.svc")
+
+
 def target_ports(snapshot: Snapshot) -> tuple[Finding, ...]:
     """Return a finding for each Service port whose targetPort is not declared by its pods.
 
     Callers get 503 there, unless a process listens on the port without a declaration. A container without any
-    declared port may listen everywhere, so pods with such a container are skipped for numeric ports. The port of
+    declared port may listen on any port, so pods with such a container are skipped for numeric ports. The port of
     an HTTP probe counts as declared. A named targetPort must be a declared name.
     """
     selecting = [(key, item) for key, item in snapshot.services.values() if item.spec.selected]

@@ -22,7 +22,7 @@ def sidecar_pods(snapshot: Snapshot) -> tuple[SidecarPods, ...]:
 
 
 def findings(found: SidecarPods) -> Iterator[Finding]:
-    """Yield what a user should know about the pods of a Sidecar."""
+    """Yield the findings about the pods that a Sidecar selects."""
     about = found.about
     if not found.total:
         yield Finding(about, Reason.NO_PODS, _FIELD, "no pod has these labels; new pods with them get the containers")

@@ -29,7 +29,7 @@ _READ: dict[str, frozenset[type[Resource]]] = {}
 
 
 def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "cached_property[T]"]:
-    """Make a cached index of a method that reads only objects of these kinds."""
+    """Return a decorator for a method that builds an index from objects of these kinds; the index is cached."""
 
     def decorate(method: Callable[["Snapshot"], T]) -> "cached_property[T]":
         _READ[method.__name__] = frozenset(shapes)
@@ -167,7 +167,7 @@ class Snapshot:
 
 
 def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, tuple[T, ...]]:
-    """Return the values of each key, in their order."""
+    """Group values by key; the values of a key stay in order."""
     found: dict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
         found[key].append(value)

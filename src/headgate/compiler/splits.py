@@ -215,7 +215,7 @@ class SplitCompiler:
             for item in on_port
         ]
         if not protocol.is_http:
-            message = f"port {root.port} is {protocol.value}, {why}; only HTTP can be sticky, so weights choose for each connection"
+            message = f"port {root.port} is {protocol.value}, {why}; only HTTP can be sticky, so each connection goes to a backend by weight"
             finding = Finding(key, Reason.STICKY_NOT_APPLICABLE, STICKY_FIELD, message)
             self.findings.append(finding)
             return decided
@@ -377,7 +377,7 @@ def rounding_note(split: Split, sticky_backends: Sequence[StickyBackend]) -> str
 
 
 def _sticky_weights(split: Split, sticky_backends: Sequence[StickyBackend]) -> list[int]:
-    """Return the weight of each sticky backend. `split.broken` has the order of the failing backends."""
+    """Return the weight of each sticky backend. `split.broken` lists the failing backends in the same order."""
     known = {target.ref: target.weight for target in split.targets}
     failing = iter(share.weight for share in split.broken)
     return [next(failing, 0) if item.fails else known.get(item.ref, 0) for item in sticky_backends]

@@ -37,7 +37,7 @@ class Bypass(NamedTuple):
 
     - `excluded`: the pods' annotation excludes the port.
     - `late`: the Service selects the pods, but got the port after they were created.
-    - `written`: the endpoint is not the result of a selector, for example in an EndpointSlice of the user.
+    - `written`: no selector produced the endpoint; it is, for example, in an EndpointSlice that the user wrote.
     """
 
     port: int
@@ -86,7 +86,8 @@ class EffectTexts(NamedTuple):
     """Texts of the messages about an object's pods.
 
     `unselected` is the complete message for an object that selects no pod. `without_sidecar` and `bypassed` say
-    what the missing enforcement permits at pods without a sidecar and at bypassed ports. `remedy` is for these pods.
+    what the missing enforcement permits at pods without a sidecar and at bypassed ports. `remedy`
+    says how the pods get a sidecar.
     """
 
     unselected: str

@@ -1,7 +1,7 @@
 """Find routes that no request reaches, each with an example request.
 
-An example is a request that fits the match (or is close to a match that nothing can fit) and that `model.evaluate`
-sends to another route. Without an example there is no finding.
+An example is a request that fits the match (or, for a match that no request can fit, is close to it) and that
+`model.evaluate` sends to another route. Without an example there is no finding.
 """
 
 import functools
@@ -53,7 +53,7 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     reached: set[Key] = set()
     first_finding: dict[Key, Finding] = {}
     for table in _route_lists(mesh):
-        if len(table.routes) == 1:  # no other route can match the requests of the only route
+        if len(table.routes) == 1:  # the only route gets all requests
             reached |= {route.origin for route in table.routes if route.origin}
             continue
         missed = {item.number: item for item in unreachable(table.routes)}
@@ -103,7 +103,7 @@ def _unreachable_in(routes: Sequence[Route]) -> Iterator[UnreachableRoute]:
 def _same(one: Route, other: Route) -> bool:
     """Say whether two routes belong to the same object and have the same effect on requests.
 
-    Routes for matches of a split may take all requests of a rule: this is intended by the split.
+    A route for a match of a split counts as having the same effect: the split is meant to take requests of the rule.
     """
     return one.origin == other.origin and (one.split == other.split or bool(one.split_matches))
 

@@ -67,7 +67,7 @@ class TrafficTargets:
             (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
         ]
         self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
-        grants = self._grants[account]  # creates the entry: a TrafficTarget without a grant closes the account too
+        grants = self._grants[account]  # an entry without grants closes the account too
         if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
             grants.append(grant)
 
@@ -101,7 +101,7 @@ class TrafficTargets:
             self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
-        """Yield a finding for each rule if no port of its destination has the protocol of the rule.
+        """Yield a finding for each rule whose protocol no port of its destination has.
 
         `workloads` are the destination's workloads by TrafficTarget.
         """

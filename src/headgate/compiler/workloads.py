@@ -95,7 +95,7 @@ def workloads(
 
 
 def _unnamed(name: str, pod: Pod) -> str:
-    """Return the `PodPort.pod` of this pod in a slice that names no pod."""
+    """Return the value of `PodPort.pod` for this pod if the slice names no pod."""
     return f"{name.partition('/')[0]}@{pod.status.pod_ip}"
 
 
@@ -105,7 +105,10 @@ def has_sidecar(pod: Pod) -> bool:
 
 
 def _owners(snapshot: Snapshot) -> Mapping[str, str]:
-    """Return the pod of each address. Of several pods with the same address it is the youngest: the older ones are terminating."""
+    """Return the pod of each address.
+
+    Of several pods with the same address it is the youngest: the older ones are terminating.
+    """
     found = [(name, pod) for name, pod in snapshot.pods.items() if has_sidecar(pod) and _is_placed(pod)]
     by_age = sorted(found, key=lambda entry: (entry[1].metadata.creation_timestamp, entry[0]))
     return {pod.status.pod_ip: name for name, pod in by_age}

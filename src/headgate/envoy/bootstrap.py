@@ -36,7 +36,7 @@ CREDENTIAL = "token"  # `CREDENTIAL` and `ROOTS` are the names of the secrets in
 ROOTS = "roots"
 MAX_DOWNSTREAM_CONNECTIONS = 100_000  # Envoy refuses further connections, which could exhaust its memory
 FIRST_RECONNECT_MS, LAST_RECONNECT_S = 500, 3  # shortest and longest pause between attempts to connect
-REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may exceed those that the admission measures
+REGEX_MARGIN = 2  # factor by which Envoy's RE2 programs may be larger than those that admission measures
 
 
 class XdsAddress(Value, frozen=True, kw_only=True):
@@ -52,9 +52,9 @@ class XdsAddress(Value, frozen=True, kw_only=True):
 
 
 def token_source(token: str) -> bytes:
-    """Return the source, as JSON, of the token in the file `token`.
+    """Return the JSON of the source for the token in the file `token`.
 
-    Envoy reads a new token when another file is renamed to `token`.
+    Envoy reads the token again when another file is renamed to `token`.
     """
     path = PurePosixPath(token)
     content = pb.DataSource(filename=str(path), watched_directory=pb.WatchedDirectory(path=str(path.parent)))
@@ -62,7 +62,7 @@ def token_source(token: str) -> bytes:
 
 
 def roots_source(roots: str) -> bytes:
-    """Return the source, as JSON, of the trusted root certificates in the PEM file `roots`."""
+    """Return the JSON of the source for the trusted root certificates in the PEM file `roots`."""
     path = PurePosixPath(roots)
     trusted = pb.CertificateValidationContext(
         trusted_ca=pb.DataSource(filename=str(path)),
@@ -135,7 +135,7 @@ def _source(secret: pb.Secret) -> bytes:
 
 
 def _runtime() -> pb.LayeredRuntime:
-    """Return the runtime: a limit for regular expressions, and joined header values.
+    """Return the runtime settings: a limit for regular expressions, and the matching of joined header values.
 
     Envoy's default limit is 100 RE2 instructions; objects may have larger expressions.
 

@@ -13,14 +13,14 @@ CONNECT_SECONDS = 5
 MIRROR_MAX_CONNECTIONS = 100
 MIRROR_MAX_PENDING = 100
 MIRROR_MAX_REQUESTS = 200
-"""The largest numbers of connections, pending copies and active copies of one mirror cluster. Envoy drops further
-copies, so the cost of a hanging mirror is limited."""
-MIRROR_TIMEOUT_SECONDS = 10  # timeout of a copy, which no client cancels
+"""The limits of one mirror cluster for connections, pending requests and active requests. Envoy drops further mirrored
+requests, so the cost of a hanging mirror is limited."""
+MIRROR_TIMEOUT_SECONDS = 10  # timeout of a mirrored request, which no client cancels
 MIRROR_CONNECT_SECONDS = 1
 QUERY_SECONDS = 2
 QUERY_TRIES = 2
 """The timeout of a DNS query, and the number of attempts. Envoy waits for the first answer before a DNS cluster becomes
-active. These limits bound the delay that a name without an answer causes to other clusters."""
+active. These limits bound how long a name without an answer delays other clusters."""
 UNLIMITED = 2**32 - 1  # the largest value, which disables a limit
 
 
@@ -66,7 +66,7 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    # enables Envoy's counters of copies (traffic_stats.py)
+    # enables Envoy's mirror statistics (traffic_stats.py)
     found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))
     options = http_options(protocol) or explicit_http1()
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
@@ -204,7 +204,7 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
 def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
     """Return the hostname of an endpoint: its pod and port, as in `shop/web-1:80 `; empty if the endpoint is not a pod.
 
-    In mirror clusters the TLS version follows, because Envoy's counters of copies have no attribute for the version.
+    In mirror clusters the TLS version follows, because Envoy's mirror statistics have no attribute for it.
     """
     secured = TLS_VERSION if plan.is_mirror and locality.peer(endpoint) else ""
     return pod_and_port(endpoint) + secured if endpoint.workload else ""
@@ -215,7 +215,7 @@ def _backend(service: str) -> pb.Metadata:
 
 
 def pod_and_port(endpoint: Endpoint) -> str:
-    """Return an endpoint's pod as `namespace/name:port` and a blank; empty if the endpoint is not a pod."""
+    """Return an endpoint's pod as `namespace/name:port` and a space; empty if the endpoint is not a pod."""
     return f"{endpoint.workload}:{endpoint.port} " if endpoint.workload else ""
 
 

@@ -93,5 +93,5 @@ class Resources(Mapping[str, Encoded]):
 
 ProxyConfig: TypeAlias = Mapping[TypeUrl, Mapping[str, Encoded]]
 Configuration: TypeAlias = Mapping[TypeUrl, Resources]
-"""The kind of ProxyConfig that `encode` returns: its values are `Resources`."""
+"""The type of the configurations that `encode` returns; their values are `Resources`."""
 NO_RESOURCES = Resources({}, {})

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from headgate.envoy import listeners, names, pb, routes, tcp_proxy
@@ -15,6 +16,7 @@ from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"
 ALPN = ("h2", "http/1.1")
+CACHED_HOSTS = 10_000  # hosts whose rendered routes are kept: about 2 kB for each
 _MISDIRECTED = (
     "headgate: this TLS connection was opened for another listener of the Gateway; open a new one for this host\n"
 )
@@ -122,7 +124,7 @@ def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:
-    """Return the weighted clusters of a TCP port. The cluster `MISSING` closes connections without a backend."""
+    """Return the weighted clusters of a TCP port; without backends, `MISSING`, so that Envoy closes connections."""
     planned = planner.plan_route(port.connections or _NOWHERE, ListenerInfo(scheme="", port=port.port))
     return planned.clusters or (ClusterWeight(cluster=names.MISSING, weight=1),)
 
@@ -140,10 +142,16 @@ def _tls(ref: GatewayRef, port: GatewayPort) -> Iterator[TlsPlan]:
 
 def configuration(found: HostPlans) -> pb.RouteConfiguration:
     """Return a route configuration. The most specific host matches, and the port in the request's host is ignored."""
-    hosts = [routes.virtual_host(item.host, item.host, item.routes, parent=found.parent) for item in found.hosts]
+    hosts = [_virtual_host(item, found.parent) for item in found.hosts]
     message = routes.configuration(found.name, [*hosts, *map(_misdirected, found.misdirected)])
     message.ignore_port_in_host_matching = True
     return message
+
+
+@lru_cache(CACHED_HOSTS)
+def _virtual_host(item: HostPlan, parent: str) -> pb.VirtualHost:
+    """Return the routes of one host. The result is shared: its callers must not change it."""
+    return routes.virtual_host(item.host, item.host, item.routes, parent=parent)
 
 
 def _misdirected(host: str) -> pb.VirtualHost:

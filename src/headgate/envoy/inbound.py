@@ -3,8 +3,9 @@
 Access rules are placed where a change takes effect at once. For HTTP they are in the routes, which Envoy selects again
 for each request. For TCP they are in the filter chain; when it changes, its connections are drained within seconds
 (`--drain-time-s`). Other connections must survive, so filter chains keep their names and contents (`inbound_chains`).
-The fields of the listener itself change only when the TLS inspector is added or removed. In TLS mode plain it is absent:
-Envoy must not wait for the client's first bytes, so that a server that speaks first is reached at once.
+The fields of the listener itself change only when the TLS inspector is added or removed. In TLS mode `plain`
+there is no inspector: Envoy must not wait for the client's first bytes, so that a server that speaks first is reached
+at once.
 """
 
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ TLS_DETECTION_SECONDS = 5
 the connection as plaintext. A shorter time would treat TLS connections of slow clients as plaintext."""
 _OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT)
 _XFCC_WORDS = ("x", "forwarded", "client", "cert")
-"""The words of the header x-forwarded-client-cert, which names the client to the application. If the client sends this
-header, Envoy replaces it."""
+"""The parts of the header name x-forwarded-client-cert. This header names the client to the application. If the client
+sends it, Envoy replaces it."""
 _XFCC_VARIANTS = tuple(
     "".join(chain.from_iterable(zip(_XFCC_WORDS, (*marks, ""), strict=True)))
     for marks in product("-_", repeat=len(_XFCC_WORDS) - 1)

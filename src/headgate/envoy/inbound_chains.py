@@ -5,7 +5,7 @@ HTTP it also offers the ALPN protocol `headgate`. All other TLS on these ports m
 passed through, if plaintext is accepted too. Envoy selects a chain by SNI first, then by transport protocol, then by
 ALPN. It never falls back to a less specific chain.
 
-Network filters run only after the client has sent bytes. A server that speaks first would have answered by then. So the
+Network filters run only after the client has sent bytes. A server that speaks first would already have answered. So the
 handshake itself fails for identities that are not allowed, and Envoy connects to the application only after the
 handshake.
 """
@@ -22,7 +22,7 @@ from headgate.resources.meta import Value
 
 HTTP_ALPN = ("h2", "http/1.1")
 RBAC = "envoy.filters.http.rbac"
-EARLY_BYTES = 1 << 16  # most bytes that Envoy buffers before it connects to the application
+EARLY_BYTES = 1 << 16  # maximum number of bytes that Envoy buffers before it connects to the application
 PREFIX = "inbound"  # the prefix of Envoy's inbound statistics
 _REFUSED = "headgate: access denied: no rule of this workload allows this request from %DOWNSTREAM_PEER_URI_SAN%\n"
 _REFUSED_WITHOUT_MTLS = "headgate: access denied: this workload requires mutual TLS, and the request came without it\n"

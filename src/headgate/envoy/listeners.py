@@ -164,7 +164,7 @@ def _http(
         codec_type=pb.HttpConnectionManager.CodecType.AUTO,
         rds=rds,
         scoped_routes=scoped_routes,
-        http_filters=[*first, state_filter(), router_filter(traffic_stats.failed_copies())],
+        http_filters=[*first, state_filter(), router_filter(traffic_stats.failed_mirrored_requests())],
         http_protocol_options=pb.Http1ProtocolOptions(accept_http_10=True),
         upgrade_configs=[pb.HttpConnectionManager.UpgradeConfig(upgrade_type="websocket")],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
@@ -178,8 +178,8 @@ def _http(
 def router_filter(*sent: pb.AccessLog) -> pb.HttpFilter:
     """Return the router filter; `sent` are loggers of upstream requests.
 
-    Envoy's own counters by response code are off. They cost ten lookups per request, and the bootstrap keeps none of
-    them (`bootstrap.KEPT_STATS`). So Envoy's counter `rq_error` of an endpoint does not include 5xx responses;
+    Envoy's own counters by response code are off. They would cost ten lookups per request, and the bootstrap keeps none
+    of them (`bootstrap.KEPT_STATS`). So Envoy's counter `rq_error` of an endpoint does not include 5xx responses;
     `traffic_stats` counts them.
     """
     config = pb.Router(suppress_envoy_headers=True, dynamic_stats=pb.BoolValue(value=False), upstream_log=sent)

@@ -1,4 +1,4 @@
-"""Names of Envoy resources. They can be parsed, so that a rejection or a counter leads to its object.
+"""Names of Envoy resources. They can be parsed, to find the object behind a rejection or a counter.
 
 outbound/<namespace>/<service>/<port>                  listener, routes, scope, cluster and endpoints of a Service port
 split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, if a split has a cluster for each
@@ -8,9 +8,9 @@ gateway/<namespace>/<gateway>/<port>                   listener and routes of a 
 gateway/<namespace>/<gateway>/<port>/tls/<host>        routes of the TLS listener with that hostname
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>/<namespace>/<name>/<number>
 .../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
-mirror/<namespace>/<service>/<port>                    cluster for copies of requests
-mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for copies of requests that a split's groups match
-mirror/.../to/<namespace>/<service>                    cluster for the copies of one backend, if each has its own
+mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
+mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
+mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
 secret/<namespace>/<name>                              certificate of a Gateway's listeners
 none/<namespace>/<service>/<port>                      cluster without endpoints: its share of requests gets 503
 missing                                                cluster that does not exist: its share of requests gets 500
@@ -68,7 +68,7 @@ class GatewayRef(NamedTuple):
 
 
 class InboundRef(NamedTuple):
-    """One port of a sidecar's own pod; without a protocol, the listener of that port."""
+    """One port of a sidecar's own pod and a protocol there. Without a protocol, it names the port's listener."""
 
     port: int
     protocol: Protocol | None = None
@@ -156,7 +156,7 @@ def backend_mirror(name: str, target: str) -> str:
 
 
 def pod(ref: PortRef, address: str, port: int) -> str:
-    """Return the name of the listener of one endpoint, for Services without an address."""
+    """Return the name of the listener for one endpoint of a headless Service."""
     return f"pod/{ref.service}/{ref.port}/{address}/{port}"
 
 

@@ -1,7 +1,7 @@
 """Render the access rules of a workload as Envoy RBAC policies (003, R68 to R70).
 
-A policy is named `<namespace>/<TrafficTarget>/<rule>`, and Envoy counts what it allowed by that name. RBAC denies
-what no policy allows. A rule that RBAC cannot express gets no policy, so it allows nothing.
+A policy is named `<namespace>/<TrafficTarget>/<rule>`; Envoy counts the requests that a policy allows under its name.
+RBAC denies what no policy allows. A rule that RBAC cannot express gets no policy, so it allows nothing.
 """
 
 from collections.abc import Iterator
@@ -63,8 +63,8 @@ def _grants(access: Access, port: InboundPort) -> Iterator[Grant]:
 def _port_numbers(port: InboundPort) -> set[int]:
     """Return the port numbers by which a TCPRoute may name the port.
 
-    These are the number in the pod and the ports of the TCP Services that lead to it. The port of an HTTP Service does
-    not count, because a TCPRoute is not about requests (R69).
+    These are the number in the pod and the ports of the TCP Services that lead to it. The ports of HTTP
+    Services are left out, because a TCPRoute allows no HTTP requests (R69).
     """
     opaque = (spoken for spoken in port.protocols if not spoken.protocol.is_http)
     return {port.port, *(ref.port for spoken in opaque for ref in spoken.services)}

@@ -31,7 +31,7 @@ class PathFields(TypedDict, total=False):
 
 
 class ListenerInfo(Value, frozen=True, kw_only=True):
-    """The scheme, port and host of a listener, which complete a redirect without these fields.
+    """The scheme, port and host of a listener. They complete a redirect that lacks these fields.
 
     `host` is empty if a route is for many hosts.
     """
@@ -141,7 +141,8 @@ def complete_redirect(redirect: Redirect, listener: ListenerInfo) -> Redirect:
     port = redirect.port or (usual if redirect.scheme else 0) or listener.port
     hostname = redirect.hostname
     if port == usual:
-        # With a host, Envoy omits the request's port. Without one, a default port is omitted, and other ports are replaced.
+        # Envoy omits the request's port if the redirect has a host, or if the port is the default of the request's
+        # scheme. Any other port must be replaced.
         hostname = hostname or listener.host
         port = 0 if hostname or listener.port == DEFAULT_PORTS.get(listener.scheme) else usual
     return Redirect(status=redirect.status, scheme=scheme, hostname=hostname, port=port, path=redirect.path)

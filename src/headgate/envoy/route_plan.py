@@ -68,7 +68,7 @@ class Locality(Value, frozen=True, kw_only=True):
 
 
 class ClusterPlan(Value, frozen=True, kw_only=True):
-    """One cluster and its localities. A mirror cluster (`is_mirror`) receives only copies of requests."""
+    """One cluster and its localities. A mirror cluster (`is_mirror`) receives only mirrored requests."""
 
     name: str
     localities: tuple[Locality, ...] = ()
@@ -113,9 +113,9 @@ class ClusterWeight(Value, frozen=True, kw_only=True):
 
 
 class MirrorPlan(Value, frozen=True, kw_only=True):
-    """A mirror cluster and the fraction of a route's requests that is copied to it.
+    """A mirror cluster and the fraction of a route's requests that is mirrored to it.
 
-    The copies have the Host header `host`, if it is not empty.
+    The mirrored requests have the Host header `host`, if it is not empty.
     """
 
     cluster: str
@@ -160,7 +160,7 @@ class RoutePlan(Value, frozen=True, kw_only=True):
 
     @property
     def connections(self) -> tuple[ClusterWeight, ...]:
-        """The weighted clusters for TCP connections, in which Envoy reads no requests: those of the last route."""
+        """The weighted clusters for TCP connections: those of the last route, as there are no requests to match."""
         return self.routes[-1].clusters if self.routes else ()
 
     @property
@@ -279,28 +279,28 @@ class Planner:
                 yield ClusterWeight(cluster=failing, weight=side.slots)
 
     def _mirrors(self, route: Route) -> Iterator[MirrorPlan]:
-        """Yield the clusters of each mirror; Envoy distributes the copies among their localities by weight.
+        """Yield the clusters of each mirror; Envoy distributes the mirrored requests among its backends by weight.
 
         If the backends of a split cannot be in one cluster, each has its own mirror cluster and fraction. Envoy draws
-        one random number for all mirrors of a request, so one request may be copied twice and another not at all.
+        one random number for all mirrors of a request, so one request may be mirrored twice and another not at all.
         """
         for mirror in (item for item in route.mirrors if item.numerator):
             name = names.mirror(mirror.ref, mirror.split)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
-                self._need_copies(name, mirror.targets, spoken.pop())
+                self._need_mirror(name, mirror.targets, spoken.pop())
                 host = _hostname(mirror.targets[0])
                 yield MirrorPlan(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator, host=host)
                 continue
             total = sum(target.weight for target in mirror.targets)
             for target in mirror.targets:
                 one = names.backend_mirror(name, target.ref.service)
-                self._need_copies(one, [target], self._protocol(target))
+                self._need_mirror(one, [target], self._protocol(target))
                 part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
                 host = _hostname(target)
                 yield MirrorPlan(cluster=one, numerator=part.numerator, denominator=part.denominator, host=host)
 
-    def _need_copies(self, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
+    def _need_mirror(self, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
         localities = tuple(self._localities(targets))
         self._need(ClusterPlan(name=name, localities=localities, protocol=protocol, is_mirror=True))
 
@@ -313,7 +313,7 @@ class Planner:
 
     def _protocol(self, target: Target) -> Protocol:
         spoken = target.protocol or self._protocols.get(target.ref, Protocol.HTTP)
-        return spoken if spoken.is_http else Protocol.TCP  # Envoy calls all protocols that are not HTTP in the same way
+        return spoken if spoken.is_http else Protocol.TCP  # for Envoy, all other protocols are TCP
 
     def _fit_together(self, targets: Sequence[Target]) -> bool:
         """Return whether backends fit into one cluster: no shared address, and no DNS name among several backends."""

@@ -29,8 +29,8 @@ _UNMATCHED = "headgate: no route of %s matches this request\n"
 def routes(plan: RoutePlan) -> pb.RouteConfiguration:
     """Return the routes of one Service port. Every host is accepted, as the listener or scope selected the Service.
 
-    The last route answers unmatched requests with 404. Otherwise Envoy's own answer would be the one for unknown
-    hosts (`listeners.proxy_listener`).
+    The last route answers unmatched requests with 404. Otherwise their clients would get the answer for
+    unknown hosts (`listeners.proxy_listener`).
     """
     host = virtual_host(plan.name, "*", plan.routes, parent=plan.name)
     if not any(planned.match in _ANYTHING for planned in plan.routes):
@@ -45,7 +45,8 @@ def address_scope(name: str, host: str, port: int, plan: RoutePlan) -> pb.Scoped
     found = routes(plan)
     found.request_headers_to_remove.append(ORIGINAL_ADDRESS)
     found.ClearField("name")
-    found.virtual_hosts[0].name = "all"  # short, as a proxy has thousands; the scope has the full name
+    # The name is short, because a proxy has thousands of these virtual hosts; the scope has the full name.
+    found.virtual_hosts[0].name = "all"
     found.validate_clusters.CopyFrom(pb.BoolValue(value=False))  # false by default, except in inline routes
     key = f"[{ip_address(host)}]:{port}" if ":" in host else f"{host}:{port}"
     return pb.ScopedRouteConfiguration(name=name, route_configuration=found, key=_key(key))
@@ -154,7 +155,7 @@ class Fraction(NamedTuple):
 
 
 def fraction(mirror: MirrorPlan) -> Fraction:
-    """Return the fraction of requests to copy, with one of Envoy's denominators (R45, R46).
+    """Return the fraction of requests to mirror, with one of Envoy's denominators (R45, R46).
 
     It is exact in hundredths, ten-thousandths or millionths if possible, else rounded to millionths.
     """
@@ -165,7 +166,7 @@ def fraction(mirror: MirrorPlan) -> Fraction:
 
 
 def _mirror_policy(mirror: MirrorPlan) -> pb.RouteAction.RequestMirrorPolicy:
-    """Return the mirror policy; copies keep the Host header of the request unless the mirror has its own."""
+    """Return the mirror policy; mirrored requests keep their Host header unless the mirror sets another."""
     kinds = pb.FractionalPercent.DenominatorType
     numerator, denominator = fraction(mirror)
     kind = {100: kinds.HUNDRED, 10_000: kinds.TEN_THOUSAND, FINEST: kinds.MILLION}[denominator]

@@ -2,7 +2,7 @@
 
 Values are cumulative, so a lost report loses nothing. Two things matter to a receiver (docs/metrics.md). A series
 without changes since the last eviction is not sent; the next eviction drops it, and it starts at zero again. A
-process sends no last report when it ends.
+process sends no final report when it exits.
 """
 
 from headgate.envoy import pb, traffic_stats
@@ -13,7 +13,7 @@ CLUSTER_SECONDS = 5  # time between reports in a cluster, where thousands of pro
 EVICTION_SECONDS = 600
 """The time between two evictions of unused series. No counts are lost if headgate is unreachable for a shorter time."""
 REPORT_TIMEOUT_SECONDS = 10
-POINTS = 500  # most data points per message: a point of a histogram has up to 4 KB, and gRPC's limit is 4 MB
+POINTS = 500  # maximum data points per message: a histogram's point has up to 4 KB, and gRPC's limit is 4 MB
 NODE = "node"
 """The attribute that contains the proxy's node ID in a report."""
 STATS_OVERFLOW = "server.stats_overflow."
@@ -73,7 +73,7 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
 
 
 def _metric_conversions() -> pb.XdsMatcher:
-    """Return the matcher that names Envoy's counters of copies, and drops series that the receiver does not need."""
+    """Return the matcher that renames Envoy's mirror statistics, and drops series that the receiver does not need."""
     rules = [
         (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(traffic_stats.COPIES)),
         (_all(_prefix(_MIRRORS), _suffix(traffic_stats.PENDING_OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),

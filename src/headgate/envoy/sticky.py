@@ -21,7 +21,7 @@ _DAY = 24 * 60 * 60
 
 
 def split_by_cookie(planned: PlannedRoute) -> tuple[PlannedRoute, ...]:
-    """Return a route as two, for users with and without the cookie; unchanged if it uses no cookie."""
+    """Split a route into two, for users with and without the cookie; a route that uses no cookie stays unchanged."""
     if planned.sticky is None or planned.sticky.kind != "cookie":
         return (planned,)
     given = Text(value=rf'(?:.*;\s*)?{re.escape(planned.sticky.name)}="?[^;"]+.*', regex=True)

@@ -115,7 +115,7 @@ def runtime_layer() -> pb.RuntimeLayer:
 
 def runtime_resource(share: int) -> pb.Runtime:
     """Return the content of the layer: the share of requests to record, in millionths."""
-    # Envoy's filter reads an integer, in millionths as in the filter's default; it ignores a FractionalPercent.
+    # Envoy's filter reads an integer in the unit of its default (millionths), and ignores a FractionalPercent.
     fields = {KEY: pb.Value(number_value=share)} if share else {}
     return pb.Runtime(name=LAYER, layer=pb.Struct(fields=fields))
 

@@ -136,7 +136,7 @@ def routes_with_tunnel(plan: RoutePlan, authority: str) -> pb.RouteConfiguration
 
 
 def tunnel_cluster() -> pb.Cluster:
-    """Return the cluster for tunnels to the proxy's own listeners; a header of the route selects the listener."""
+    """Return the cluster for tunnels to the proxy's own listeners; a header that the route adds selects one."""
     return pb.Cluster(
         name=names.TUNNEL,
         type=pb.Cluster.DiscoveryType.ORIGINAL_DST,

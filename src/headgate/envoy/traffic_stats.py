@@ -1,7 +1,8 @@
-"""The statistics that proxies count, by access loggers (R84 to R97, D22), and parsers of their attributes.
+"""The statistics that the access loggers of proxies count (R84 to R97, D22), and parsers of their attributes.
 
-The caller's proxy counts, because only it knows which pod answered. So the source of traffic is the workload of the
-reporting proxy. The server's proxy counts plaintext in addition, by the caller's address. Series and attributes:
+The caller's proxy counts all traffic, because only it knows which pod answered. So the source of traffic is the
+workload of the reporting proxy. The server's proxy also counts plaintext traffic, by the caller's address. Series and
+attributes:
 
 mesh.latency      cluster, pod, backend, code, grpc   histogram in microseconds, on the client's side, from the
                                                       first byte of a request to the last of its response
@@ -17,7 +18,7 @@ mesh.denied       port, source, identity              on the server's side: conn
 Series of the server's side have `port` and `source` instead of cluster, pod and backend. `port` is that of the pod,
 or `other` if it belongs to no Service. `source` is an address. `identity` is the verified SPIFFE ID of an mTLS client.
 
-`pod` is `namespace/name:port`, a blank and, with mTLS, the version of TLS (`parse_pod`). For endpoints that are not
+`pod` is `namespace/name:port`, a space and, with mTLS, the TLS version (`parse_pod`). For endpoints that are not
 pods it is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`).
 `cluster` begins with a name that `names` can parse to a Service port or Gateway port: that of the cluster or, if
 there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
@@ -29,12 +30,12 @@ Requests without flags are counted by `mesh.latency` only. All other requests ar
 `mesh.latency` too if their response is complete (see `Code.is_flagged`). A second series for each request would cost
 a proxy 6 % of its CPU time (docs/performance.md).
 
-Copies of requests (D22) are counted per endpoint of a mirror cluster. Envoy itself counts the copies that succeed and
-those that it drops. A logger of the router counts those that fail (`failed_copies`).
+Mirrored requests (D22) are counted per endpoint of a mirror cluster. Envoy itself counts those that succeed, and those
+that it drops. An access logger of the router counts those that fail (`failed_mirrored_requests`).
 
-mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   copies with a response below 500
-mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   copies with a response of 500 or above, or without one
-mesh.copies_dropped envoy.cluster_name                            copies beyond the limits of the mirror cluster
+mesh.copies         envoy.cluster_name, envoy.endpoint_hostname   with a response below 500
+mesh.copies_failed  envoy.cluster_name, envoy.endpoint_hostname   with a response of 500 or above, or without one
+mesh.copies_dropped envoy.cluster_name                            dropped at the limits of the mirror cluster
 
 The cluster is the mirror cluster, and the hostname has the format of `pod`.
 
@@ -58,10 +59,10 @@ CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received
 DENIED = "denied"
 COPIES, COPIES_FAILED, COPIES_DROPPED = "copies", "copies_failed", "copies_dropped"
 COPY_CLUSTER, COPY_POD = "envoy.cluster_name", "envoy.endpoint_hostname"
-"""Attributes of the counters of copies, with the names that Envoy gives them."""
-PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests beyond a cluster's limits
+"""Attributes of Envoy's mirror statistics, with Envoy's names."""
+PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests dropped at a cluster's limits
 OTHER_PORTS = "other"
-MAX_COUNTERS = 20_000  # the most series per proxy; `server.stats_overflow` counts values of further series
+MAX_COUNTERS = 20_000  # maximum number of series per proxy; `server.stats_overflow` counts values of further series
 MAX_HISTOGRAMS = 10_000
 LOGGER = "count"  # short, as each listener repeats it; Envoy identifies the logger by its type
 Attributes: TypeAlias = tuple[tuple[str, str], ...]
@@ -111,11 +112,11 @@ class Code(NamedTuple):
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the request counts in `mesh.flagged`, not in `mesh.latency`."""
+        """Whether headgate counts the request from `mesh.flagged`, and ignores it in `mesh.latency`."""
         return bool(self.flags) or self.status < _FIRST_RESPONSE
 
     def is_denied(self, grpc: str = "") -> bool:
-        """Return whether access rules denied the request: the mark counts only with the status of a denial."""
+        """Return whether access rules denied the request: it has the mark of a denial, and the status of a denial."""
         return self.marked and (grpc == _PERMISSION_DENIED if grpc else self.status == _FORBIDDEN)
 
     @property
@@ -154,7 +155,7 @@ NO_POD = PodPort("", 0, secured=False)
 
 
 def parse_pod(text: str) -> PodPort:
-    """Parse the attribute `pod`: `namespace/name:port`, a blank and the version of TLS; each part may be missing.
+    """Parse the attribute `pod`: `namespace/name:port`, a space and the TLS version; each part may be missing.
 
     Endpoints that are not pods (an address or a DNS name) give `NO_POD`.
     """
@@ -181,7 +182,7 @@ def parse_backend(attributes: Mapping[str, str]) -> str:
 
 
 def route_name_without_cluster(parent: str) -> str:
-    """Return the name of a route that may find no cluster, so that its requests are counted for `parent`.
+    """Return the name of a route whose requests may reach no cluster; by this name they are counted for `parent`.
 
     Loggers write the route's name before the cluster's name.
     """
@@ -214,8 +215,11 @@ def requests_and_tunnels() -> list[pb.AccessLog]:
     ]
 
 
-def failed_copies() -> pb.AccessLog:
-    """Return the router's logger of failed copies, with the attribute names of Envoy's counters of copies."""
+def failed_mirrored_requests() -> pb.AccessLog:
+    """Return the router's access logger for failed mirrored requests.
+
+    Its attributes have the names of Envoy's mirror statistics.
+    """
     answered = (
         _status(pb.ComparisonFilter.Op.LE, _FIRST_RESPONSE - 1),
         _status(pb.ComparisonFilter.Op.GE, _FIRST_FAILURE),
@@ -236,9 +240,9 @@ def passthrough_connections(name: str) -> list[pb.AccessLog]:
 
 
 def pod_connections(name: str, pod: str, backend: str) -> list[pb.AccessLog]:
-    """Return the loggers of a listener for one endpoint, which the name of the cluster does not contain.
+    """Return the loggers of a listener for one endpoint.
 
-    `pod` has the format of `clusters.pod_and_port`.
+    `pod` has the format of `clusters.pod_and_port`; the name of the cluster does not contain the pod.
     """
     known = (("cluster", name), ("pod", f"{pod}{_TLS}"), ("backend", backend))
     attributes = tuple((tag, text) for tag, text in known if text)  # Envoy rejects an empty value

@@ -341,7 +341,7 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
 
 
 def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
-    """Return the identities that may call each Service (`namespace/name`) with at least one request or connection.
+    """Return the identities that may send at least one request or connection to each Service (`namespace/name`).
 
     A split may be called by the allowed sources of any backend. A Service without endpoints may be called by all, so
     that callers get 503.

@@ -1,7 +1,7 @@
 """Decide whether a workload allows a request, with the reason (R67 to R76, D15, D21).
 
-This follows the specifications, not the generated RBAC rules; `tests/differential` compares the two, and `headgate explain`
-uses it. Only a certificate identifies a caller, so no grant applies to plaintext.
+This follows the specifications, not the generated RBAC rules; `tests/differential` compares the two, and
+`headgate explain` uses it. Only a certificate identifies a caller, so no grant applies to plaintext.
 """
 
 from collections.abc import Iterator, Sequence
@@ -113,7 +113,7 @@ def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized
 def _malformed(seen: Sanitized) -> Authorization | None:
     """Return the sidecar's refusal of a malformed request; None if the request is well-formed."""
     if seen.status:
-        # Without a route there is no rule, and a sidecar refuses requests without a rule (inbound_chains.py).
+        # If no route matches a request, no access rule allows it, so the sidecar denies it (inbound_chains.py).
         status = FORBIDDEN if seen.status == NOT_FOUND else seen.status
         return Authorization(allowed=False, status=status, why=f"its sidecar answers {status}: {seen.reason}")
     if not seen.request.target.startswith("/"):
@@ -136,7 +136,7 @@ def _transport_refusal(workload: Workload, inbound: InboundPort | None, port: in
     if inbound is None and workload.capture == "explicit":
         return f"its sidecar does not serve port {port}"
     if inbound is None and identity:
-        return f"no Service has its port {port}, so mutual TLS is not available there"
+        return f"no Service leads to its port {port}, so mutual TLS is not available there"
     return ""
 
 
@@ -167,7 +167,7 @@ def _request_unmet(rule: RequestRule, parts: RequestParts) -> str:
 def _connection_unmet(rule: ConnectionRule, inbound: InboundPort) -> str:
     """Return why a rule does not apply to the port; empty if it does.
 
-    A rule names a port by the pod's number, or by the number of a non-HTTP Service port that leads there (R69).
+    A rule names a port by its number at the pod, or by the number of a non-HTTP Service port that leads there (R69).
     """
     opaque = (item for item in inbound.protocols if not item.protocol.is_http)
     numbers = {inbound.port, *(ref.port for item in opaque for ref in item.services)}

@@ -42,7 +42,7 @@ def _workload_faults(mesh: Mesh) -> Iterator[str]:
     called = {item.identity for item in mesh.workloads if item.tls_mode.clients_use_tls}
     required = {item.identity: entry.ref for entry in mesh.endpoints for item in entry.ready if item.identity}
     yield from (
-        f"{ref} requires {identity}, which no workload proves"
+        f"{ref} requires {identity}, which no workload has"
         for identity, ref in required.items()
         if identity not in called
     )
@@ -93,9 +93,9 @@ def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
 
 
 def _group_faults(routes: Sequence[Route]) -> Iterator[str]:
-    """Yield a violation for each route whose requests a proxy can't separate from those of another route.
+    """Yield a violation for each route with several path conditions, unless the next route belongs to the same rule.
 
-    A proxy checks additional path conditions on the next route of the same rule, so that route must exist.
+    A proxy can match such a route only after the next route has written the path to the filter state.
     """
     for route, after in zip_longest(routes, routes[1:]):
         if route.match.other_paths and (after is None or (route.origin, route.name) != (after.origin, after.name)):

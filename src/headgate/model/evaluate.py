@@ -4,7 +4,7 @@ The precedence is that of the proxies: the most specific host, then the first ro
 split. Shares are exact fractions; nothing is random.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -81,9 +81,9 @@ class Portion(Value, frozen=True, kw_only=True):
 class Decision(Value, frozen=True, kw_only=True):
     """The destination of a request, and how it was found. Without a route the proxy responds with 404.
 
-    `mirrors` copy only requests that reach a backend. `tried` has the routes in order, up to the route that
-    matched. `host` is the host entry of a Gateway. `slot` is that of the request's user in a sticky split, if the
-    request identifies one; the shares are those of all users. `sanitized` is the request as routes see it;
+    `mirrors` get only requests that reach a backend. `tried` has the routes in order, up to the route that
+    matched. `host` is the host entry of a Gateway. In a sticky split, `slot` is the hash slot of the request's user,
+    if the request identifies the user; the shares are those of all users. `sanitized` is the request as routes see it;
     None where the proxy reads no requests.
     """
 
@@ -230,7 +230,7 @@ def _at_gateway(port: GatewayPort, sanitized: Sanitized, ready: Mapping[PortRef,
 def _listener(port: GatewayPort, request: Request) -> str:
     """Return the hostname of the TLS listener for a request's connection; empty if no listener matches."""
     name = without_port(request.authority) if request.server_name is None else request.server_name
-    return best_name((host for host, _ in port.tls), name) or ""
+    return best_name({host for host, _ in port.tls}, name) or ""
 
 
 def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Decision:
@@ -259,7 +259,7 @@ def _first(routes: Iterable[Route], sanitized: Sanitized, ready: Mapping[PortRef
 
 
 def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
-    """Return the key of a request's user; None if the request has none, or only its source address identifies it."""
+    """Return the key of a request's user; None if the request identifies no user, or only by its source address."""
     if sticky is None or sticky.kind == "source":
         return None
     if sticky.kind == "cookie":
@@ -275,19 +275,25 @@ def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
     return by_host[found] if found else None
 
 
-def best_name(patterns: Iterable[str], host: str) -> str | None:
-    """Return the most specific pattern that matches a host; None if there is none."""
+def best_name(patterns: Collection[str], host: str) -> str | None:
+    """Return the most specific pattern that matches a host; None if there is none. Patterns are in lower case."""
     return next(iter(fitting_names(patterns, host)), None)
 
 
-def fitting_names(patterns: Iterable[str], host: str) -> list[str]:
-    """Return the patterns that match a host, the most specific first: exact name, longest wildcard, `*`."""
-    found = [pattern for pattern in patterns if host_fits(pattern.lower(), host.lower())]
-    return sorted(found, key=lambda pattern: (pattern.startswith("*"), -len(pattern)))
+def fitting_names(patterns: Collection[str], host: str) -> list[str]:
+    """Return the patterns that match a host, the most specific first: exact name, longest wildcard, `*`.
+
+    `patterns` is a set or a mapping of patterns in lower case. The time does not depend on their number.
+    """
+    host = host.lower()
+    labels = host.split(".")
+    wildcards = (f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels)))
+    candidates = dict.fromkeys((host, *wildcards, "*"))
+    return [pattern for pattern in candidates if pattern in patterns and host_fits(pattern, host)]
 
 
 def host_fits(pattern: str, host: str) -> bool:
-    """Say whether a host, or every name of a wildcard, matches a pattern; all in lower case.
+    """Say whether a pattern matches a host, or all names of a wildcard. Both are in lower case.
 
     `*.example.com` matches names with one or more additional labels, `*` matches all names.
     """

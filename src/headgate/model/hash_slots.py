@@ -1,12 +1,12 @@
 """Assign 10 000 hash slots of users to the backends of a sticky split; a change of weights moves few users.
 
-A proxy hashes the key of a user to a slot (requirements 2.8). The layout depends on the current weights only, so the same
-weights give the same backends after a restart and on every proxy.
+A proxy hashes the key of a user to a slot (requirements 2.8). The layout depends on the current weights only, so the
+same weights give the same backends after a restart and on every proxy.
 
-The first backend gets all slots that the remaining backends leave. Each remaining backend has a home region of equal size
-and grows into it from a fixed end: the first and the second of them toward each other, the third and the fourth, and so on.
-So a change of weights between the first backend and another one moves only the necessary users. With two backends this
-covers all changes. For three or more, no layout achieves it for every change: see docs/sticky.md.
+The first backend gets all slots that the remaining backends leave. Each remaining backend has a home region of equal
+size and grows into it from a fixed end: the first and the second of them toward each other, the third and the fourth,
+and so on. So a change of weights between the first backend and another one moves only the necessary users. With two
+backends this covers all changes. For three or more, no layout achieves it for every change: see docs/sticky.md.
 
 A backend that needs more than its home region, 1/(n-1) of the slots, takes free slots at the far ends of other regions.
 """
@@ -84,7 +84,7 @@ def _home(index: int, regions: int) -> Sequence[int]:
 
 
 def _elsewhere(homes: Sequence[Sequence[int]], index: int) -> Iterator[int]:
-    """Yield the slots of other home regions, from the slot that each owner takes last; the pair's partner is first."""
+    """Yield the slots of other home regions, that of the paired backend first, each in reverse order of assignment."""
     partner = index ^ 1
     remaining = [other for other in range(len(homes)) if other not in {index, partner}]
     for other in ([partner] if partner < len(homes) else []) + remaining:

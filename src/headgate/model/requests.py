@@ -10,7 +10,7 @@ Headers = tuple[tuple[str, str], ...]
 class Request(Value, frozen=True, kw_only=True):
     """A request as a client sends it.
 
-    `target` is the path with its query; header names are in any case. `version` is the HTTP version.
+    `target` is the path with its query; header names may be in upper or lower case. `version` is the HTTP version.
     `server_name` is the SNI of the TLS connection; None means the host of the request.
     """
 
@@ -37,7 +37,7 @@ class Header(Value, frozen=True, kw_only=True, order=True):
 
 
 class Query(Value, frozen=True, kw_only=True, order=True):
-    """A condition on a query parameter; if the name is repeated, the condition is on the first value."""
+    """A condition on a query parameter; if a request repeats the parameter, the condition is on its first value."""
 
     name: str
     text: Text

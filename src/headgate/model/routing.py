@@ -28,16 +28,16 @@ class PortRef(NamedTuple):
 class Protocol(enum.Enum):
     """The protocol of a port (003, D16). It decides what proxies can inspect and how they connect to the backend."""
 
-    HTTP = "http"  # HTTP/1.1 to the backend; clients may use HTTP/2
-    HTTP2 = "http2"  # HTTP/2 to the backend, also for gRPC
-    HTTP_ANY = "http-any"  # proxies call the backend with the client's HTTP version
+    HTTP = "http"  # HTTP/1.1 to the backend; clients may use HTTP/2.
+    HTTP2 = "http2"  # HTTP/2 to the backend, also for gRPC.
+    HTTP_ANY = "http-any"  # Proxies call the backend with the client's HTTP version.
     TCP = "tcp"
     TCP_SERVER_FIRST = "tcp-server-first"
     TLS = "tls"  # proxies forward the encrypted bytes without decrypting them
 
     @property
     def is_http(self) -> bool:
-        """Say whether proxies read single requests of this protocol; otherwise they read only bytes of connections."""
+        """Say whether proxies read the requests of this protocol; otherwise they only forward bytes."""
         return self in {Protocol.HTTP, Protocol.HTTP2, Protocol.HTTP_ANY}
 
 
@@ -92,14 +92,14 @@ OPEN = Access()
 class TlsMode(enum.Enum):
     """A mode of mutual TLS: it says which connections a workload accepts, and which connections its clients open.
 
-    An mTLS migration moves a workload one mode at a time through this order, in either direction. A step is safe as
-    soon as every proxy has acknowledged the current mode.
+    An mTLS migration moves a workload through the modes in this order or in reverse, one mode at a time. A step is safe
+    as soon as every proxy has acknowledged the current mode.
     """
 
-    PLAIN = "plain"  # accepts plaintext only; clients send plaintext
-    READY = "ready"  # accepts mutual TLS and plaintext; clients send plaintext
-    PERMISSIVE = "permissive"  # accepts mutual TLS and plaintext; clients that have an identity use mutual TLS
-    STRICT = "strict"  # accepts mutual TLS only
+    PLAIN = "plain"  # The workload accepts plaintext only; clients send plaintext.
+    READY = "ready"  # The workload accepts mutual TLS and plaintext; clients send plaintext.
+    PERMISSIVE = "permissive"  # The workload accepts mutual TLS and plaintext; clients with an identity use mutual TLS.
+    STRICT = "strict"  # The workload accepts mutual TLS only.
 
     @property
     def accepts_tls(self) -> bool:
@@ -136,9 +136,9 @@ class PortProtocol(Value, frozen=True, kw_only=True):
 class InboundPort(Value, frozen=True, kw_only=True):
     """A port of a workload. `application` is the port on which the process listens.
 
-    The two ports differ only with explicit capture. The first of `protocols` is that of the oldest Service; it applies
-    to clients that do not name a Service (D15). Clients with mutual TLS name the Service by SNI (`server_name`), so the
-    protocol of that Service applies to them.
+    The two ports differ only with an explicit sidecar. The first of `protocols` is that of the oldest Service; it
+    applies to clients that do not name a Service (D15). Clients with mutual TLS name the Service by SNI
+    (`server_name`), so the protocol of that Service applies to them.
     """
 
     port: int
@@ -188,7 +188,7 @@ def server_name(ref: PortRef, domain: str) -> str:
 
 
 class SlotRange(Value, frozen=True, kw_only=True):
-    """The number of adjacent hash `slots` whose requests go to `ref`, or get the error `status` if `ref` is None."""
+    """Adjacent hash slots, `slots` in number: their requests go to `ref`, or get the error `status` if `ref` is None."""
 
     slots: int
     ref: PortRef | None = None
@@ -263,10 +263,11 @@ class Split(Value, frozen=True, kw_only=True):
 
 
 class Mirror(Value, frozen=True, kw_only=True):
-    """A mirror: it copies the fraction `numerator / denominator` of the requests, and drops the responses (002).
+    """A mirror: it gets the fraction `numerator / denominator` of the requests; its responses are dropped (002).
 
-    Each copy goes to one of `targets` by weight. `ref` is the Service port in the mirror's backendRef. If `ref` is the
-    root of splits with matches, `split` is the split whose match the requests fit; None if they fit no match.
+    Each mirrored request goes to one of `targets` by weight. `ref` is the Service port in the mirror's backendRef. If
+    `ref` is the root of splits with matches, `split` is the split whose match the requests fit; None if they fit no
+    match.
     """
 
     ref: PortRef
@@ -277,7 +278,7 @@ class Mirror(Value, frozen=True, kw_only=True):
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):
-    """A match of `split`, named `match` (`group/match`), which a route's requests fit; `ref` is the split's root."""
+    """A match of `split` that a route's requests fit. `match` is its name (`group/match`), `ref` the split's root."""
 
     ref: PortRef
     split: Key
@@ -368,8 +369,8 @@ class Mesh(Value, frozen=True, kw_only=True):
     """The whole routing model of all proxies; `domain` is the suffix of full Service names (`cluster.local`).
 
     With `passthrough`, transparent sidecars forward traffic to addresses that belong to no Service. With `scoped`,
-    sidecars are configured only with the Services that their workload may call (the setting `access: deny`). A proxy
-    replaces a connection to another proxy that is older than `connection_seconds`, as soon as its last request is done.
+    sidecars are configured only with the Services that their workload may call (the setting `access: deny`). After
+    `connection_seconds`, a proxy replaces its connection to another proxy, as soon as all requests on it have ended.
     """
 
     domain: str

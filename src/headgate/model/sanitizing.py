@@ -248,18 +248,18 @@ def _tokens(text: str | None) -> list[str]:
 
 def _drop_nominated(fields: _Fields, tokens: list[str]) -> str:
     if len(tokens) >= _NOMINATIONS:
-        return f"Connection names {_NOMINATIONS} headers or more"
+        return f"the header Connection names {_NOMINATIONS} headers or more"
     for name in tokens:
         if name in _PROXIES_OWN or name.startswith(":") or (name == "host" and fields.get("host") is not None):
-            return f"Connection names {name}, which a client must not remove"
+            return f"the header Connection names {name}, which a client must not remove"
         if name == "te":
             if len(fields.get("te") or "") >= _LONGEST_TE:
-                return f"TE has {_LONGEST_TE} characters or more"
+                return f"the header TE has {_LONGEST_TE} characters or more"
             if TRAILERS in _tokens(fields.get("te")):
                 fields.replace("te", TRAILERS, "proxies forward only this value")
                 continue
         if name not in _NOT_NOMINATED and name != "connection":
-            fields.drop(name, "Connection names it")
+            fields.drop(name, "the header Connection names it")
     return ""
 
 

@@ -134,7 +134,7 @@ def _is_path(request: Request) -> bool:
 
 
 def in_origin_form(request: Request) -> Request:
-    """Return a request with a path as its target; the host of an absolute URL wins (RFC 9112, 3.2.2)."""
+    """Return a request with a path as its target; an absolute URL's host replaces the Host header (RFC 9112, 3.2.2)."""
     if request.version == "2" or request.method == CONNECT or request.target[:1] in {"/", "*"}:
         return structs.replace(request, authority=request.authority.strip(_SPACE))
     found = _url(request.target)

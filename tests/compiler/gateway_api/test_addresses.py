@@ -40,8 +40,28 @@ def test_a_gateway_without_an_address_gets_a_finding(spec: dict[str, Any], reaso
     assert re.search(words, finding.message)
 
 
+@pytest.mark.parametrize(
+    ("gateway_pods", "words"),
+    [(False, "headgate's loopback range"), (True, "the cluster's range of Services")],
+)
+def test_the_message_about_an_address_names_the_range_of_the_host(words: str, *, gateway_pods: bool) -> None:
+    gateway = {
+        "apiVersion": f"{GATEWAY}/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {
+            "gatewayClassName": "headgate",
+            "listeners": [{"name": "http", "port": 8080, "protocol": "HTTP"}],
+            "addresses": [{"value": "192.0.2.1"}],
+        },
+    }
+    snapshot = snapshot_of({key_of(gateway): gateway})
+    (finding,) = compile_mesh(snapshot, Settings(gateway_pods=gateway_pods)).report.findings
+    assert words in finding.message
+
+
 def test_a_gateway_on_a_cluster_has_the_address_of_its_own_service() -> None:
-    """No finding says that the Service already has the address."""
+    """The compiler does not report that the Service already has the address."""
     gateway = {
         "apiVersion": f"{GATEWAY}/v1",
         "kind": "Gateway",

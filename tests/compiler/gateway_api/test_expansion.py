@@ -1,4 +1,4 @@
-"""A rule with the root of splits as backend acts like the root (D13, R30, R60)."""
+"""Splits also apply to requests that reach their root by the rule of a route (D13, R30, R60)."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -156,7 +156,7 @@ DEAD = {PortRef("default/dead", 80), PortRef("default/r3", 80)}
 
 
 @given(groups(), splits(), st.lists(rules(), min_size=1, max_size=2), st.lists(requests(), min_size=1, max_size=8))
-def test_a_rule_acts_like_the_roots_in_its_backends(named, split, written, asked):
+def test_splits_apply_to_requests_that_reach_their_root_by_a_rule(named, split, written, asked):
     world = BASE | named | split
     services_alone, route_alone = compiled(world).mesh, compiled(BASE | route(written)).mesh
     mesh = compiled(world | route(written)).mesh
@@ -174,7 +174,7 @@ def test_a_rule_acts_like_the_roots_in_its_backends(named, split, written, asked
 
 
 def ab_test(root, header, matches):
-    """Return a split, and a group with a number of matches: requests of the root that match go to `a`."""
+    """Return a split and its group of `matches` matches: requests to `root` that fit one of them go to `a`."""
     group = HTTPRouteGroup(
         spec=HTTPRouteGroupSpec(
             matches=tuple(HttpMatch(name=f"m{number}", headers={header: f"{number}.*"}) for number in range(matches))
@@ -190,7 +190,7 @@ def ab_test(root, header, matches):
     return {ROUTE_GROUP.key("default", root): group, TRAFFIC_SPLIT.key("default", root): split}
 
 
-def test_too_many_combinations_are_reported_and_the_last_root_ignores_its_matches():
+def test_too_many_combinations_are_reported_and_matches_of_the_last_root_are_ignored():
     rule = rt.HTTPRouteRule(backend_refs=(ref("r1"), ref("r2")))
     result = compiled(BASE | ab_test("r1", "x-a", 11) | ab_test("r2", "x-b", 11) | route([rule]))
     (finding,) = (item for item in result.report.findings if item.reason is Reason.TOO_MANY_MATCHES)

@@ -112,7 +112,7 @@ def test_equal_matches_are_sorted_by_age_name_and_rule():
     assert [route.name for route in in_order(shuffled)] == ["z/0", "a/0", "a/1", "b/0"]
 
 
-def test_the_first_of_two_header_matches_is_used_ignoring_case():
+def test_the_first_of_two_header_matches_whose_names_differ_only_in_case_is_used():
     written = (NameMatch(name="X-Color", value="red"), NameMatch(name="x-color", value="blue"))
     assert to_match(HTTPRouteMatch(headers=written)).headers == (Header(name="x-color", text=Text(value="red")),)
 
@@ -149,7 +149,7 @@ def mirror(**written):
         ({"percent": 100, "fraction": WrittenFraction(numerator=1, denominator=10)}, Fraction(1, 10)),  # R49
     ],
 )
-def test_a_mirror_copies_the_written_fraction(written, share):
+def test_a_mirror_gets_the_written_fraction_of_the_requests(written, share):
     assert Fraction(*proportion(mirror(**written))) == share
 
 

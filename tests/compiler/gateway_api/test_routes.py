@@ -109,7 +109,7 @@ PARTS = {
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(PARTS)), st.integers(0, 1_000_000)), min_size=1, max_size=5))
 def test_shares_are_exact(backends):
-    """D11, D13. Errors keep their share; the backends of a split replace its root, one level deep."""
+    """D11, D13. An invalid backend keeps its share. A split's backends replace its root; their own splits do not apply."""
     total = sum(weight for _, weight in backends)
     wanted = Counter()
     for name, weight in backends:
@@ -170,14 +170,14 @@ def test_a_mirror_without_endpoints_is_reported(name):
 
 
 def test_a_mirror_to_a_tcp_port_is_left_out_and_reported():
-    """R54. Only requests can be copied."""
+    """R54. Only HTTP requests can be mirrored."""
     key = SERVICE.key("default", "db")
     world = WORLD | services("db")
     world[key] = Service(spec=ServiceSpec(ports=(ServicePort(port=80, app_protocol="tcp"),)))
     result = compiled(world | edge() | route(ref("a"), filters=(mirror("db"),)))
     found = verdict(result, SHOP, "ResolvedRefs")
     assert (found.status, found.reason) == (False, "UnsupportedProtocol")
-    assert "this mirror gets no copies: port 80 of Service default/db is tcp" in found.message
+    assert "this mirror gets no requests: port 80 of Service default/db is tcp" in found.message
     assert only_route(result).mirrors == ()
 
 

@@ -1,4 +1,4 @@
-"""Compile the backends and mirrors of a rule to shares and copies of its traffic (D3, D11, D13, D14; R44 to R60)."""
+"""Compile the backends of a rule to shares of its traffic, and its mirrors (D3, D11, D13, D14; R44 to R60)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,15 +18,15 @@ from headgate.resources.meta import Key
 from headgate.resources.routes import RequestMirror
 from headgate.resources.versions import whole_weights
 
-LARGEST_TOTAL = 2**32 - 1  # the largest sum of the weights of one split in Envoy
-WHOLE = 100  # the default numerator and the default denominator of a fraction (R48)
-FINEST = 1_000_000  # the largest denominator of a fraction in Envoy
+LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the sum of the weights of a split.
+WHOLE = 100  # The default numerator and the default denominator of a fraction (R48).
+FINEST = 1_000_000  # Envoy's largest denominator of a fraction.
 
 Share: TypeAlias = Target | Broken
 
 
 class Failure(NamedTuple):
-    """The error response for failing traffic of a route kind: HTTP status, and texts for user mistakes and outages."""
+    """How failing traffic of a kind of route is answered: HTTP status, and texts for a user's mistake and an outage."""
 
     status: int
     mistake: str
@@ -60,7 +60,7 @@ class Backend(NamedTuple):
 
 
 ChosenDestinations: TypeAlias = Mapping[PortRef, PortDestination]
-"""The destination, at each Service port, of the requests that one match selects."""
+"""For each Service port, the destination of the requests that fit one match."""
 
 
 def findings(destinations: Destinations, about: Key, field: str, backends: Sequence[Backend]) -> list[Finding]:
@@ -162,7 +162,7 @@ def _without_endpoints(
 
 
 def _without_endpoint_texts(destinations: Destinations, port_ref: PortRef) -> Iterator[str]:
-    """Yield a text for each destination of a Service port without endpoints: the Service or one of its splits."""
+    """Yield a text for each destination of a Service port (the Service or a split) that has no ready endpoint."""
     for choice in destinations.port_destinations(port_ref):
         if destinations.is_empty(choice):
             port = f"port {port_ref.port}"
@@ -173,10 +173,10 @@ def _without_endpoint_texts(destinations: Destinations, port_ref: PortRef) -> It
 
 
 def proportion(mirror: RequestMirror) -> tuple[int, int]:
-    """Return the numerator and the denominator of the fraction of requests that a mirror copies.
+    """Return the numerator and the denominator of the fraction of requests to mirror.
 
-    A written fraction wins over `percent` (R49), and its missing parts are 100 (R48). Without both, every request
-    is copied (R50, R51).
+    `fraction` takes precedence over `percent` (R49); its numerator and denominator are 100 by default (R48). Without
+    both fields, every request is mirrored (R50, R51).
     """
     if mirror.fraction is not None:
         numerator, denominator = mirror.fraction.numerator, mirror.fraction.denominator
@@ -198,7 +198,7 @@ def mirrors(
         findings += _notes(about, field, mirror)
         port_ref = destinations.find_http(about, mirror.backend_ref, f"{field}.backendRef")
         if isinstance(port_ref, Finding):
-            findings.append(structs.replace(port_ref, message=f"this mirror gets no copies: {port_ref.message}"))
+            findings.append(structs.replace(port_ref, message=f"this mirror gets no requests: {port_ref.message}"))
         elif numerator:
             name = f"{field}.backendRef.name"
             findings += _without_endpoints(destinations, about, port_ref, name, "its copies are dropped")
@@ -207,10 +207,10 @@ def mirrors(
 
 
 def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None:
-    """Return a mirror with targets, for requests whose destinations are `chosen`; None if no copy can arrive.
+    """Return a mirror with targets, for requests whose destinations are `chosen`; None if it gets no requests.
 
-    The root of a split is replaced by the split's backends (D13), as in a backendRef. Copies of a failing share are
-    dropped. Copies are distributed by weight, also for sticky splits.
+    The root of a split is replaced by the split's backends (D13), as in a backendRef. Mirrored requests are
+    distributed by weight, even if the split is sticky; those of a failing share are dropped.
     """
     choice = chosen[wanted.ref]
     if choice.split is None:

@@ -1,11 +1,10 @@
 """Compile the Gateway API: Gateways, and the routes that are attached to them and to Services."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
-from headgate.compiler.gateway_api.destinations import Destinations, Ready
 from headgate.compiler.gateway_api.gateways import (
     ListenerPlan,
     class_findings,
@@ -24,7 +23,7 @@ from headgate.compiler.gateway_api.parents import (
     service_ports,
     service_routes,
 )
-from headgate.compiler.gateway_api.routes import compile_route
+from headgate.compiler.gateway_api.routes import AnyRoute
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.statuses import gateway_outcome, route_conditions
 from headgate.compiler.reasons import Reason
@@ -96,14 +95,30 @@ def _routes(host: str, attached: Mapping[str, Mapping[Key, CompiledRoute]]) -> I
         yield from in_order(item for route in fresh for item in route.requests)
 
 
-class GatewayApi:
-    """The attachment of all routes to their parents. `tables` are the route tables of Services without attached routes."""
+_CORE = "core"  # the guides of Flagger and Linkerd write this for the core API group, which is ""
 
-    def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable], settings: Settings) -> None:
+
+class GatewayApi:
+    """The attachment of all routes to their parents.
+
+    `tables` are the route tables of Services before routes are attached.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        routes: Iterable[CompiledRoute],
+        tables: Sequence[RouteTable],
+        settings: Settings,
+    ) -> None:
+        """Attach `routes` to their parents, in this order: the oldest route wins a conflict."""
         self._snapshot = snapshot
         self._tables = tables
+        self._tables_of: dict[str, list[RouteTable]] = defaultdict(list)  # by Service
+        for table in tables:
+            self._tables_of[table.ref.service].append(table)
         self._gateways = own_gateways(snapshot)
-        self._states = gateway_states(snapshot, self._gateways)
+        self._states = gateway_states(snapshot, self._gateways, settings)
         self.findings = [
             *class_findings(snapshot),
             *(
@@ -120,8 +135,9 @@ class GatewayApi:
         for plan in (plan for plans in self._plans.values() for plan in plans):
             self.findings += (*plan.faults, *plan.warnings)
         self.parents: list[ParentStatus] = []
-        for route in compiled_routes(Destinations(snapshot, ready, tables), snapshot):
-            self._add(route)
+        for route in routes:
+            mistakes = ignored_fields(snapshot, route.key)
+            self._add(structs.replace(route, findings=(*route.findings, *mistakes)) if mistakes else route)
         for table in tables:
             if table.ref in self._on_services:
                 self.findings += overridden(table, self._on_services[table.ref])
@@ -139,7 +155,7 @@ class GatewayApi:
         return tuple(
             port
             for key, plans in self._plans.items()
-            if not self._states[key].refusals
+            if self._states[key].is_served
             for port in gateway_ports(_name(key), self._states[key].address, plans, self._at(key))
         )
 
@@ -161,10 +177,11 @@ class GatewayApi:
     def _add(self, route: CompiledRoute) -> None:
         self.findings += [*route.findings, *route.faults]
         for index, ref in enumerate(route.parents):
-            parent = Parent(index, ref, Key(ref.group, ref.kind, ref.namespace or route.key.namespace, ref.name))
-            if (ref.group, ref.kind) == (GROUP, "Gateway"):
+            group = SERVICE.group if ref.group == _CORE else ref.group
+            parent = Parent(index, ref, Key(group, ref.kind, ref.namespace or route.key.namespace, ref.name))
+            if (group, ref.kind) == (GROUP, "Gateway"):
                 self._to_gateway(route, parent)
-            elif (ref.group, ref.kind) == (SERVICE.group, SERVICE.kind):
+            elif (group, ref.kind) == (SERVICE.group, SERVICE.kind):
                 self._to_service(route, parent)
 
     def _to_gateway(self, route: CompiledRoute, parent: Parent) -> None:
@@ -186,7 +203,8 @@ class GatewayApi:
         self._report(structs.replace(_status(route, parent), gateway_ports=tuple(sorted(ports))))
 
     def _to_service(self, route: CompiledRoute, parent: Parent) -> None:
-        found = service_ports(self._snapshot, self._tables, route, parent)
+        tables = self._tables_of.get(f"{parent.key.namespace}/{parent.key.name}", ())
+        found = service_ports(self._snapshot, tables, route, parent)
         note = None if isinstance(found, Finding) else consumer_note(route, parent)
         if route.connections and not isinstance(found, Finding) and not note:
             found = free_ports(route, parent, found, self._on_services)
@@ -201,20 +219,13 @@ class GatewayApi:
         self.findings += [finding for finding in findings if finding]
 
 
-def compiled_routes(places: Destinations, snapshot: Snapshot) -> Iterator[CompiledRoute]:
-    """Yield the routes of all kinds, the oldest first, because the oldest route wins a conflict."""
-    found: list[tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]] = [
-        *snapshot.of(HTTPRoute),
-        *snapshot.of(GRPCRoute),
-        *snapshot.of(TCPRoute),
-    ]
-    for key, item in sorted(found, key=_by_age):
-        route = compile_route(places, key, item)
-        mistakes = ignored_fields(snapshot, key)
-        yield structs.replace(route, findings=(*route.findings, *mistakes)) if mistakes else route
+def routes_by_age(snapshot: Snapshot) -> Sequence[tuple[Key, AnyRoute]]:
+    """Return the routes of all kinds, the oldest first."""
+    found: list[tuple[Key, AnyRoute]] = [*snapshot.of(HTTPRoute), *snapshot.of(GRPCRoute), *snapshot.of(TCPRoute)]
+    return sorted(found, key=_by_age)
 
 
-def _by_age(pair: tuple[Key, HTTPRoute | GRPCRoute | TCPRoute]) -> tuple[str, ...]:
+def _by_age(pair: tuple[Key, AnyRoute]) -> tuple[str, ...]:
     key, item = pair
     return item.metadata.creation_timestamp, key.namespace, key.name, key.kind
 

@@ -12,7 +12,9 @@ from headgate.compiler.workloads import has_sidecar
 from headgate.model.requests import ANY, Match
 from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
 from headgate.resources.core import Service
+from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Value
+from headgate.resources.pods import Pod
 from headgate.resources.registry import SERVICE
 from headgate.resources.routes import BackendReference
 
@@ -22,8 +24,8 @@ Ready = Mapping[PortRef, tuple[Endpoint, ...]]
 class PortDestination(Value, frozen=True, kw_only=True):
     """The destination of requests to a Service port that fit `match` and no earlier match.
 
-    Without a `split` they go to the Service's own endpoints. `by` is the TrafficSplit, `split_match` the match of
-    a split with matches.
+    Without a `split`, they go to the Service's own endpoints. `by` is the TrafficSplit of `split`; if it has matches,
+    `split_match` is the match that the requests fit.
     """
 
     ref: PortRef
@@ -34,7 +36,13 @@ class PortDestination(Value, frozen=True, kw_only=True):
 
 
 class Destinations:
-    """The Service ports that backend references can name. `tables` are the route tables of Services without attached routes."""
+    """The Service ports that backend references can name.
+
+    `tables` are the route tables of Services before routes are attached. Of the snapshot, only the kinds in `READ` are
+    used.
+    """
+
+    READ = (Service, ReferenceGrant, Pod)
 
     def __init__(self, snapshot: Snapshot, ready: Ready, tables: Sequence[RouteTable]) -> None:
         self._snapshot = snapshot
@@ -73,7 +81,7 @@ class Destinations:
         return Finding(about, Reason.UNSUPPORTED_PROTOCOL, f"{field}.port", message, (service_key(port_ref.service),))
 
     def assumed_http(self, about: Key, port_ref: PortRef, field: str) -> Finding | None:
-        """Return a finding if a TCPRoute leads to pods with sidecars that treat the undeclared port as HTTP."""
+        """Return a finding for a TCPRoute to a port without a declared protocol, which sidecars treat as HTTP."""
         if self.port_destinations(port_ref)[-1].split or choice_at(self._snapshot, port_ref).declared:
             return None
         pods = (self._snapshot.pods.get(endpoint.workload) for endpoint in self._ready[port_ref])
@@ -90,7 +98,7 @@ class Destinations:
         return self._protocols.get(port_ref, Protocol.HTTP)
 
     def port_destinations(self, port_ref: PortRef) -> tuple[PortDestination, ...]:
-        """Return the destinations of a Service port, first match first; the last one is for all other requests (D13)."""
+        """Return the destinations of a Service port by the order of matches; the last matches all requests (D13)."""
         table = self._tables.get(port_ref)
         return (
             tuple(_port_destination(port_ref, route) for route in table.routes)
@@ -99,7 +107,7 @@ class Destinations:
         )
 
     def is_empty(self, destination: PortDestination) -> bool:
-        """Say whether the destination has no endpoint."""
+        """Say whether the destination has no ready endpoint."""
         if destination.split is None:
             return not self._ready[destination.ref]
         return not destination.split.broken and not any(self._ready[target.ref] for target in destination.split.targets)

@@ -52,7 +52,7 @@ def redirect(written: Sequence[RouteFilter]) -> Redirect | None:
     )
 
 
-def copies(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, RequestMirror], ...]:
+def request_mirrors(written: Sequence[RouteFilter], field: str) -> tuple[tuple[str, RequestMirror], ...]:
     """Return the mirrors among the filters, each with its field path."""
     return tuple(
         (f"{field}[{index}].requestMirror", item.request_mirror)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
@@ -19,8 +20,8 @@ from headgate.resources.gateway import (
     PROXY_OF,
     Gateway,
     GatewayClass,
+    Infrastructure,
     Listener,
-    ParametersReference,
     SecretReference,
     proxy_name,
 )
@@ -29,6 +30,16 @@ from headgate.settings import Settings
 
 OWN_CLASS = "headgate"  # headgate's class, which needs no GatewayClass object
 _FIELD = "status.addresses"
+_NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
+    False: (
+        "it is in use, outside headgate's loopback range, or a second address",
+        "Request one free address, or remove spec.addresses to get one",
+    ),
+    True: (
+        "it is in use, outside the cluster's range of Services, not the load balancer's, a second one, or a change of clusterIP",
+        "Request one free address in a new Gateway, or remove spec.addresses",
+    ),
+}
 ANY_HOST = "*"
 HTTP_KINDS = ("HTTPRoute", "GRPCRoute")
 KINDS: Mapping[str, tuple[str, ...]] = {"HTTP": HTTP_KINDS, "HTTPS": HTTP_KINDS, "TCP": ("TCPRoute",)}
@@ -38,14 +49,20 @@ _PEM = re.compile(rb"-----BEGIN (?P<label>[A-Z0-9 ]+)-----\s+[A-Za-z0-9+/=\s]+--
 class GatewayState(Value, frozen=True, kw_only=True):
     """The state of a Gateway apart from its listeners; `address` is empty if it has none.
 
-    A Gateway with `refusals` is neither accepted nor served. `missing_addresses` are requested addresses that it does
-    not have. `ignored_fields` are mistakes in fields that headgate does not read.
+    A Gateway with `refusals` is not accepted. If all of them are about parameters, its existing proxies still serve it;
+    otherwise it is not served. `missing_addresses` has a finding for each requested address that it does not have.
+    `ignored_fields` are findings about fields without effect, and about mistakes in fields that headgate does not read.
     """
 
     address: str
     refusals: tuple[Finding, ...] = ()
     missing_addresses: tuple[Finding, ...] = ()
     ignored_fields: tuple[Finding, ...] = ()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the Gateway accepts connections, provided that it has an address."""
+        return all(item.reason is Reason.INVALID_PARAMETERS for item in self.refusals)
 
 
 def own_gateways(snapshot: Snapshot) -> Mapping[Key, Gateway]:
@@ -74,10 +91,11 @@ def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
 
 
 def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield a finding for each of headgate's GatewayClasses that has a parametersRef."""
+    """Yield a finding for each mistake in the parameters of headgate's GatewayClasses."""
     for key, item in snapshot.of(GatewayClass):
-        if item.spec.controller_name == CONTROLLER and item.spec.parameters_ref:
-            yield _parameters(key, item.spec.parameters_ref, "spec")
+        if item.spec.controller_name == CONTROLLER:
+            causes = class_parameters(snapshot, item).causes
+            yield from (Finding(key, Reason.INVALID_PARAMETERS, cause.field, cause.message) for cause in causes)
 
 
 def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
@@ -93,7 +111,9 @@ def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
     )
 
 
-def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mapping[Key, GatewayState]:
+def gateway_states(
+    snapshot: Snapshot, gateways: Mapping[Key, Gateway], settings: Settings
+) -> Mapping[Key, GatewayState]:
     """Return the state of each Gateway.
 
     If several objects claim one address, a Service wins, then the oldest Gateway. On a cluster, a Gateway has the
@@ -111,17 +131,17 @@ def gateway_states(snapshot: Snapshot, gateways: Mapping[Key, Gateway]) -> Mappi
         owner = owners.setdefault(address, key) if address else None
         found[key] = GatewayState(
             address=address if owner == key else "",
-            refusals=tuple(_refusals(key, gateways[key])),
-            missing_addresses=tuple(_missing_addresses(key, gateways[key], owner)),
-            ignored_fields=ignored_fields(snapshot, key),
+            refusals=tuple(refusals(snapshot, key, gateways[key])),
+            missing_addresses=tuple(_missing_addresses(key, gateways[key], owner, settings)),
+            ignored_fields=(*ignored_fields(snapshot, key), *_without_effect(key, gateways[key], settings)),
         )
     return {key: found[key] for key in gateways}
 
 
-def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
+def refusals(snapshot: Snapshot, key: Key, gateway: Gateway) -> Iterator[Finding]:
     """Yield findings that say why a Gateway is not accepted, apart from its listeners."""
-    if ref := gateway.spec.infrastructure.parameters_ref:
-        yield _parameters(key, ref, "spec.infrastructure")
+    _, causes = gateway_parameters(snapshot, gateway)
+    yield from (Finding(key, Reason.INVALID_PARAMETERS, cause.field, cause.message) for cause in causes)
     for index, address in enumerate(gateway.spec.addresses):
         if address.type != IP_ADDRESS:
             message = f"headgate does not support addresses of type {address.type}; use the type {IP_ADDRESS}, or remove the address"
@@ -129,14 +149,16 @@ def _refusals(key: Key, gateway: Gateway) -> Iterator[Finding]:
             yield Finding(key, Reason.UNSUPPORTED_ADDRESS, field, message)
 
 
-def _parameters(key: Key, ref: ParametersReference, field: str) -> Finding:
-    message = f"headgate does not read parameters from {ref.kind}.{ref.group} {ref.name}; remove parametersRef"
-    return Finding(key, Reason.INVALID_PARAMETERS, f"{field}.parametersRef", message)
+def _without_effect(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Finding]:
+    """Yield a finding if a Gateway has `infrastructure` settings, but no pods of its own."""
+    if gateway.spec.infrastructure != Infrastructure() and not settings.gateway_pods:
+        message = "has an effect on a cluster only; the Gateways of one machine share one proxy"
+        yield Finding(key, Reason.FIELD_IGNORED, "spec.infrastructure", message)
 
 
-def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterator[Finding]:
+def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None, settings: Settings) -> Iterator[Finding]:
     """Yield a finding for each requested address that a Gateway does not have; `owner` owns the assigned address."""
-    unusable = tuple(_not_usable(key, gateway))
+    unusable = tuple(_not_usable(key, gateway, settings))
     if owner is None:
         message = "the Gateway has no address yet, so clients can't reach it; a running headgate assigns one"
         yield from unusable or (Finding(key, Reason.ADDRESS_NOT_ASSIGNED, _FIELD, message),)
@@ -147,16 +169,14 @@ def _missing_addresses(key: Key, gateway: Gateway, owner: Key | None) -> Iterato
         yield Finding(key, Reason.CONFLICTED, _FIELD, message, related=(owner,))
 
 
-def _not_usable(key: Key, gateway: Gateway) -> Iterator[Finding]:
+def _not_usable(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Finding]:
     """Yield a finding for each address in the spec that the Gateway does not have."""
     given = gateway.address
+    causes, fix = _NOT_USABLE[settings.gateway_pods]
     for index, address in enumerate(gateway.spec.addresses):
         if address.type == IP_ADDRESS and address.value and address.value != given:
             served = f"; its address is {given}" if given else ""
-            message = (
-                f"the Gateway can't have the address {address.value}: it is in use, outside headgate's loopback range, or a "
-                f"second address{served}. Request one free address, or remove spec.addresses to get one"
-            )
+            message = f"the Gateway can't have the address {address.value}: {causes}{served}. {fix}"
             field = f"spec.addresses[{index}].value"
             yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
 
@@ -211,8 +231,8 @@ def _plan(snapshot: Snapshot, key: Key, item: Listener, field: str, faults: Sequ
 def _unserved(key: Key, listeners: Sequence[Listener], index: int, settings: Settings) -> Iterator[Finding]:
     """Yield findings that say why a listener is not served.
 
-    Listeners with different protocols on one port are all not served, because the intended protocol is unknown.
-    Duplicate listeners make the object invalid and do not arrive here.
+    If listeners have different protocols on one port, none of them is served, because the intended protocol is unknown.
+    Duplicate listeners need no check here, because they make the object invalid.
     """
     item, field = listeners[index], f"spec.listeners[{index}]"
     protocols = {other.protocol for other in listeners if other.port == item.port and other.protocol in KINDS}
@@ -253,15 +273,15 @@ def _from_secret(snapshot: Snapshot, key: Key, ref: SecretReference, field: str)
         message = f"{ref.kind} {ref.name} is not a Secret; write kind: Secret"
     elif not isinstance(secret, Secret):
         message = f"Secret {name} not found; create it or correct the name"
-    elif certificate := _in_pem(name, secret):
+    elif certificate := _pem_certificate(name, secret):
         return certificate
     else:
         message = f"Secret {name} is not a TLS Secret with certificate and key in PEM; create it with kubectl create secret tls"
     return Finding(key, Reason.INVALID_CERTIFICATE_REF, f"{field}.name", message)
 
 
-def _in_pem(name: str, secret: Secret) -> Certificate | None:
-    """Return the certificate and key of a TLS Secret, None if it has none.
+def _pem_certificate(name: str, secret: Secret) -> Certificate | None:
+    """Return the certificate and key of a TLS Secret; None if one of them is missing or not PEM.
 
     Only certificates are read from `tls.crt`, because some tools put the key there too.
     """
@@ -274,6 +294,6 @@ def _in_pem(name: str, secret: Secret) -> Certificate | None:
 
 
 def _blocks(pem: bytes, label: str) -> list[str]:
-    """Return the PEM blocks whose label has this ending (`EC PRIVATE KEY` and `PRIVATE KEY` are both keys)."""
+    """Return the PEM blocks whose label ends with `label`: `EC PRIVATE KEY` and `PRIVATE KEY` are both keys."""
     found = (match for match in _PEM.finditer(pem) if match["label"].endswith(label.encode()))
     return [f"{match[0].decode()}\n" for match in found]

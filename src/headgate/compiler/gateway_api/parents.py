@@ -83,7 +83,7 @@ def attached_hosts(listener: str, written: Sequence[str]) -> tuple[str, ...]:
 
 
 def intersection(first: str, second: str) -> str:
-    """Return the names that both host patterns match: one of the two patterns, or empty."""
+    """Return the pattern for the names that both host patterns match: one of the two, or empty if there are none."""
     if host_fits(first, second):
         return second
     return first if host_fits(second, first) else ""
@@ -133,12 +133,12 @@ def _labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
 def service_ports(
     snapshot: Snapshot, tables: Iterable[RouteTable], route: CompiledRoute, parent: Parent
 ) -> tuple[PortRef, ...] | Finding:
-    """Return the ports of the parent Service where the route applies, or a finding.
+    """Return the ports of the parent Service where the route applies, or a finding; `tables` are those of the Service.
 
     HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports.
     """
     name, port = f"{parent.key.namespace}/{parent.key.name}", parent.ref.port
-    offered = [table for table in tables if table.ref.service == name and port in {None, table.ref.port}]
+    offered = [table for table in tables if port in {None, table.ref.port}]
     fitting = tuple(table.ref for table in offered if table.protocol.is_http is (route.connections is None))
     if fitting:
         return fitting
@@ -172,12 +172,12 @@ def free_ports(
     if free := tuple(port for port in ports if port not in older):
         return free
     rival = older[ports[0]][0].key
-    message = f"the older {rival} already has the connections to {ports[0]}; delete one of the two"
+    message = f"the older {rival} already gets the connections to {ports[0]}; delete one of the two"
     return Finding(route.key, Reason.CONFLICTED, parent.field, message, (rival,))
 
 
 def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
-    """Yield a finding for each split with matches that routes of its Service port replace."""
+    """Yield a finding for each split with matches that has no effect, because routes of its Service port replace it."""
     route = attached[0].key
     asked = {
         step.split
@@ -199,7 +199,8 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
 def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
     """Return the routes of a Service port in order of precedence; requests without a match get 404.
 
-    `attached` is sorted by age. Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all.
+    `attached` is sorted by age. Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all
+    of them.
     """
     oldest = attached[0].connections
     return (oldest,) if oldest else in_order(item for route in attached for item in route.requests)

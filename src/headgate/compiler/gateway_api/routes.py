@@ -1,6 +1,7 @@
 """Compile HTTPRoutes, GRPCRoutes and TCPRoutes to routes of the model, and find repeated names in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from headgate.compiler.gateway_api.backend_shares import Backend, findings, split
 from headgate.compiler.gateway_api.destinations import Destinations
@@ -29,9 +30,10 @@ from headgate.resources.routes import (
 )
 
 GRPC_NAME = "[^/]+"
+AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute
 
 
-def compile_route(destinations: Destinations, key: Key, item: HTTPRoute | GRPCRoute | TCPRoute) -> CompiledRoute:
+def compile_route(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
     """Compile a route of any kind."""
     if isinstance(item, TCPRoute):
         return _connections(destinations, key, item)
@@ -64,7 +66,7 @@ def _grpc_rule(rule: GRPCRouteRule) -> Rule:
 
 
 def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> CompiledRoute:
-    """Compile a TCPRoute. Its first rule is used, because connections can't be distinguished."""
+    """Compile a TCPRoute. Only its first rule is used, because proxies can't distinguish connections."""
     field = "spec.rules[0].backendRefs"
     written = item.spec.rules[0].backend_refs if item.spec.rules else ()
     refs = [(f"{field}[{index}]", ref) for index, ref in enumerate(written)]

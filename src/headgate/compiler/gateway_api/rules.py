@@ -19,7 +19,7 @@ from headgate.resources.meta import Key, Value
 from headgate.resources.routes import GRPCRoute, HTTPRoute, ParentReference, RouteBackend, RouteFilter
 
 MOST_ROWS = 128
-"""The most routes that the matches of several roots may need together; a proxy checks them one by one."""
+"""The maximum number of routes for the combined matches of several roots; a proxy checks routes one by one."""
 _PATHS = ("exact", "prefix", "regex")  # the types of path conditions in order of precedence
 INSTEAD = {
     "sessionPersistence": (
@@ -28,7 +28,7 @@ INSTEAD = {
     ),
     "retry": "proxies retry a request up to two times, and only if it certainly did not reach a backend",
 }
-"""Fields that headgate does not read, each with a text about the behavior without the field."""
+"""Fields that headgate does not read, each with a description of what happens instead."""
 
 
 class MatchRow(NamedTuple):
@@ -42,11 +42,13 @@ Matched = TypeVar("Matched", MatchRow, Route)
 
 
 def expand(destinations: Destinations, refs: Iterable[PortRef]) -> tuple[list[MatchRow], list[PortRef]]:
-    """Combine the destinations of several Service ports into rows, one level deep.
+    """Combine the destinations of several Service ports into rows.
 
     A row has one destination for each port. Rows keep the order of the matches, so the first row that a request
     fits has the right destination for every port; the last row is for all requests. If the matches of several roots
     need too many rows, the matches of some roots are ignored; those roots are returned too.
+
+    If a backend of a split is itself the root of another split, that other split is not applied.
     """
     rows = [MatchRow(ANY, {})]
     left_out: list[PortRef] = []
@@ -68,7 +70,7 @@ def narrowed(routes: Iterable[Route], match: Match) -> Iterator[Route]:
 
 
 def _reachable(found: Iterable[Matched], widest: Match) -> Iterator[Matched]:
-    """Yield the items that requests can reach: the first item of each match, up to the match `widest`."""
+    """Yield the items that requests can reach: the first item for each match, up to the first for `widest`."""
     seen: set[Match] = set()
     for item in found:
         if item.match not in seen:
@@ -88,9 +90,9 @@ class Ranked(NamedTuple):
 def rank(match: Match, origin: Key, created: str, *positions: int) -> tuple[object, ...]:
     """Return the precedence of a match by the rules of the Gateway API.
 
-    The order is: exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest object,
-    namespace and name, first rule, first match. A rule without a path comes after regular expressions, because it
-    would hide all of them.
+    The order is: exact path, longest prefix, regular expression, method, most headers, most query parameters, oldest
+    object, namespace and name, first rule, first match. A rule without a path comes after regular expressions, because
+    it would hide all of them.
     """
     kind = _PATHS.index(match.path.kind) if match.path else len(_PATHS)
     longest = -len(match.path.value) if match.path and match.path.kind == "prefix" else 0
@@ -172,7 +174,7 @@ def _compiled(
     destinations: Destinations, key: Key, rule: Rule, field: str, route: Route
 ) -> tuple[list[Route], list[Finding]]:
     """Return the routes of a rule for all of its matches, based on `route`, and findings."""
-    wanted, findings = mirrors(destinations, key, filters.copies(rule.filters, f"{field}.filters"))
+    wanted, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
@@ -210,7 +212,7 @@ def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str
 
 
 def _faults(key: Key, rule: Rule, field: str) -> Iterator[Finding]:
-    """Yield the unsupported filters of a rule and its backends."""
+    """Yield a finding for each unsupported filter of a rule or of its backends."""
     yield from filters.faults(key, rule.filters, f"{field}.filters", allowed=filters.FOR_A_RULE)
     for index, ref in enumerate(rule.backends):
         path = f"{field}.backendRefs[{index}].filters"

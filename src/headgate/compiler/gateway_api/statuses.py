@@ -15,6 +15,10 @@ _REASON_WORDS = {  # reasons with another name in the Gateway API
     Reason.LISTENER_PROTOCOL_CONFLICT: "ProtocolConflict",
 }
 _LISTENER_ACCEPTED = {Reason.UNSUPPORTED_PROTOCOL, Reason.PORT_NOT_BINDABLE}
+_UNACCEPTED = {
+    True: "the Gateway is not accepted; proxies that run already keep their parameters",
+    False: "the Gateway is not accepted",
+}
 _NOTES = {
     Reason.PERCENT_IGNORED,
     Reason.FRACTION_ROUNDED,
@@ -27,7 +31,7 @@ _NOTES = {
 def route_conditions(
     route: CompiledRoute, refusal: Finding | None, notes: Sequence[Finding]
 ) -> tuple[StatusCondition, ...]:
-    """Return the conditions of a route at one parent; `notes` are findings that do not stop the route."""
+    """Return the conditions of a route at one parent; `notes` are findings that do not disable the route."""
     refs = [item for item in route.findings if item.reason.condition is ConditionType.RESOLVED_REFS]
     fault = refusal or (None if route.usable else route.faults[0])
     accepted_notes = [*notes, *(item for item in route.findings if item.reason in _NOTES)]
@@ -66,7 +70,7 @@ def gateway_outcome(
 def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
     if state.refusals:
         yield _first("Accepted", state.refusals, success="")
-        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message="the Gateway is not accepted")
+        yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
         return
     faults = [fault for plan in plans for fault in plan.faults]
     served = any(plan.served for plan in plans)
