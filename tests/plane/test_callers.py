@@ -42,7 +42,7 @@ def test_there_is_no_caller_if_the_callers_own_proxy_counts_the_request(tls_mode
 
 
 @pytest.mark.parametrize("tls_mode", TlsMode)
-def test_a_caller_without_a_proxy_is_a_pod_or_an_address(tls_mode):
+def test_a_caller_without_a_proxy_is_identified_by_its_pod_or_address(tls_mode):
     assert callers(tls_mode)(WEB, "10.0.0.7", "") == Peer(pod="default/legacy")
     assert callers(tls_mode)(WEB, "192.0.2.1", "") == Peer(outside="192.0.2.1")
 
@@ -54,7 +54,7 @@ def test_requests_from_loopback_have_a_caller_only_if_no_proxy_could_have_sent_t
     assert found == (Peer(outside="127.0.0.1") if tls_mode.clients_use_tls else None)
 
 
-def test_before_the_first_build_a_caller_is_an_address():
+def test_before_the_first_build_a_caller_is_identified_by_its_address():
     assert CallerFinder(Latest(None))(WEB, "10.0.0.2", "") == Peer(outside="10.0.0.2")
 
 
@@ -67,6 +67,6 @@ def test_before_the_first_build_a_caller_is_an_address():
         ("spiffe://a/ns/headgate-system/sa/gateway", GATEWAY),
     ],
 )
-def test_an_authenticated_caller_is_the_only_pod_with_its_identity_or_the_identity(identity, caller):
-    """R70. On a single host all proxies call from one address."""
+def test_an_authenticated_caller_is_found_by_its_identity(identity, caller):
+    """R70. The address does not help: on a single host all proxies call from one address."""
     assert callers(capture="explicit")(WEB, "127.0.0.1", identity) == caller

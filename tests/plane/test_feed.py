@@ -9,6 +9,9 @@ import pytest
 from tests.decoding import admit
 
 from headgate.compiler.snapshot import Snapshot
+from headgate.errors import Unavailable
+from headgate.objects.ports import Listing
+from headgate.plane import feed as feed_module
 from headgate.plane.feed import Feed
 from headgate.resources.meta import Object
 from headgate.resources.pods import Pod
@@ -54,6 +57,23 @@ async def followed() -> AsyncIterator[Followed]:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_the_wait_for_stored_objects_outlasts_an_overloaded_api_server(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "RETRY_SECONDS", 0.01)
+    failures = iter([Unavailable("the API server is overloaded")] * 3)
+    read = followed.store.list
+
+    async def overloaded(group: str, kind: str, namespace: str = "") -> Listing:
+        for failure in failures:
+            raise failure
+        return await read(group, kind, namespace)
+
+    monkeypatch.setattr(followed.store, "list", overloaded)
+    assert (await followed.snapshot()).pods
+    assert next(failures, None) is None
 
 
 async def test_status_changes_of_a_running_pod_make_no_snapshot(followed: Followed) -> None:

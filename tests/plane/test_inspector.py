@@ -7,6 +7,7 @@ from tests.compiler.pods import compiled, obj, pod, service
 from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client, outdate
 
+from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ENDPOINTS
 from headgate.envoy.encode import Memo, encode
@@ -21,7 +22,7 @@ from headgate.plane.inspector import ConfigQuery, Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import ObjectName, ProxyProcess, ProxyStatus
-from headgate.resources.meta import timestamp
+from headgate.resources.meta import Object, timestamp
 from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
@@ -44,6 +45,12 @@ class Host:
 
     def missing_kinds(self) -> tuple[str, ...]:
         return ()
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        return decide(pod, "labelled", around)
 
 
 class World:
@@ -90,7 +97,7 @@ def test_a_proxy_that_acknowledged_everything_is_in_sync(world: World) -> None:
     }
 
 
-def test_a_certificate_has_its_time_of_issue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_shows_when_it_was_issued(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A certificate is valid from five minutes before its issue."""
     spec = CertificateSpec(identity="spiffe://cluster.local/ns/default/sa/default")
     leaf = sign(make_signer(new_root("cluster.local", NOW), "test"), spec, NOW, LIFETIME)
@@ -109,7 +116,7 @@ def test_a_proxy_that_has_not_answered_is_lagging(world: World) -> None:
     assert f"gateway is lagging: {status.message}" in world.inspector.status().status.problems
 
 
-def test_a_proxy_that_refuses_a_resource_has_envoys_message_and_the_object(world: World) -> None:
+def test_a_refused_resource_is_shown_with_envoys_message_and_its_object(world: World) -> None:
     world.outdate("gateway").take(refuse={(ENDPOINTS, SHARES): "no such locality"})
     status = world.statuses()["gateway"]
     assert (status.state, status.message) == ("Refused", f"{SHARES}: no such locality")

@@ -1,4 +1,4 @@
-"""The answers to sidecars of Jobs: whether the application has ended, and only to the sidecar of the pod."""
+"""The answers to sidecars of Jobs: whether the application has ended. Only the pod's own sidecar gets an answer."""
 
 import asyncio
 from typing import Any
@@ -60,7 +60,7 @@ def test_an_application_has_ended_when_none_of_its_containers_runs_or_will_resta
 
 
 class FakeReader:
-    """Objects that can't be read."""
+    """A reader of objects that always fails."""
 
     async def get(self, _key: Key) -> Object:
         raise Unavailable("the API server is overloaded")
@@ -100,7 +100,7 @@ async def test_the_answer_follows_the_pods_status(store: MemoryStore) -> None:
 
 
 async def test_errors_are_grpc_statuses(store: MemoryStore) -> None:
-    """The sidecar retries after each of them."""
+    """The sidecar retries after each of these errors."""
     codes = grpc.StatusCode
     for code, call in (
         (codes.NOT_FOUND, ask(store)),
@@ -126,7 +126,7 @@ async def test_a_wait_for_a_report_ends_when_the_report_has_arrived(store: Memor
     assert asked == [(NODE, 5.5)]
 
 
-async def test_a_wait_for_a_report_ends_without_one(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_for_a_report_times_out(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.plane.job_sidecars.MAX_REPORT_WAIT_S", 0)
     method = JobSidecars(store, never).methods[WAIT_FOR_REPORT]
     with pytest.raises(StatusError, match="no metrics report"):

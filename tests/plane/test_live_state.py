@@ -1,12 +1,14 @@
 """The proxies that the wait methods of `LiveState` wait for."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 from tests.compiler.pods import compiled
 from tests.identity.world import FakeIssuer, Time
 
+from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.view import Node
@@ -20,6 +22,7 @@ from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 from headgate.xds.session import Session
 
+DEADLINE_S = 60
 GATEWAY, SIDECAR = "gateway", "sidecar/default/web"
 
 
@@ -119,3 +122,29 @@ async def test_warnings_before_a_write_come_from_the_snapshot_and_change_nothing
     assert any("Service default/missing not found" in text for text in warnings), warnings
     assert await live_state.warnings_before_write({**split, "apiVersion": "v1", "kind": "Event"}) == ()
     assert live_state.loop.compiled.get() is before
+
+
+async def test_warnings_are_computed_one_after_another(live_state: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many threads would delay the renewal of the Lease."""
+    begun: list[Snapshot] = []
+    first_may_end, compiled_by = threading.Event(), live_state.loop.compile
+
+    def waiting(snapshot: Snapshot) -> Compiled:
+        begun.append(snapshot)
+        assert first_may_end.wait(DEADLINE_S)
+        return compiled_by(snapshot)
+
+    monkeypatch.setattr(live_state.loop, "compile", waiting)
+    monkeypatch.setattr("headgate.plane.live_state.PREVIEW_S", DEADLINE_S)
+    spec = {"service": "missing", "backends": [{"service": "one", "weight": 1}]}
+    metadata = {"name": "canary", "namespace": "default"}
+    split = {"apiVersion": "split.smi-spec.io/v1alpha4", "kind": "TrafficSplit", "metadata": metadata, "spec": spec}
+    asked = [asyncio.ensure_future(live_state.warnings_before_write(split)) for _ in range(3)]
+    while not begun:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(begun) == 1
+    first_may_end.set()
+    await asyncio.gather(*asked)
+    assert len(begun) == 3

@@ -39,7 +39,7 @@ class World:
         self.snapshot.set(snapshot_of({Key("", "Pod", "default", "web"): found}))
 
     async def proxy(self, *, besides: Proxy | None = None) -> Proxy:
-        """Wait until the pod has a proxy with a configuration other than `besides`; return that proxy."""
+        """Wait until the pod has a proxy that is configured and is not `besides`; return that proxy."""
         await until(
             lambda: self._is_replaced(besides), self.loop.compiled, self.credentials.current, self.fleet.change_count
         )

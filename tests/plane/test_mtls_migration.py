@@ -77,7 +77,7 @@ def test_a_migration_to_plaintext_passes_through_every_mode(fleet):
 @pytest.mark.parametrize(
     ("before", "last"), [(TlsMode.PERMISSIVE, TlsMode.STRICT), (TlsMode.READY, TlsMode.PLAIN)], ids=["strict", "plain"]
 )
-async def test_connections_in_flight_arrive_before_a_step_that_refuses_them(fleet, monkeypatch, before, last):
+async def test_a_step_waits_for_pending_connections_that_it_would_refuse(fleet, monkeypatch, before, last):
     """A proxy acknowledges before its workers switch, and old connections may wait in the server's accept queue."""
     first = TlsMode.READY if last is TlsMode.STRICT else TlsMode.PERMISSIVE
     monkeypatch.setattr(mtls_migration_module, "HANDSHAKE_GRACE_S", 3600.0)
@@ -193,7 +193,7 @@ async def save(state: StateFiles, *workloads: Workload) -> MtlsMigration:
 
 
 async def test_a_restarted_headgate_continues_from_the_saved_modes(tmp_path):
-    """R74, R77. The saved modes apply until every proxy has reconnected, also with another `--mtls`."""
+    """R74, R77. The saved modes apply until every proxy has reconnected, even with another `--mtls`."""
     await save(StateFiles(tmp_path), workload(TlsMode.STRICT))
     fleet = Fleet()
     fleet.expect("sidecar/default/web")
@@ -221,7 +221,7 @@ async def test_a_build_that_began_before_the_restore_does_not_replace_the_saved_
     await restore
 
 
-async def test_saved_modes_are_the_mode_of_each_namespace_and_its_exceptions(tmp_path):
+async def test_the_most_frequent_mode_of_a_namespace_is_saved_once(tmp_path):
     """A new pod in the most frequent mode of its namespace does not change the saved modes."""
     modes = {"a/1": TlsMode.STRICT, "a/2": TlsMode.STRICT, "a/3": TlsMode.PLAIN, "b/1": TlsMode.PLAIN}
     await save(StateFiles(tmp_path), *(workload(mode, name=name) for name, mode in modes.items()))

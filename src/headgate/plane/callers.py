@@ -14,12 +14,11 @@ from headgate.telemetry.counters.flows import GATEWAY, Peer
 
 
 class _CallerIndex(NamedTuple):
-    """The pods and workloads of the mesh in `compiled`, indexed for the search of a caller.
+    """The pods and workloads of the mesh in `compiled`, indexed to find a caller.
 
     `proxied` are the addresses of workloads with a proxy. `pods` maps the address of an endpoint to the name of its
-    pod.
-    `workloads` maps a pod's name to its workload. `identities` maps an identity to a pod's name, if only one pod has the
-    identity.
+    pod. `workloads` maps a pod's name to its workload. `identities` maps an identity to a pod's name, if only one pod
+    has the identity.
     """
 
     compiled: Compiled | None = None
@@ -43,7 +42,7 @@ class CallerFinder:
         belongs to none of them, the returned peer names the identity. Returns None if the caller's own proxy has
         counted the request.
 
-        Sidecars with explicit capture call from a loopback address, as other programs of the machine do. While a pod
+        Sidecars with explicit capture call from a loopback address, like other programs on the machine. While a pod
         accepts plaintext from such sidecars, the result for loopback is None, because a sidecar counted most of these
         requests.
         """

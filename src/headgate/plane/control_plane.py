@@ -32,7 +32,7 @@ Work = tuple[str, Coroutine[Any, Any, None]]
 class ProxyOptions(NamedTuple):
     """The options of the control plane for its proxies, which standalone mode and cluster mode set differently.
 
-    `host` has the gateways, and paths that the configurations contain. `verifier` checks the token of each xDS stream;
+    `host` has the gateways, and the socket paths for `headgate try`. `verifier` checks the token of each xDS stream;
     with None, the server accepts streams without a token. `reports_per_eviction` is the number of metric reports after
     which Envoy evicts idle series.
     """
@@ -66,9 +66,9 @@ class ControlPlane:
 
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
-        loop, dropped = self.live_state.loop, self.traffic.dropped
-        status = StatusWriter(self._ports, loop, self._fleet, dropped.now)
-        yield "feed", self.live_state.feed.run()
+        feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
+        status = StatusWriter(self._ports, loop, self._fleet, dropped.now, feed.version)
+        yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
@@ -94,7 +94,7 @@ class ControlPlane:
         await self._server.stop()
 
     async def _save_counts(self) -> None:
-        """Save the traffic counts from time to time after the earlier ones are restored, until canceled."""
+        """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""
         await self._restored.wait()
         if storage := self._ports.state:
             await write_checkpoints(self.traffic, storage)

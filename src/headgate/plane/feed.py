@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
-from headgate.errors import Cause, NotFound
+from headgate.errors import Cause, NotFound, Unavailable
 from headgate.latest import Latest, until
-from headgate.objects.ports import Reader, Relist, follow, version_of
+from headgate.objects.ports import RETRY_SECONDS, Reader, Relist, follow, version_of
 from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
@@ -57,19 +57,30 @@ class Feed:
             await next_batch.wait()
 
     async def wait_until_current(self) -> None:
-        """Wait until the feed has read all objects in the versions that are stored now, or in later versions."""
+        """Wait until the feed has read all objects in the versions that are stored now, or in later versions.
+
+        Also waits while the objects can't be read.
+        """
         for (group, kind), known in self._versions.items():
             while True:
                 next_batch = self.seen.next_change()
-                listing = await self._source.list(group, kind)
+                try:
+                    listing = await self._source.list(group, kind)
+                except Unavailable:  # `follow` logs it
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
                 if known == {key_of(obj): version_of(obj) for obj in listing.items}:
                     break
                 await next_batch.wait()
         await until(lambda: self._publishing is None and self.snapshot.get() is not None, self.seen)
 
+    def version(self, key: Key) -> str:
+        """Return the version in which the feed has read an object; empty if the object does not exist."""
+        return self._versions[key.group, key.kind].get(key, "")
+
     def _has(self, key: Key, version: str) -> bool:
         """Return whether the feed has read this version of an object; an empty version means a deleted object."""
-        return self._publishing is None and self._versions[key.group, key.kind].get(key, "") == version
+        return self._publishing is None and self.version(key) == version
 
     async def _follow(self, kind: Kind) -> None:
         async for step in follow(self._source, kind.group, kind.kind):
@@ -78,7 +89,7 @@ class Feed:
                 self._unlisted.discard((kind.group, kind.kind))
             else:
                 self._take(step.key, None if step.type == "DELETED" else step.object)
-            del step  # it may contain all objects of the kind, and the next step may come late
+            del step  # frees memory: a step may contain all objects of the kind, and the next step may come late
             if self._publishing is None:  # one snapshot for all changes that have arrived
                 self._publishing = asyncio.get_running_loop().call_soon(self._publish)
 

@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 from msgspec import structs
 
+from headgate.admission.injection import Decision, PodNamespace, pod_namespace
 from headgate.compiler.explain import Explanation
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.request_spec import RequestSpec, explain_request
-from headgate.compiler.snapshot import account_name
+from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.envoy.config import (
     CHAIN,
     CLUSTER,
@@ -29,13 +30,15 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.envoy.resource_json import content
-from headgate.envoy.view import namespaced_name, pod_of
+from headgate.envoy.view import SIDECAR, namespaced_name, pod_of
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
 from headgate.plane.mesh_state import Observed, mesh_state
+from headgate.plane.pod_sidecars import PodFacts, explain_pod
+from headgate.plane.snapshot_view import SnapshotView
 from headgate.plane.status.findings import PROXY, Origin, origins
 from headgate.plane.tap.taps import TapQuery
 from headgate.resources import inspect
@@ -50,7 +53,7 @@ from headgate.resources.inspect import (
     TapEvent,
     TapNotice,
 )
-from headgate.resources.meta import Key, timestamp
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.pod_owners import deployment_of
 from headgate.resources.pods import Pod
 from headgate.xds import fleet
@@ -80,7 +83,7 @@ class ConfigQuery(NamedTuple):
 
 
 class Host(Protocol):
-    """The environment of the control plane: Envoy processes and pods on the same machine, and the API server's kinds."""
+    """The control plane's environment: Envoy processes and pods on its machine, and kinds that the API server lacks."""
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes that headgate started, by node ID."""
@@ -90,6 +93,12 @@ class Host(Protocol):
 
     def missing_kinds(self) -> tuple[str, ...]:
         """Return the kinds that the API server does not serve, as `PLURAL.GROUP`."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return one sentence for each problem of the environment."""
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        """Decide whether a pod gets a sidecar when it is created now."""
 
 
 class Inspector:
@@ -102,7 +111,7 @@ class Inspector:
         self._started = clock()
 
     async def tap(self, query: TapQuery) -> AsyncGenerator[TapEvent | TapNotice] | None:
-        """Return a stream of the requests of the object in `query`; None if the object does not exist."""
+        """Return a stream of events of a tap on the object in `query`; None if the object does not exist."""
         return await self.live_state.taps.tap(query)
 
     def proxies(self) -> Sequence[inspect.Proxy]:
@@ -151,6 +160,14 @@ class Inspector:
             resources = await asyncio.to_thread(_with_content, found)
         return inspect.ProxyConfig(metadata=query.proxy, node=proxy.id, resources=resources)
 
+    async def pod_sidecar(self, name: ObjectName) -> inspect.PodSidecar:
+        """Return why a pod has a sidecar or none. Raises NotFound, Unavailable."""
+        pod = await self.live_state.store.get(Key("", "Pod", name.namespace, name.name))
+        around = pod_namespace(SnapshotView(self.live_state.feed.snapshot.get() or Snapshot()), pod)
+        proxy = self.live_state.fleet.proxies.get(f"{SIDECAR}/{name.namespace}/{name.name}")
+        status = proxy_status(proxy, self._origin(), self._clock()) if proxy else None
+        return explain_pod(PodFacts(pod, self._host.decide(pod, around), tuple(around.sidecars), status))
+
     async def explain(self, sent: RequestSpec) -> Explanation:
         """Return where a request would go, according to all stored objects.
 
@@ -178,9 +195,8 @@ class Inspector:
             current=live_state.is_current,
             failures=loop.failures,
         )
-        world = Observed(
-            revisions, tuple(self.proxies()), live_state.findings(), self._host.pods(), self._host.missing_kinds()
-        )
+        host = (self._host.pods(), self._host.missing_kinds(), self._host.problems())
+        world = Observed(revisions, tuple(self.proxies()), live_state.findings(), *host)
         return inspect.MeshStatus(
             metadata=ObjectName(name=inspect.MESH), status=mesh_state(world, started=self._started, now=self._clock())
         )

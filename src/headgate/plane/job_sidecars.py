@@ -1,7 +1,7 @@
-"""Answers the sidecars of pods that end by themselves, such as those of Jobs.
+"""Answers requests from the sidecars of pods that end by themselves, such as the pods of Jobs.
 
-Such a sidecar must end after the application, and report its last requests before. It asks the control plane, because it
-has no permission to read its pod.
+Such a sidecar must end after the application, but first report its last requests. It asks the control plane whether the
+application has ended, because it has no permission to read its pod.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from headgate.xds.server import Authenticate, UnaryMethod
 HAS_ENDED = "/headgate.v1.JobSidecars/HasApplicationEnded"
 WAIT_FOR_REPORT = "/headgate.v1.JobSidecars/WaitForReport"
 MAX_CONCURRENT_READS = 4  # limits the load on the API server when many sidecars ask
-MAX_REPORT_WAIT_S = 30.0  # a proxy reports every few seconds
+MAX_REPORT_WAIT_S = 30.0  # much longer than the few seconds between two reports of a proxy
 _NODE_PARTS = 3
 
 T = TypeVar("T")
@@ -41,9 +41,9 @@ class Answer(Value, frozen=True, kw_only=True):
 
 
 class ReportRequest(Value, frozen=True, kw_only=True):
-    """The request of `WAIT_FOR_REPORT`, as JSON: a node ID, and a time in epoch seconds by the clock of its node.
+    """The request of `WAIT_FOR_REPORT`, as JSON: a node ID, and a time in epoch seconds by the proxy's clock.
 
-    The response is empty, and comes when the proxy has reported its requests until then.
+    The response is empty, and comes when the proxy has reported its requests until that time.
     """
 
     node: str
@@ -51,7 +51,10 @@ class ReportRequest(Value, frozen=True, kw_only=True):
 
 
 class JobSidecars:
-    """Serves `methods`. `wait_for_report` waits for a report of a proxy after a time (`Receiver.wait_for_report`)."""
+    """Serves `methods`.
+
+    `wait_for_report` waits until a proxy has reported its requests before a time (`Receiver.wait_for_report`).
+    """
 
     def __init__(self, objects: Reader, wait_for_report: Callable[[str, float], Awaitable[None]]) -> None:
         self._objects = objects

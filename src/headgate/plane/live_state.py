@@ -33,6 +33,7 @@ class LiveState:
         self._last_unsettled: Proxy | None = None
         # a compilation, and the addresses of all ready endpoints in its mesh
         self._endpoint_addresses: tuple[Compiled | None, frozenset[str]] = (None, frozenset())
+        self._previewing = asyncio.Lock()
         self._changes = (feed.seen, loop.compiled, fleet.change_count, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -95,8 +96,13 @@ class LiveState:
         return await self._compile_with(obj)
 
     async def _compile_with(self, obj: Object) -> Compiled:
+        # Only one at a time: several threads would take all processor time from the renewal of the Lease.
+        await self._previewing.acquire()
         snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
-        return await asyncio.to_thread(self.loop.compile, snapshot)  # a large mesh must not block other requests
+        running = asyncio.ensure_future(asyncio.to_thread(self.loop.compile, snapshot))
+        running.add_done_callback(lambda _: self._previewing.release())
+        # If the wait is canceled, the task continues until its thread ends, and then releases `_previewing`.
+        return await asyncio.shield(running)
 
     async def warnings_for(self, obj: Object, *, dry_run: bool) -> Sequence[str]:
         """Return the compiler's findings about an object after its write, or for a dry run without the write (R22).
@@ -114,7 +120,7 @@ class LiveState:
         return _warnings(compiled, key)
 
     async def warnings_before_write(self, obj: Object) -> Sequence[str]:
-        """Return the compiler's findings about an object that is not written yet, by the snapshot that the feed has.
+        """Return the compiler's findings about an object that is not written yet, based on the feed's snapshot.
 
         Returns an empty list if the compilation takes longer than `PREVIEW_S` seconds.
         """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.compile import Compiler, compile_mesh
+from headgate.compiler.compile import Compiler
 from headgate.compiler.report import Compiled
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import Configuration
@@ -58,7 +58,7 @@ class Loop:
     """Compiles each new snapshot and publishes a configuration for each proxy.
 
     `compiled` is the result of the last successful build. A proxy gets no configuration before it has a credential:
-    without the credential, the configuration would refuse connections, or even send plaintext.
+    without the credential, the proxy would refuse connections, or even send plaintext.
 
     `taps` maps the node ID of each recording proxy to the share of requests that it records, in millionths.
     """
@@ -102,7 +102,7 @@ class Loop:
         return assigned.credential if assigned else None
 
     async def run(self) -> None:
-        """Build on every change until canceled. Pause after each build, so that the next build has several changes."""
+        """Build on every change until canceled. Pause after each build, to combine changes in the next build."""
         while True:
             await until(self._is_due, self._snapshot, self.credentials.current, self._fleet.change_count, self.taps)
             began = time.monotonic()
@@ -126,7 +126,7 @@ class Loop:
     def compile(self, snapshot: Snapshot) -> Compiled:
         """Compile a snapshot with the current settings and TLS modes, and publish nothing. Safe to call in a thread."""
         _, modes = self._built_from
-        return compile_mesh(snapshot, self.settings, modes)
+        return self._compiler.fork().compile(snapshot, self.settings, modes)
 
     def _is_due(self) -> bool:
         snapshot, _ = self._built_from
@@ -216,7 +216,7 @@ class Loop:
 
 
 class Distribution:
-    """Measures by a sample of proxies whether most proxies have acknowledged a change.
+    """Uses a sample of proxies to measure whether most proxies have acknowledged a change.
 
     `proxies` is the number of changed proxies.
     """

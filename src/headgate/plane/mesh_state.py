@@ -23,13 +23,17 @@ LATE_S = 5.0  # seconds without an answer after which a lagging proxy is reporte
 
 
 class Observed(NamedTuple):
-    """The state of a mesh at one moment. `pods` is None if a Kubernetes cluster runs the pods."""
+    """The state of a mesh at one moment. `pods` is None if a Kubernetes cluster runs the pods.
+
+    `host_problems` has one sentence for each problem of the environment.
+    """
 
     revisions: Revisions
     proxies: Sequence[Proxy]
     findings: Sequence[Finding]
     pods: PodCounts | None
     missing_kinds: tuple[str, ...] = ()
+    host_problems: tuple[str, ...] = ()
 
 
 def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
@@ -50,6 +54,7 @@ def mesh_state(mesh: Observed, *, started: float, now: float) -> MeshState:
 
 
 def _problems(mesh: Observed, now: float) -> Iterator[str]:
+    yield from mesh.host_problems
     for proxy in mesh.proxies:
         yield from _proxy_problems(proxy, now)
     if errors := _findings(mesh.findings).errors:

@@ -95,7 +95,7 @@ class ControlPlaneMetrics:
         credentials = self._live_state.loop.credentials
         current = list(credentials.current.get().values())
         yield Family("headgate_certificates", "gauge", "Proxies that have a certificate.", [Line(len(current))])
-        text = "Proxies for which no new certificate could be issued, with an old certificate or without a certificate."
+        text = "Proxies for which no new certificate could be issued; they have an old certificate or none."
         yield Family("headgate_certificate_faults", "gauge", text, [Line(len(credentials.faults.get()))])
         first = sorted((end, end - begin) for begin, end in (_validity(one.chain) for one in current))[:1]
         text = "When the first of the proxies' certificates expires, in seconds since the epoch."
@@ -132,7 +132,7 @@ def _wanted(compiled: Compiled | None) -> Iterator[Line]:
 def _ratios(split: Split) -> Iterator[tuple[str, float]]:
     """Yield each valid backend with its share of the requests, 0 to 1.
 
-    Requests for invalid backends fail, but count in the total.
+    Requests for invalid backends fail, but are included in the total.
     """
     total = sum(target.weight for target in split.targets) + sum(one.weight for one in split.broken)
     weights: Counter[str] = Counter()

@@ -70,7 +70,7 @@ class MtlsMigration:
         return self._late is None and self._is_drained()
 
     def _is_drained(self) -> bool:
-        """Return whether every connection in flight has ended that the next step would refuse.
+        """Return whether all connections in flight that the next step would refuse have ended.
 
         If a connection may still be in flight, set a timer to check again.
         """
@@ -121,7 +121,7 @@ class MtlsMigration:
             log.warning("the TLS modes can't be saved for the next start: %s", error)
 
     async def forget(self) -> None:
-        """Save that no workload has a mode, and save nothing later. Call this after every proxy has exited."""
+        """Delete all saved modes, and save no modes from now on. Call this after every proxy has exited."""
         self._modes = {}
         await self.save()
         self._storage = None
@@ -148,7 +148,7 @@ def _holds(proxy: Proxy) -> bool:
 
 
 def _by_namespace(modes: Mapping[str, TlsMode]) -> Mapping[str, TlsMode]:
-    """Return the most frequent mode of each namespace, and the modes of the other workloads.
+    """Return the most frequent mode of each namespace, and the modes of workloads that have another mode.
 
     For example `{"shop": "strict", "shop/web-1": "permissive"}`. So a new pod seldom changes the saved modes.
     """

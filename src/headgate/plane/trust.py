@@ -11,8 +11,6 @@ from headgate.identity.ca_status import CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
-from headgate.identity.keys import KeyStore
-from headgate.identity.pem import Files, PemIssuer
 from headgate.identity.rotation import Rotation
 from headgate.latest import until
 from headgate.model.identities import Credential
@@ -28,24 +26,18 @@ class Trust:
     The control loop reads `credentials`.
     """
 
-    def __init__(self, authority: KeyStore | Files, settings: Settings) -> None:
-        """Use the embedded authority with its keys in a key store, or the user's own authority in files."""
-        trust_domain = settings.trust_domain
+    def __init__(self, issuer: Issuer, settings: Settings) -> None:
+        """Use an issuer. If it is the embedded issuer, `run` also rotates its root."""
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
-        self._own: EmbeddedIssuer | None = None
-        self._issuer: Issuer
-        if isinstance(authority, Files):
-            self._issuer = PemIssuer(authority, trust_domain, clock=time.time)
-        else:
-            self._issuer = self._own = EmbeddedIssuer(authority, trust_domain, clock=time.time)
-        self.credentials = Credentials(self._issuer, self._schedule)
+        self._issuer = issuer
+        self.credentials = Credentials(issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
         """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status."""
         await until(ports.active.get, ports.active)
         rotation = (
-            Rotation(self._own, self.credentials, CertificateHolders(loop, fleet), self._schedule)
-            if self._own
+            Rotation(self._issuer, self.credentials, CertificateHolders(loop, fleet), self._schedule)
+            if isinstance(self._issuer, EmbeddedIssuer)
             else None
         )
         async with asyncio.TaskGroup() as tasks:

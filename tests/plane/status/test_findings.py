@@ -1,4 +1,4 @@
-"""Findings about mirrors whose copies proxies drop."""
+"""Findings about mirrored requests that proxies drop."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def mirror(ref, split=None):
         ("mirror/default/shop/80/default/insiders", INSIDERS),
     ],
 )
-def test_dropped_copies_are_a_finding_about_the_rule_with_the_mirror(cluster, split):
+def test_dropped_copies_cause_a_finding_about_the_rule_with_the_mirror(cluster, split):
     found = dropped_copies(mesh(None, mirror(SHOP, split), mirror(PortRef("default/shop", 8080))), {cluster: 1234})
     (finding,) = found
     assert (finding.about, finding.reason) == (ROUTE, Reason.COPIES_DROPPED)
@@ -52,5 +52,5 @@ def test_the_message_changes_only_when_the_count_has_more_digits():
     assert after != later
 
 
-def test_dropped_copies_of_another_mirror_to_the_same_service_do_not_count():
+def test_dropped_copies_of_another_mirror_to_the_same_service_are_not_counted():
     assert not dropped_copies(mesh(mirror(SHOP)), {"mirror/default/shop/80/default/insiders": 1})

@@ -28,7 +28,7 @@ from headgate.objects.ports import Ports
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.findings import refusals
-from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
+from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key
@@ -130,7 +130,7 @@ def test_programmed_counts_the_proxies_acknowledgments(proxies, expected) -> Non
         assert conditions(status["parents"][0])["Programmed"] == expected
 
 
-def test_a_route_without_a_port_is_not_programmed() -> None:
+def test_a_route_whose_parent_has_no_port_is_not_programmed() -> None:
     status = route_status(route(), said(parent(gateway_ports=())), present(proxy()))
     assert status
     assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
@@ -215,9 +215,8 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     credentials = Credentials(FakeIssuer(Time()), Time().schedule())
     loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)
     loop.compiled.set(compiled)
-    work = asyncio.create_task(
-        StatusWriter(Ports(store, EventRecorder(store, "headgate"), Latest(value=True)), loop, fleet, Latest({})).run()
-    )
+    ports = Ports(store, EventRecorder(store, "headgate"), Latest(value=True))
+    work = asyncio.create_task(StatusWriter(ports, loop, fleet, Latest({}), lambda _key: "").run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")
@@ -247,3 +246,17 @@ async def test_a_refused_certificate_is_a_finding_about_its_gateway() -> None:
     mesh = Mesh(domain="cluster.local", gateways=(port,))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={}))
     assert [item.about for item in refusals(compiled, fleet.connected())] == [EDGE]
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ({"listeners": [{"name": "http", "attachedRoutes": 2}]}, True),
+        ({"listeners": [{"name": "http", "attachedRoutes": 1}]}, False),
+        ({"listeners": [{"name": "https", "attachedRoutes": 2}]}, False),
+        ({"listeners": []}, False),
+        (None, False),
+    ],
+)
+def test_differ_in_counts_only_is_true_only_for_the_numbers_of_attached_routes(other: object, expected: bool) -> None:
+    assert differ_in_counts_only({"listeners": [{"name": "http", "attachedRoutes": 1}]}, other) == expected

@@ -28,7 +28,7 @@ INBOUND = "inbound/8080"
 
 
 def fleet(**held: str) -> Fleet:
-    """Return sidecars of default/a and default/b with the given acknowledged version of their listener; 2 is wanted."""
+    """Return sidecars by name, each with the acknowledged version of its listener; version 2 is wanted."""
     found = Fleet()
     for name, version in held.items():
         proxy = found.expect(f"sidecar/default/{name}")

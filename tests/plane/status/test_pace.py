@@ -2,8 +2,10 @@
 
 import pytest
 
-from headgate.plane.status.writer import (
+from headgate.plane.status.pace import (
     ANSWER_QUIET_SECONDS,
+    COUNT_QUIET_SECONDS,
+    MAX_COUNT_SECONDS,
     MAX_MEMBERSHIP_SECONDS,
     MAX_WAIT_SECONDS,
     MEMBERSHIP_QUIET_SECONDS,
@@ -11,6 +13,7 @@ from headgate.plane.status.writer import (
     PAUSE_FACTOR,
     SETTLE_SECONDS,
     SLICE_SECONDS,
+    CountDelay,
     Pace,
 )
 
@@ -110,3 +113,28 @@ def test_connecting_proxies_delay_a_full_pass_only_for_a_limited_time() -> None:
     assert clock.now - 100.0 == MAX_MEMBERSHIP_SECONDS
     pace.begin_pass()
     assert pace.until_pass() <= 0
+
+
+def test_a_first_change_of_counts_is_written_at_once_and_the_last_of_many_after_a_pause() -> None:
+    clock = Clock()
+    delay = CountDelay(clock)
+    assert delay.left("1 route") <= 0
+    for number in range(2, 6):
+        clock.now += COUNT_QUIET_SECONDS / 2
+        assert delay.left(f"{number} routes") == pytest.approx(COUNT_QUIET_SECONDS)
+    clock.now += COUNT_QUIET_SECONDS / 2
+    assert delay.left("5 routes") == pytest.approx(COUNT_QUIET_SECONDS / 2)
+    clock.now += COUNT_QUIET_SECONDS
+    assert delay.left("5 routes") <= 0
+    clock.now += MAX_COUNT_SECONDS
+    assert delay.left("6 routes") <= 0
+
+
+def test_counts_that_keep_changing_are_written_every_few_seconds() -> None:
+    clock = Clock()
+    delay = CountDelay(clock)
+    written = 0
+    for number in range(100):
+        written += delay.left(f"{number} routes") <= 0
+        clock.now += MAX_COUNT_SECONDS / 10
+    assert written in (9, 10, 11)

@@ -94,7 +94,7 @@ def test_shares_of_a_headless_service_are_in_the_listeners_of_its_pods() -> None
     assert condition(fleet, RAW) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
 
 
-def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
+def test_a_proxy_without_the_service_in_its_view_is_not_counted() -> None:
     """D21. With `--access deny`, a Service is only in the configuration of the clients that may call it."""
     access = target("raw", "web", "client", rules=[{"kind": "TCPRoute", "name": "t"}])
     route = obj("TCPRoute", "t", spec={"matches": {"ports": [9000]}}) | {"apiVersion": "specs.smi-spec.io/v1alpha4"}
@@ -105,7 +105,7 @@ def test_a_proxy_without_the_service_in_its_view_does_not_count() -> None:
     assert "outbound/default/raw/9000" not in config[ROUTES]
 
 
-def test_a_proxy_with_a_removed_resource_lags() -> None:
+def test_a_proxy_that_still_holds_a_removed_resource_lags() -> None:
     fleet = connected(*objects())
     config = fleet.proxies[CLIENT].config
     wanted = config.get()
@@ -117,14 +117,14 @@ def test_a_proxy_with_a_removed_resource_lags() -> None:
     assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")
 
 
-def test_a_sidecar_without_configuration_lags_for_services_but_not_for_gateways() -> None:
+def test_a_sidecar_without_configuration_counts_as_lagging_for_services_but_not_for_gateways() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].config.set(None)
     assert condition(fleet, WEB) == (False, f"2 of 3 proxies have the configuration; waiting for {CLIENT}")
     assert condition(fleet, GatewayRef("default/edge", 80)) == (False, "no proxy needs the configuration")
 
 
-def test_a_disconnected_proxy_does_not_count() -> None:
+def test_a_disconnected_proxy_is_not_counted() -> None:
     fleet = connected(*objects())
     fleet.proxies[CLIENT].session = None
     assert condition(fleet, WEB) == (True, "2 of 2 proxies have the configuration")

@@ -57,5 +57,5 @@ def test_recovery_messages_have_no_negation(reason: Reason) -> None:
     assert not {"not", "no", "longer"} & set(text.split())
 
 
-def test_each_key_of_the_table_of_recoveries_is_a_reason() -> None:
+def test_every_recovery_message_is_for_a_known_reason() -> None:
     assert set(RECOVERIES) <= set(Reason)

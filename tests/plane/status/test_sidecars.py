@@ -59,7 +59,7 @@ def test_the_object_is_programmed_when_all_pods_have_its_generation() -> None:
     assert condition(found, "Accepted")[0] == "True"
 
 
-def test_a_pod_from_before_the_sidecar_and_a_pod_with_an_older_generation_need_a_restart() -> None:
+def test_pods_without_the_sidecar_or_with_an_older_generation_need_a_restart() -> None:
     found = status(pod("a", "monitoring@2"), pod("b"), pod("c", "monitoring@3"))
     assert found["pods"] == {"total": 3, "injected": 1, "restartNeeded": 2, "conflicts": 0}
     reached, reason, message = condition(found)
@@ -67,7 +67,7 @@ def test_a_pod_from_before_the_sidecar_and_a_pod_with_an_older_generation_need_a
     assert message.startswith("1 of 3 pods have the current generation; pods shop/a, shop/b started without")
 
 
-def test_conflicts_are_named_by_pod_and_item() -> None:
+def test_the_message_names_the_pod_and_the_item_of_a_conflict() -> None:
     found = status(pod("a", "monitoring@3,other@1", "monitoring/containers/agent,other/volumes/spool"))
     assert found["pods"]["conflicts"] == 1
     reached, reason, message = condition(found)
@@ -76,14 +76,14 @@ def test_conflicts_are_named_by_pod_and_item() -> None:
     assert "spool" not in message
 
 
-def test_a_pod_without_a_proxy_is_named() -> None:
+def test_the_message_names_a_pod_without_a_proxy() -> None:
     found = status(pod("a", proxy=False))
     assert found["pods"] == {"total": 1, "injected": 0, "restartNeeded": 0, "conflicts": 0}
     assert condition(found)[1] == "NotInjected"
     assert "nothing is added to pod shop/a" in condition(found)[2]
 
 
-def test_a_sidecar_without_pods_is_programmed() -> None:
+def test_a_sidecar_object_that_selects_no_pod_is_programmed() -> None:
     assert condition(status()) == ("True", "Programmed", "the object selects no pod")
 
 

@@ -86,7 +86,7 @@ def test_a_new_or_resolved_finding_queues_its_object() -> None:
 
 
 def test_a_finding_before_the_first_observation_queues_its_object() -> None:
-    """R75. A headgate that starts with an unusable key reports it on the pods."""
+    """R75. If headgate starts with an unusable key, the first observation has findings about the pods."""
     world, client = World(), Key("", "Pod", "default", "client")
     finding = Finding(client, Reason.IDENTITY_UNAVAILABLE, "", "the key can't be read")
     queue = StatusQueue([(SPLIT, "TrafficSplit")])
@@ -136,3 +136,18 @@ def test_a_proxy_with_too_many_unacknowledged_resources_makes_a_full_pass_due() 
     world.clients[GATEWAY.id].receive()
     assert world.queued() == []
     assert world.queue.is_pass_due
+
+
+def test_a_full_pass_stays_due_even_if_the_proxy_acknowledges_all_resources_first() -> None:
+    """Statuses that were computed in between count this proxy as lagging."""
+    world = World()
+    many = [item for number in range(MAX_NAMED) for item in service(f"more-{number}", ("", f"10.2.0.{number}"))]
+    world.build(more=many)
+    world.clients[GATEWAY.id].receive()
+    world.queued()
+    world.clients[GATEWAY.id].take()
+    assert world.queued() == []
+    assert world.queue.is_pass_due
+    world.queue.begin_pass()
+    assert set(world.queued()) == {WEB, OTHER, STRICT}
+    assert not world.queue.is_pass_due

@@ -20,7 +20,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
 from headgate.plane.loop import HostProxies, Loop
-from headgate.plane.status import writer
+from headgate.plane.status import pace, writer
 from headgate.plane.status.writer import StatusWriter
 from headgate.resources.decode import check
 from headgate.resources.meta import Object
@@ -42,7 +42,7 @@ def split(name: str, **weights: int) -> Object:
 
 
 class Disk:
-    """A journal without storage, on a disk that tests can fill."""
+    """A journal that stores nothing; tests can make its disk full."""
 
     def __init__(self) -> None:
         self.is_full = False
@@ -51,7 +51,7 @@ class Disk:
         return 0, ()
 
     def check(self) -> None:
-        """Pass the check of the disk."""
+        """Report no fault of the disk."""
 
     def append(self, changes: Sequence[Change]) -> None:
         if self.is_full and any("status" in change.object for change in changes):
@@ -72,6 +72,7 @@ class World:
             self.loop,
             self.fleet,
             Latest({}),
+            self.feed.version,
         )
         self.clients: dict[str, Client] = {}
 
@@ -212,7 +213,7 @@ async def test_a_proxy_that_connects_or_disconnects_changes_the_counts_of_every_
 async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "SLICE_SECONDS", 0.0)  # a slice writes one object
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)  # a slice writes one object
     world.clients.pop(SIDECAR).leave()
     world.fleet.notify()
     async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:
@@ -224,7 +225,7 @@ async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass
         await world.programmed(key, says(ALL))
 
 
-async def test_the_proxy_of_a_deleted_pod_no_longer_counts(world: World) -> None:
+async def test_the_proxy_of_a_deleted_pod_is_no_longer_counted(world: World) -> None:
     await world.store.delete(key_of(pod("client", "")))
     for key in (WEB, OTHER):
         await world.programmed(key, says("1 of 1 proxies have the configuration"))

@@ -31,7 +31,7 @@ async def test_a_tap_shows_only_records_of_its_target_in_order() -> None:
         assert [await anext(steps) for _ in range(2)] == [record(), record()]
 
 
-async def test_records_beyond_the_limit_of_a_second_are_counted() -> None:
+async def test_a_notice_counts_the_records_above_the_limit_per_second() -> None:
     opened = tap(limit=2)
     for _ in range(5):
         opened.offer(record())

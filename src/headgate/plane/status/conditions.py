@@ -34,16 +34,17 @@ _NO_SUCH_BACKEND = {
     Reason.PROTOCOL_MISMATCH,
     Reason.REF_NOT_PERMITTED,
 }
-_NAMED = 5  # the most names in a message; a count replaces the rest
+_NAMED = 5  # the maximum number of names in a message; a count replaces the rest
 
 
 class ObjectReport(Value, frozen=True, kw_only=True):
-    """The compiler's results for one object, from which its status is computed. Fields that do not apply to its kind are empty.
+    """The compiler's results for one object, from which its status is computed.
 
-    `generation` is the compiled generation, or 0 if the object can't be decoded. `outcomes` are the backends' shares per
-    port. `parents` are the results of a route per parent, and `gateway` is the result of a Gateway. `selected` are the
-    pods that a TLSConfig or TrafficTarget selects, and `sidecar` are those of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode
-    yet. `incomplete_certificates` are selected pods with a certificate that lacks some DNS names.
+    Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
+    can't be decoded. `outcomes` are the backends' shares per port. `parents` are the results of a route per parent, and
+    `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
+    `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
+    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names.
     """
 
     generation: int
@@ -100,27 +101,27 @@ def by_condition(
             yield StatusCondition(type=condition.value, status=True, reason=reason, message=message)
 
 
-def programmed(progress: Progress, *, accepted: bool, held: str = "") -> StatusCondition:
+def programmed(progress: Progress, *, accepted: bool, message_start: str = "") -> StatusCondition:
     """Return the condition Programmed: whether all proxies have acknowledged the resources of an object.
 
-    The condition is False for an object that is not accepted. `held` is the start of the message; the default is for
-    example `3 of 4 proxies have the configuration`.
+    The condition is False for an object that is not accepted. `message_start` is the start of the message; the default
+    is for example `3 of 4 proxies have the configuration`.
     """
 
     def condition(reason: str, message: str, *, status: bool = False) -> StatusCondition:
         return StatusCondition(type=ConditionType.PROGRAMMED.value, status=status, reason=reason, message=message)
 
-    held = held or f"{progress.holding} of {progress.total} proxies have the configuration"
+    message_start = message_start or f"{progress.holding} of {progress.total} proxies have the configuration"
     if not accepted:
         return condition("Invalid", "no proxy is configured for this object; see the other conditions")
     if progress.refused:
         words = [f"{proxy} rejected the configuration: {message.strip()}" for proxy, message in progress.refused]
-        return condition(Reason.ENVOY_REJECTED.value, f"{held}; {few(words, '; ')}")
+        return condition(Reason.ENVOY_REJECTED.value, f"{message_start}; {few(words, '; ')}")
     if not progress.total:
         return condition("NoProxies", "no proxy needs the configuration")
     if progress.lagging:
-        return condition("Pending", f"{held}; waiting for {few(progress.lagging)}")
-    return condition("Programmed", held, status=True)
+        return condition("Pending", f"{message_start}; waiting for {few(progress.lagging)}")
+    return condition("Programmed", message_start, status=True)
 
 
 def few(words: Sequence[str], between: str = ", ") -> str:

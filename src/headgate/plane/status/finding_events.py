@@ -75,7 +75,7 @@ class FindingEvents:
         """Write an Event for each new finding, and a Normal Event for each resolved one.
 
         `fresh` is False if the object already had its current status. Then an earlier headgate process may have written
-        the Events, and no Event about an unknown object is repeated.
+        the Events, so the first call for an object writes none.
         """
         now, generation = frozenset(findings), int(obj["metadata"].get("generation", 0))
         last = self._announced.get(key)
@@ -116,7 +116,7 @@ class FindingEvents:
 
 
 def _services(obj: Object, finding: Finding) -> Iterator[str]:
-    """Yield the Services (`namespace/name`) that a finding about missing endpoints may be about."""
+    """Yield the Services (`namespace/name`) whose missing endpoints a finding may report."""
     yield from (f"{key.namespace}/{key.name}" for key in finding.related if key.kind == "Service")
     if backend := re.match(r"spec\.backends\[(\d+)\]", finding.field):
         # a slice, because an edit after the build may have removed the backend
@@ -136,7 +136,8 @@ def _is_pod_starting(pod: Object) -> bool:
         return False
     for condition in status.get("conditions") or ():
         if condition["type"] == "Ready" and condition["status"] == "True":
-            return time.time() - epoch_seconds(condition["lastTransitionTime"]) < SOON_S
+            since = condition.get("lastTransitionTime")  # null in a cluster if no time was written
+            return bool(since) and time.time() - epoch_seconds(since) < SOON_S
     states = [item.get("state") or {} for item in status.get("containerStatuses") or ()]
     waiting = [str((state.get("waiting") or {}).get("reason", "")) for state in states]
     return _STARTING.issuperset(waiting) and not any("terminated" in state for state in states)

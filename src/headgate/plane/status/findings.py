@@ -1,4 +1,4 @@
-"""Findings about the running mesh: rejected resources, missing certificates and dropped copies of requests.
+"""Findings about the running mesh: rejected resources, missing certificates and dropped mirrored requests.
 
 The compiler can't report these findings, because headgate observes the faults only after a build.
 """
@@ -109,7 +109,7 @@ def _of_node(node_id: str, name: str) -> Key:
 
 
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
-    """Return a finding for each route rule and Service port to which proxies drop mirrored copies of requests.
+    """Return a finding for each mirror of a route rule for which proxies drop copies of requests.
 
     `counts` are the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
     does not change with every report.

@@ -66,6 +66,17 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     }
 
 
+def differ_in_counts_only(one: object, other: object) -> bool:
+    """Return whether two statuses of a Gateway differ in the numbers of attached routes, and in nothing else."""
+    return one != other and _without_counts(one) == _without_counts(other)
+
+
+def _without_counts(status: object) -> object:
+    if not isinstance(status, Mapping) or not isinstance(status.get("listeners"), Sequence):
+        return status
+    return {**status, "listeners": [{**listener, "attachedRoutes": 0} for listener in status["listeners"]]}
+
+
 def _with_progress(
     conditions: Sequence[StatusCondition], refs: Sequence[GatewayRef], inputs: StatusInputs
 ) -> list[StatusCondition]:

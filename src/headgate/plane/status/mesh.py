@@ -32,10 +32,10 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
     without_sidecar = report.selected.without_sidecar if report.selected else ()
     progress, holding = _progress(workloads, inputs.receipts)
     done = len(holding.difference(report.migrating, report.incomplete_certificates))
-    held = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
+    message_start = f"strict on {done} of {progress.total} pods" if obj["kind"] == TLS_CONFIG.kind else ""
     conditions = [
         *by_condition(report.findings, _TRUE_CONDITIONS),
-        _programmed(report, progress, inputs.blocking, held=held),
+        _programmed(report, progress, inputs.blocking, message_start=message_start),
     ]
     return {
         "observedGeneration": generation,
@@ -88,10 +88,12 @@ def is_inbound(resource: Resource) -> bool:
     return name in {IDENTITY, ROOTS} if kind == SECRET else kind in _INBOUND and name.startswith(INBOUND)
 
 
-def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str], *, held: str) -> StatusCondition:
+def _programmed(
+    report: ObjectReport, progress: Progress, blocking: Sequence[str], *, message_start: str
+) -> StatusCondition:
     """Return the condition Programmed, which is False if a pod has no sidecar.
 
-    `held` starts the message: `strict on 2 of 3 pods`.
+    `message_start` is for example `strict on 2 of 3 pods`.
     """
     if any(item.reason is Reason.INVALID for item in report.findings):
         return programmed(progress, accepted=False)
@@ -99,7 +101,7 @@ def _programmed(report: ObjectReport, progress: Progress, blocking: Sequence[str
         return _verdict(Reason.NOT_ENFORCED.value, "; ".join(unenforced))
     if not progress.total:
         return _verdict("Programmed", "the object selects no pod", status=True)
-    found = programmed(progress, accepted=True, held=held)
+    found = programmed(progress, accepted=True, message_start=message_start)
     pending = _pending_step(report, blocking) if found.status else ""
     return _verdict("Pending", f"{found.message}; {pending}") if pending else found
 

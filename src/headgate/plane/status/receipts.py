@@ -248,7 +248,7 @@ class Receipts:
     """The acknowledgments of proxies. `states` maps each node ID to the state that the proxy had when it was added."""
 
     def __init__(self, proxies: Iterable[Proxy] = (), cache: AckStates | None = None) -> None:
-        """Add `proxies`, which must have had a configuration.
+        """Add `proxies`; headgate must already have sent a configuration to each of them.
 
         With the same `cache`, two observations share the states of proxies without changes.
         """
@@ -258,7 +258,7 @@ class Receipts:
             self.add(proxy)
 
     def add(self, proxy: Proxy) -> None:
-        """Add the current state of a proxy, which must have had a configuration."""
+        """Add the current state of a proxy; headgate must already have sent a configuration to it."""
         self.states[proxy.id] = self._cache.of(proxy)
 
     @cached_property

@@ -15,7 +15,7 @@ FOUND = {
     Reason.BACKEND_NOT_FOUND: _GETS_SHARE,
     Reason.MATCH_NOT_FOUND: "the split applies the matches of the group",
 }
-"""The effect when a missing object exists again, by the reason of the finding.
+"""The effect once a missing object exists, by the reason of the finding.
 
 The finding's `related` names the object.
 """

@@ -1,8 +1,8 @@
 """The queue of objects whose status is computed next.
 
 An object is queued when the report or a finding about it changes, when the acknowledgments of its resources change, and
-when its ports enter or leave a proxy's configuration. When a proxy connects or disconnects, the proxy counts in all
-statuses change. So a full pass over all objects follows, and `StatusWriter` decides when the pass begins.
+when its ports enter or leave a proxy's configuration. When a proxy connects or disconnects, the numbers of proxies
+in all statuses change. So a full pass over all objects follows, and `StatusWriter` decides when it begins.
 """
 
 from collections import defaultdict
@@ -139,15 +139,17 @@ class StatusQueue:
         self._observation: Observation | None = None
         self._changed: dict[Key, None] = {}
         self._pass: dict[Key, None] = {}
-        self._membership: object = None
+        self._is_pass_missing = False
 
     def observe(self, observation: Observation) -> None:
         """Queue the objects for which `observation` differs from the last one, before objects already in the queue."""
         before, self._observation = self._observation, observation
         if before is None:
             self._changed = dict.fromkeys((*observation.reports.keys(self._first), *observation.findings))
-            self._membership = observation.receipts.membership
             return
+        if before.receipts.membership != observation.receipts.membership:
+            # needed even if the change is soon undone, because statuses computed meanwhile would stay wrong
+            self._is_pass_missing = True
         self._changed = {**dict.fromkeys(self._differing(before, observation)), **self._changed}
 
     def touch(self, keys: Iterable[Key]) -> None:
@@ -162,16 +164,12 @@ class StatusQueue:
     @property
     def is_pass_due(self) -> bool:
         """Whether proxies connected or disconnected since the last full pass began, and no pass is running."""
-        return (
-            self._observation is not None
-            and not self._pass
-            and self._membership != self._observation.receipts.membership
-        )
+        return self._is_pass_missing and not self._pass
 
     def begin_pass(self) -> None:
         """Begin a full pass: queue all objects."""
         if self._observation:
-            self._membership = self._observation.receipts.membership
+            self._is_pass_missing = False
             self._pass = dict.fromkeys(self._observation.reports.keys(self._kinds))
 
     def next(self) -> tuple[Key, bool] | None:

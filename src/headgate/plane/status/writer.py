@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headgate.compiler.report import Compiled, Finding
@@ -16,28 +16,21 @@ from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
-from headgate.objects.ports import Ports
+from headgate.objects.ports import Ports, version_of
 from headgate.plane.loop import Loop
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, service_status, split_status, summary
 from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
-from headgate.plane.status.gateway_api import class_status, gateway_status, route_status
+from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
+from headgate.plane.status.pace import CountDelay, Pace
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key, Object, timestamp
-from headgate.resources.registry import SERVICE, key_of
+from headgate.resources.registry import SERVICE
 from headgate.xds.fleet import Fleet, Proxy
 
-SETTLE_SECONDS = 0.02  # the shortest pause before a slice; all answers during the pause share one status update
-ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
-MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
-SLICE_SECONDS = 0.02  # the length of a slice, after which the writer yields the event loop to other tasks
-PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
-OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of the time that it took
-MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
-MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
@@ -65,10 +58,21 @@ class StatusWriter:
     `computed` counts the status computations for each object.
     """
 
-    def __init__(self, ports: Ports, loop: Loop, fleet: Fleet, dropped: Latest[Mapping[str, int]]) -> None:
-        """Create the writer. `dropped` maps the cluster of each mirror to the number of copies that the mirror drops now."""
+    def __init__(
+        self,
+        ports: Ports,
+        loop: Loop,
+        fleet: Fleet,
+        dropped: Latest[Mapping[str, int]],
+        version: Callable[[Key], str],
+    ) -> None:
+        """Create the writer. `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now.
+
+        `version` returns the newest known version of an object, empty if it does not exist.
+        """
         self.computed: Counter[Key] = Counter()
         self._dropped = dropped
+        self._version = version
         self._store = ports.objects
         self._loop = loop
         self._compiled = loop.compiled
@@ -84,8 +88,11 @@ class StatusWriter:
         self._queue = StatusQueue(STATUSES, ONLY_WITH_FINDINGS)
         self._ack_states = AckStates()
         self._observation: Observation | None = None
-        self._found: dict[Key, tuple[int, Any]] = {}  # generation and status after the last computation
+        # each object's versions before and after the last write of its status
+        self._computed_versions: dict[Key, tuple[str, ...]] = {}
         self._retries: dict[Key, None] = {}
+        self._count_delays: defaultdict[Key, CountDelay] = defaultdict(CountDelay)  # by Gateway
+        self._delayed: dict[Key, asyncio.TimerHandle] = {}
         self._pace = Pace()
         self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
         self._timed = 0.0  # when the timer is due, by the event loop's clock
@@ -138,7 +145,7 @@ class StatusWriter:
             self._timer, self._timed = loop.call_at(due, self._wake_now), due
 
     def _wake_now(self) -> None:
-        self._timed = 0.0  # uvloop may call before the due time
+        self._timed = 0.0  # uvloop may call back before the due time
         self._wake.set()
 
     async def _observe(self) -> None:
@@ -161,7 +168,7 @@ class StatusWriter:
         if is_built:
             for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
-            self._queue.touch([key async for key in self._overwritten()])
+            self._queue.touch(self._overwritten())
 
     async def _receipts(self) -> Receipts:
         """Return the acknowledgments of all serving proxies. Yields the event loop after each `BATCH` of proxies."""
@@ -205,20 +212,20 @@ class StatusWriter:
             if item.subjects and not (credential and names_in(credential.chain).issuperset(item.subjects)):
                 yield item.name
 
-    async def _overwritten(self) -> AsyncIterator[Key]:
-        """Yield objects that were recreated, or whose status another writer changed, since their last computation."""
-        for group, kind in STATUSES:
-            for obj in (await self._store.list(group, kind)).items:
-                key = key_of(obj)
-                if key in self._found and self._found[key] != _found(obj):
-                    yield key
+    def _overwritten(self) -> Iterator[Key]:
+        """Yield objects that were recreated, or that another writer changed, since their last computation."""
+        for key, known in self._computed_versions.items():
+            if (key.group, key.kind) in STATUSES and (current := self._version(key)) and current not in known:
+                yield key
 
     def _forget(self, key: Key) -> None:
         """Drop the state of a deleted object."""
         self._finding_events.forget(key)
         self._shares.pop(key, None)
         self._withheld.discard(key)
-        self._found.pop(key, None)
+        self._computed_versions.pop(key, None)
+        self._count_delays.pop(key, None)
+        self._cancel_delayed(key)
         del self.computed[key]
 
     async def _work(self) -> None:
@@ -242,6 +249,20 @@ class StatusWriter:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._queue_retries)
         self._retries[key] = None
 
+    def _update_in(self, seconds: float, key: Key) -> None:
+        """Queue an object again after some seconds, and cancel an earlier delay of the same object."""
+        self._cancel_delayed(key)
+        self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._queue_delayed, key)
+
+    def _cancel_delayed(self, key: Key) -> None:
+        if timer := self._delayed.pop(key, None):
+            timer.cancel()
+
+    def _queue_delayed(self, key: Key) -> None:
+        del self._delayed[key]
+        self._queue.touch([key])
+        self._wake.set()
+
     def _queue_retries(self) -> None:
         self._queue.touch(self._retries)
         self._retries = {}
@@ -255,7 +276,7 @@ class StatusWriter:
             findings = [finding for finding in report.findings if finding not in delayed]
             await self._finding_events.announce(key, obj, findings, fresh=fresh)
         except NotFound:
-            self._found.pop(key, None)
+            self._computed_versions.pop(key, None)
             return True
         except Conflict:
             return False
@@ -272,12 +293,19 @@ class StatusWriter:
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
         status = compute(obj, report, inputs) if compute else None
-        self._found[key] = _found(obj)
+        read = version_of(obj)
+        self._computed_versions[key] = (read,)
         if status is None:
             return True
         fresh = status != obj.get("status")
+        if fresh and differ_in_counts_only(status, obj.get("status")):
+            left = self._count_delays[key].left(status)
+            if left > 0:
+                self._update_in(left, key)
+                return False
         if fresh:
-            self._found[key] = _found(await self._store.update({**obj, "status": status}, subresource="status"))
+            written = await self._store.update({**obj, "status": status}, subresource="status")
+            self._computed_versions[key] = (read, version_of(written))
         if not announce:
             self._withheld.add(key)
         elif report.outcomes and _is_programmed(status):
@@ -297,104 +325,3 @@ class StatusWriter:
 
 def _is_programmed(status: Mapping[str, Any]) -> bool:
     return any(item["type"] == "Programmed" and item["status"] == "True" for item in status.get("conditions", ()))
-
-
-def _found(obj: Object) -> tuple[int, Any]:
-    return obj["metadata"].get("generation", 0), obj.get("status")
-
-
-class Debounce:
-    """Debounces events. A wait ends `quiet` seconds after the last event, at most `longest` after the first."""
-
-    def __init__(self, quiet: float, longest: float, clock: Callable[[], float]) -> None:
-        self._quiet, self._longest, self._clock = quiet, longest, clock
-        self._first: float | None = None
-        self._last = 0.0
-
-    def note(self) -> None:
-        """Start the wait, or extend it if an event came before."""
-        self._last = self._clock()
-        if self._first is None:
-            self._first = self._last
-
-    def left(self) -> float:
-        """Return the seconds left to wait; 0 or less if the wait is over, or if there was no event."""
-        return (
-            0.0 if self._first is None else min(self._last + self._quiet, self._first + self._longest) - self._clock()
-        )
-
-    def end(self) -> None:
-        """End the wait; the next event begins a new wait."""
-        self._first = None
-
-
-class Pace:
-    """Measures the writer's work, and returns how long to pause. Times are seconds.
-
-    `membership` debounces connects and disconnects of proxies.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.membership = Debounce(MEMBERSHIP_QUIET_SECONDS, MAX_MEMBERSHIP_SECONDS, clock)
-        self._answering = Debounce(ANSWER_QUIET_SECONDS, MAX_WAIT_SECONDS, clock)
-        self._clock = clock
-        self._began = clock()
-        self._rested = self._next_observation = self._next_pass = self._began  # the times at which the pauses end
-        self._observation = self._pass = 0.0  # seconds of work in the last observation and full pass
-        self._changes: int | None = None  # the last argument of `note_change`; None after an observation
-
-    def note_change(self, changes: int) -> None:
-        """Extend the wait for answers if `changes`, the number of changes of proxies, differs from the last call."""
-        if self._changes != changes:
-            self._changes = changes
-            self._answering.note()
-
-    def answer_wait(self) -> float:
-        """Return how long to wait for answers of lagging proxies; 0 or less if the wait is over."""
-        return self._answering.left()
-
-    def begin_observation(self) -> None:
-        """Begin an observation."""
-        self._observation, self._changes = 0.0, None
-        self._answering.end()
-
-    def spend_on_observation(self, seconds: float) -> None:
-        """Add `seconds` of work to the current observation, and delay the next observation in proportion."""
-        self._observation += seconds
-        self._next_observation = self._clock() + min(OBSERVATION_PAUSE_FACTOR * self._observation, MAX_WAIT_SECONDS)
-
-    def until_observation(self) -> float:
-        """Return how long to wait until the next observation; 0 or less if it may begin now."""
-        return self._next_observation - self._clock()
-
-    def pause(self) -> float:
-        """Return how long to wait before the next slice."""
-        return max(SETTLE_SECONDS, self._rested - self._clock())
-
-    def begin(self) -> None:
-        """Begin a slice."""
-        self._began = self._clock()
-
-    @property
-    def is_slice_over(self) -> bool:
-        """Whether the slice has lasted `SLICE_SECONDS`."""
-        return self._clock() - self._began >= SLICE_SECONDS
-
-    def end(self) -> None:
-        """End a slice."""
-        now = self._clock()
-        self._rested = now + PAUSE_FACTOR * (now - self._began)
-
-    def spend_on_pass(self, seconds: float) -> None:
-        """Add `seconds` of work to the current full pass, and delay the next full pass in proportion."""
-        self._pass += seconds
-        self._next_pass = self._clock() + OBSERVATION_PAUSE_FACTOR * self._pass
-
-    def begin_pass(self) -> None:
-        """Begin a full pass."""
-        self._pass = 0.0
-        self.membership.end()
-
-    def until_pass(self) -> float:
-        """Return how long to wait until a full pass may begin; 0 or less if it may begin now."""
-        return max(self._next_pass - self._clock(), self.membership.left())

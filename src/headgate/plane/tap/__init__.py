@@ -1,1 +1,1 @@
-"""Taps (`kubectl traffic tap`): streams of the requests of an object, as they happen."""
+"""Taps (`kubectl traffic tap`): live streams of the requests that concern an object."""

@@ -1,6 +1,6 @@
 """Taps: streams of live requests for users.
 
-Makes proxies log requests, limits the rate, and filters log records per tap.
+`Taps` makes proxies log requests, limits the rate, and passes each tap the log records of its object.
 
 Proxies log no requests while there is no tap (`envoy.tap`). If a proxy logs more than `PROXY_LIMIT` requests a second,
 its share of logged requests is reduced. Each tap shows at most `limit` requests a second. Notices count the omitted
@@ -31,7 +31,7 @@ from headgate.xds.server import Authenticate
 PROXY_LIMIT = 200
 """The number of logged requests per second above which a proxy logs a smaller share of its requests."""
 MAX_QUEUED = 1000
-"""The most log records that a tap queues for a slow client."""
+"""The maximum number of log records that a tap queues for a slow client."""
 TICK_S = 1.0  # seconds between two updates of a tap's target, its limit and the proxies' shares
 LIMITED = "more requests than the tap's limit"
 SAMPLED = "busy proxies record only a share of their requests"

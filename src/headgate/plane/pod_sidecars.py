@@ -1,0 +1,151 @@
+"""Explains why a pod has a sidecar or none, and what to do to change it, for the inspect API."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headgate.admission.injection import Decision, decision_message
+from headgate.admission.sidecar_containers import CONTAINER
+from headgate.admission.sidecar_merge import selecting
+from headgate.compiler.snapshot import ENDED
+from headgate.resources.decode import read
+from headgate.resources.inspect import (
+    AddedSidecar,
+    ObjectName,
+    PodSidecar,
+    ProxyStatus,
+    SidecarDecision,
+    SidecarProxy,
+)
+from headgate.resources.meta import Object, Resource, part
+from headgate.resources.pod_owners import controller, deployment_of
+from headgate.resources.pods import ADDED, CONFLICTS, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
+
+_WISHES = {
+    (True, True): ("remove the sidecar", "false"),
+    (True, False): ("keep a sidecar", "true"),
+    (False, True): ("keep new pods without a sidecar", "false"),
+    (False, False): ("add a sidecar", "true"),
+}
+"""What a user may want, and the label's value for it. The keys are whether the pod has a sidecar and whether a new pod
+gets a sidecar."""
+_RESTARTABLE = ("StatefulSet", "DaemonSet")
+
+
+class PodFacts(NamedTuple):
+    """A pod, the decision for the same pod if it were created now, the Sidecars of its namespace, and its proxy's status.
+
+    `proxy` is None if headgate expects no proxy for the pod.
+    """
+
+    pod: Object
+    decision: Decision
+    sidecars: Iterable[Object]
+    proxy: ProxyStatus | None
+
+
+def explain_pod(facts: PodFacts) -> PodSidecar:
+    """Return why a pod has a sidecar or none."""
+    pod, proxy = facts.pod, facts.proxy
+    added = tuple(_added(pod, facts.sidecars))
+    return PodSidecar(
+        metadata=ObjectName(namespace=pod["metadata"].get("namespace", ""), name=pod["metadata"]["name"]),
+        sidecar=_kind(pod),
+        decision=SidecarDecision(
+            injected=facts.decision.injected,
+            setting=facts.decision.by,
+            message=decision_message(facts.decision, pod["metadata"].get("namespace", "")),
+        ),
+        proxy=SidecarProxy(state=proxy.state, message=proxy.message, serves=proxy.serves) if proxy else None,
+        sidecars=added,
+        notes=tuple(_notes(facts)),
+        advice=(*_problems(facts, added), *_change(pod, facts.decision)),
+    )
+
+
+def _kind(pod: Object) -> str:
+    kind: str = part(pod["metadata"], "annotations").get(SIDECAR, "")
+    return kind if kind in SIDECARS else ""
+
+
+def _added(pod: Object, sidecars: Iterable[Object]) -> Iterator[AddedSidecar]:
+    """Yield the Sidecars that the pod has or should have, by name."""
+    annotations = part(pod["metadata"], "annotations")
+    pairs = (item.rpartition("@") for item in annotations.get(ADDED, "").split(",") if item)
+    present = {name: int(generation) for name, _, generation in pairs if generation.isdecimal()}
+    newest = {item.metadata.name: item.metadata.generation for item in selecting(pod, sidecars)}
+    conflicts = [item.partition("/") for item in annotations.get(CONFLICTS, "").split(",") if item]
+    for name in sorted(present.keys() | newest.keys() if PROCESS not in annotations else ()):
+        yield AddedSidecar(
+            name=name,
+            generation=present.get(name, 0),
+            newest=newest.get(name, 0),
+            conflicts=tuple(path for sidecar, _, path in conflicts if sidecar == name),
+        )
+
+
+def _notes(facts: PodFacts) -> Iterator[str]:
+    annotations, spec, status = (
+        (part(facts.pod, "metadata").get("annotations") or {}),
+        facts.pod["spec"],
+        part(facts.pod, "status"),
+    )
+    ended = status.get("phase") in ENDED
+    if ended:
+        yield f"the pod has ended (phase {status['phase']})"
+    if not _kind(facts.pod):
+        if any(selecting(facts.pod, facts.sidecars)):
+            yield "Sidecars add nothing to a pod without a sidecar of headgate"
+        return
+    if not ended and facts.proxy is None:
+        reason = "has no usable address or ServiceAccount" if status.get("podIP") else "has no address yet"
+        yield f"headgate expects no proxy, because the pod {reason}"
+    if ports := annotations.get(EXCLUDED_PORTS):
+        yield f"these ports bypass the sidecar: {ports} (annotation {EXCLUDED_PORTS})"
+    if any(item.get("name") == CONTAINER for item in spec.get("initContainers") or ()):
+        yield "the sidecar is native: it starts before the pod's init containers, and ends after the application"
+    if (policy := spec.get("restartPolicy", "Always")) != "Always":
+        yield f"the pod ends by itself (restartPolicy {policy}); its sidecar ends after the other containers"
+
+
+def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
+    """Yield what to do if the pod differs from a new pod with its labels, or if its proxy is not in sync."""
+    pod, proxy, kind = facts.pod, facts.proxy, _kind(facts.pod)
+    named = f"-n {pod['metadata'].get('namespace', '')} {{}} {pod['metadata']['name']}"
+    if proxy and proxy.state == "Disconnected":
+        log = f" and its log: kubectl {named.format('logs')} -c {CONTAINER}" if kind == "transparent" else ""
+        yield f"read the Events of the pod: kubectl {named.format('describe pod')}{log}"
+    if facts.decision.injected != bool(kind):
+        gets = "a sidecar" if facts.decision.injected else "no sidecar"
+        yield f"a new pod with the same labels gets {gets}; {_replacement(pod)}"
+    if outdated := ", ".join(item.name for item in added if kind and item.generation != item.newest):
+        yield f"the pod does not have the newest generation of the Sidecars {outdated}; {_replacement(pod)}"
+    for item in added:
+        if item.conflicts:
+            yield f"Sidecar {item.name}: choose other names for {', '.join(item.conflicts)}; the pod has its own"
+
+
+def _change(pod: Object, decision: Decision) -> Iterator[str]:
+    """Yield what to change so that a new pod gets a sidecar, or so that it gets none."""
+    if decision.by == "HeadgateRun":
+        return
+    if decision.by == "HostNetwork":
+        yield "to add a sidecar, remove spec.hostNetwork from the pod template"
+    elif decision.by == "SystemNamespace":
+        yield "to add a sidecar, run the pod in another namespace"
+    elif decision.by == "Option" and decision.value == "none":
+        yield "to add sidecars, run headgate with --sidecars labelled"
+    else:
+        wish, value = _WISHES[bool(_kind(pod)), decision.injected]
+        where = "of the pod template" if controller(pod) else "of a new pod"
+        yield f'to {wish}, set the label {INJECT} {where} to "{value}"'
+
+
+def _replacement(pod: Object) -> str:
+    """Return how to replace a pod."""
+    owner, namespace = controller(pod), pod["metadata"].get("namespace", "")
+    deployment = deployment_of(read({"metadata": pod["metadata"]}, Resource).metadata)
+    if deployment:
+        return f"replace the pod: kubectl -n {namespace} rollout restart deployment/{deployment}"
+    if owner and owner.kind in _RESTARTABLE:
+        return f"replace the pod: kubectl -n {namespace} rollout restart {owner.kind.lower()}/{owner.name}"
+    return "replace the pod: delete it, and create it again"

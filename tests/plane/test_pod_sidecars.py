@@ -1,0 +1,157 @@
+"""Why a pod has a sidecar or none: the setting, the state of the proxy, the Sidecars, and what to do."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from headgate.admission.injection import InjectionMode, PodNamespace
+from headgate.admission.sidecar_containers import SidecarOptions, decide_transparent, with_transparent_sidecar
+from headgate.plane.pod_sidecars import PodFacts, explain_pod
+from headgate.resources.inspect import PodSidecar, ProxyState, ProxyStatus
+from headgate.resources.meta import Object
+
+INJECT = "headgate.dev/inject"
+LABEL = "label headgate.dev/inject of the pod template"
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f", "uid": "1", "controller": True}
+
+
+def pod(
+    *,
+    labels: Mapping[str, str] = {},
+    annotations: Mapping[str, str] = {},
+    sidecar: bool = False,
+    namespace: str = "shop",
+    **spec: Any,
+) -> Object:
+    """Return a pod of the Deployment `web`. With `sidecar`, it was injected."""
+    metadata = {
+        "name": "web-5d4f-x7x7x",
+        "namespace": namespace,
+        "labels": {"app": "web", "pod-template-hash": "5d4f", **labels},
+        "annotations": dict(annotations),
+        "ownerReferences": [OWNER],
+    }
+    found = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "app"}], **spec}}
+    return with_transparent_sidecar(found, SidecarOptions(image="i", xds="x:1")) if sidecar else found
+
+
+def sidecar(name: str, generation: int) -> Object:
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "env": [{"name": "A", "value": "b"}]}
+    metadata = {"name": name, "namespace": "shop", "generation": generation}
+    return {"apiVersion": "headgate.dev/v1beta1", "kind": "Sidecar", "metadata": metadata, "spec": spec}
+
+
+def config(name: str) -> Object:
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+
+
+def explained(
+    one: Object,
+    *,
+    mode: InjectionMode = "labelled",
+    around: Mapping[str, str] = {},
+    configs: Sequence[Object] = (),
+    sidecars: Sequence[Object] = (),
+    state: ProxyState | None = None,
+) -> PodSidecar:
+    decision = decide_transparent(one, mode, PodNamespace(labels=around, configs=configs))
+    proxy = ProxyStatus(state=state, message="" if state == "InSync" else "it is late") if state else None
+    return explain_pod(PodFacts(one, decision, sidecars, proxy))
+
+
+@pytest.mark.parametrize(
+    ("one", "around", "message", "advice"),
+    [
+        (pod(), {}, "no label, annotation or TLSConfig requests one", f'to add a sidecar, set the {LABEL} to "true"'),
+        (
+            pod(labels={INJECT: "disabled"}),
+            {INJECT: "true"},
+            'the pod\'s label headgate.dev/inject is "disabled"',
+            "add",
+        ),
+        (pod(annotations={INJECT: "false"}), {}, "the pod's annotation headgate.dev/inject is", "add"),
+        (pod(), {INJECT: "false"}, 'the label headgate.dev/inject of the namespace shop is "false"', "add"),
+        (pod(hostNetwork=True), {INJECT: "true"}, "the network of its node", "remove spec.hostNetwork"),
+        (pod(namespace="kube-system"), {INJECT: "true"}, "kube-system never get a sidecar", "in another namespace"),
+    ],
+)
+def test_the_explanation_names_the_setting_that_decides_and_what_to_change(
+    one: Object, around: Mapping[str, str], message: str, advice: str
+) -> None:
+    """R77."""
+    found = explained(one, around=around)
+    assert found.sidecar == ""
+    assert not found.decision.injected
+    assert message in found.decision.message
+    (only,) = found.advice
+    assert advice in only
+
+
+def test_the_option_none_overrides_all_labels() -> None:
+    found = explained(pod(labels={INJECT: "true"}), mode="none")
+    assert found.decision.message == "headgate runs with --sidecars none"
+    assert found.advice == ("to add sidecars, run headgate with --sidecars labelled",)
+
+
+@pytest.mark.parametrize(
+    ("labels", "around", "configs", "message"),
+    [
+        ({INJECT: "true"}, {}, [], 'the pod\'s label headgate.dev/inject is "true"'),
+        ({}, {INJECT: "enabled"}, [], 'the label headgate.dev/inject of the namespace shop is "enabled"'),
+        ({}, {}, [config("strict")], "the TLSConfig strict selects the pod"),
+    ],
+)
+def test_the_explanation_of_a_sidecar_in_sync_says_how_to_remove_it(
+    labels: Mapping[str, str], around: Mapping[str, str], configs: Sequence[Object], message: str
+) -> None:
+    found = explained(pod(labels=labels, sidecar=True), around=around, configs=configs, state="InSync")
+    assert (found.sidecar, found.decision.message) == ("transparent", message)
+    assert found.proxy
+    assert found.proxy.state == "InSync"
+    assert found.advice == (f'to remove the sidecar, set the {LABEL} to "false"',)
+
+
+def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
+    found = explained(pod(), configs=[config("strict")])
+    restart = "kubectl -n shop rollout restart deployment/web"
+    assert found.advice[0] == f"a new pod with the same labels gets a sidecar; replace the pod: {restart}"
+    found = explained(pod(sidecar=True), state="InSync")
+    assert found.advice[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
+
+
+def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() -> None:
+    found = explained(pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
+    assert found.proxy
+    assert (found.proxy.state, found.proxy.message) == ("Disconnected", "it is late")
+    assert "kubectl -n shop logs web-5d4f-x7x7x -c headgate-sidecar" in found.advice[0]
+
+
+def test_the_explanation_has_the_generation_and_conflicts_of_each_sidecar_object() -> None:
+    """R79, D18."""
+    annotations = {
+        "headgate.dev/sidecars": "current@2,deleted@1,old@1",
+        "headgate.dev/sidecar-conflicts": "old/env/app/A",
+    }
+    one = pod(sidecar=True, annotations=annotations)
+    sidecars = [sidecar("current", 2), sidecar("old", 4), sidecar("new", 1)]
+    found = explained(one, around={INJECT: "true"}, sidecars=sidecars, state="InSync")
+    states = [(item.name, item.generation, item.newest) for item in found.sidecars]
+    assert states == [("current", 2, 2), ("deleted", 1, 0), ("new", 0, 1), ("old", 1, 4)]
+    assert found.sidecars[3].conflicts == ("env/app/A",)
+    assert "the newest generation of the Sidecars deleted, new, old; replace the pod" in found.advice[0]
+    assert "Sidecar old: choose other names for env/app/A" in found.advice[1]
+
+
+def test_sidecar_objects_add_nothing_to_a_pod_without_headgates_sidecar() -> None:
+    assert any("add nothing" in note for note in explained(pod(), sidecars=[sidecar("agent", 1)]).notes)
+
+
+def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
+    one = pod(sidecar=True, annotations={"headgate.dev/excluded-inbound-ports": "9102"}, restartPolicy="OnFailure")
+    notes = explained(one, around={INJECT: "true"}).notes
+    assert notes[0] == "headgate expects no proxy, because the pod has no address yet"
+    assert "these ports bypass the sidecar: 9102" in notes[1]
+    assert "the pod ends by itself (restartPolicy OnFailure)" in notes[2]
+    ended = {**one, "status": {"phase": "Succeeded"}}
+    assert explained(ended, around={INJECT: "true"}).notes[0] == "the pod has ended (phase Succeeded)"
