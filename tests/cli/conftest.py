@@ -15,6 +15,7 @@ from tests.decoding import admit
 from tests.identity.world import FakeIssuer, Time
 from typer.testing import CliRunner
 
+from headgate.admission.injection import Decision, PodNamespace, decide
 from headgate.api.certificate import Certificate, certificate_in
 from headgate.cli.app import app
 from headgate.envoy.view import Node
@@ -24,6 +25,7 @@ from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.meta import Object
 from headgate.resources.versions import kind_written
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
@@ -140,6 +142,12 @@ class NoHost:
 
     def missing_kinds(self) -> tuple[str, ...]:
         return ()
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        return decide(pod, "labelled", around)
 
 
 def plane(store: MemoryStore) -> tuple[Feed, Loop, Fleet]:

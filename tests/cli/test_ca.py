@@ -63,7 +63,7 @@ async def test_rotate_replaces_the_root_and_lists_the_pending_proxies(world: Wor
     authority.proxies.catch_up()
     ran = await ended(process)
     assert ran.code == 0, ran.err
-    assert old not in authority.issuer.roots.get()  # another rotation may have started already, for the second command
+    assert old not in authority.issuer.roots.get()  # the second command may already have started another rotation
 
 
 async def test_an_annotation_on_the_configmap_starts_a_rotation(world: World, authority: Authority) -> None:

@@ -38,7 +38,7 @@ def findings(run: Run, *arguments: str) -> list[str]:
     return [line.partition(": ")[2] for line in run("check", *arguments).out.splitlines()]
 
 
-def test_a_selector_without_matching_pods_names_the_labels_that_pods_have(run: Run, tmp_path: Path) -> None:
+def test_the_finding_for_a_selector_without_pods_lists_the_labels_of_existing_pods(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", service("web", 80, selector={"app": "wbe"}), deployment("web"))
     (found,) = findings(run, "a.yaml")
     assert found == (

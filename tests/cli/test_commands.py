@@ -138,7 +138,7 @@ def test_version_shows_headgate_and_envoy_when_nothing_runs(run: Callable[..., A
     assert "running   nothing" in run("version").out
 
 
-def test_version_without_envoy_names_the_variable_to_correct(
+def test_version_names_the_variable_to_correct_if_envoy_is_missing(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADGATE_ENVOY", "/nowhere/envoy")

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import World, make_split, service
 
 PROGRAM = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
-"""A program that runs headgate with a longer timeout of completion, for busy machines."""
+"""A program that runs headgate with a longer timeout for completion, for busy machines."""
 
 
 def tab(state: Path, line: str) -> list[str]:
@@ -55,6 +55,6 @@ async def test_the_shell_completes_names_of_objects(world: World, line: str, off
     assert sorted(found) == offered
 
 
-def test_completion_without_a_headgate_offers_and_prints_nothing(tmp_path: Path) -> None:
+def test_completion_prints_nothing_while_no_headgate_runs(tmp_path: Path) -> None:
     assert tab(tmp_path / ".headgate", "headgate wait trafficsplit/") == []
     assert tab(tmp_path / ".headgate", "headgate proxies ") == []

@@ -36,7 +36,7 @@ def objects() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def explain(run: Run, tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that explains a request to the objects in this file, as decoded JSON."""
+    """Return a function that runs `headgate explain` on the objects of this file and returns its decoded JSON."""
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects()))
     return lambda *arguments: json.loads(run("explain", *arguments, "-f", "all.yaml", "-o", "json").out)
 
@@ -60,8 +60,8 @@ def test_explain_prints_the_example_of_the_docs(run: Run) -> None:
         "             no TrafficTarget selects the workload\n"
         "\n"
         "Without a backend\n"
-        "  without a ready endpoint or a weight: 503 from the proxy\n"
-        "  when no backend has the port: the Service itself (no route)\n"
+        "  if no backend has a ready endpoint and a weight above 0: 503 from the proxy\n"
+        "  if no backend has the port: the Service itself (no route)\n"
         "\n"
         "Routes, in order of precedence\n"
         "  matched    TrafficSplit default/website-firefox, match firefox-users/firefox\n"
@@ -77,14 +77,14 @@ def test_a_header_that_the_proxy_removes_matches_no_condition(run: Run) -> None:
     assert json.loads(run("explain", "http://website:8080/", *cookie).out)["route"] == "insiders/cookie"
     found = json.loads(run("explain", "http://website:8080/", "-H", "Connection: Cookie", *cookie).out)
     assert found["route"] == ""
-    assert found["sanitized"][0] == "cookie is removed: Connection names it"
+    assert found["sanitized"][0] == "cookie is removed: the header Connection names it"
 
 
 def test_a_malformed_request_gets_400_before_it_is_routed(run: Run) -> None:
     ended = run("explain", "http://website:8080/", "-H", "connection: x-forwarded-for", "-f", EXAMPLE)
     assert ended.code == 1
     assert "Route      no route matches: the proxy answers 400\n" in ended.out
-    assert "the proxy refuses the request with 400: Connection names x-forwarded-for, which a client must" in ended.out
+    assert "the proxy refuses the request with 400: the header Connection names x-forwarded-for, which" in ended.out
 
 
 def test_the_default_method_is_get(explain: Callable[..., Any]) -> None:
@@ -125,7 +125,7 @@ def test_the_first_failed_condition_of_a_route_is_named(
     assert [item["service"] for item in found["backends"]] == ["default/website"]
 
 
-def test_explain_shows_the_findings_on_the_deciding_objects(explain: Callable[..., Any]) -> None:
+def test_explain_shows_the_findings_on_objects_that_affect_the_request(explain: Callable[..., Any]) -> None:
     """R16."""
     (remark,) = explain("GET", "http://website:8080/")["remarks"]
     assert remark["reason"] == "MatchNotFound"
@@ -138,7 +138,7 @@ def test_explain_resolves_every_name_of_a_service(explain: Callable[..., Any], h
     assert explain("GET", f"http://{host}/")["service"] == "default/website"
 
 
-def test_an_unknown_host_is_404_and_exits_with_1(run: Run) -> None:
+def test_explain_shows_404_for_an_unknown_host_and_exits_with_1(run: Run) -> None:
     ended = run("explain", "GET", "http://gone/", "-f", EXAMPLE)
     assert ended.code == 1
     assert "no Service has this host" in ended.out
@@ -158,7 +158,7 @@ def test_explain_names_the_cookie_of_a_sticky_split(run: Run) -> None:
     assert "default/website-v1:8080    1/2     50 %" in ended.out
 
 
-def test_explain_names_the_backend_of_the_user_in_the_request(run: Run) -> None:
+def test_explain_shows_the_backend_that_a_sticky_split_selects_for_the_user(run: Run) -> None:
     """tests/e2e/test_sticky.py compares the backends with those of a real proxy."""
     backends = [
         next(line for line in ended.out.splitlines() if line.startswith("This user"))
@@ -249,7 +249,7 @@ async def test_explain_without_files_uses_the_running_headgate(world: World) -> 
     assert {item["status"] for item in found["backends"]} == {503}
 
 
-async def test_the_running_headgate_reports_the_same_errors_as_files(world: World) -> None:
+async def test_explain_reports_the_same_errors_for_the_running_headgate_as_for_files(world: World) -> None:
     await put(world.store, *objects())
     for arguments, code, words in (
         (("http://website:8080/", "--from", "pod/missing"), 1, "Pod default/missing not found"),

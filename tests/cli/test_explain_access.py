@@ -136,7 +136,7 @@ def test_the_gateway_forwards_calls_of_a_local_pod_without_a_sidecar(explain: Ca
         ),
     ],
 )
-def test_ports_that_the_sidecar_does_not_capture_allow_every_caller(
+def test_ports_that_the_sidecar_does_not_intercept_allow_every_caller(
     explain: Callable[..., Any], server: dict[str, Any], reason: str
 ) -> None:
     found = explain(world(*CLOSED, **server), "pod/three")
@@ -223,7 +223,7 @@ def test_a_service_account_without_pods_gets_a_note(explain: Callable[..., Any])
 def test_with_access_deny_a_sidecar_answers_403_for_unknown_hosts(
     explain: Callable[..., Any], caller: str, status: int
 ) -> None:
-    """D21. A sidecar receives only the Services that its pod may call, so unknown and denied hosts are alike."""
+    """D21. A sidecar receives only the Services that its pod may call, so it answers unknown and denied hosts alike."""
     found = explain(world(*CLOSED), caller, "--access", "deny", url="http://unknown:8080/")
     assert [item["status"] for item in found["backends"]] == [status]
     assert found["code"] == 1

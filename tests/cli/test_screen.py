@@ -18,12 +18,14 @@ def line(backend: str, wanted: float, *, fits: bool = True, failures: int = 0) -
 
 
 def section(
-    number: int, *, name: str = "", held: tuple[int, int] = (5, 5), remarks: tuple[str, ...] = ()
+    number: int, *, name: str = "", acknowledged: tuple[int, int] = (5, 5), remarks: tuple[str, ...] = ()
 ) -> SplitSection:
     root = name or f"default/website-{number}"
     backends = (line(f"{root}-v1", 0.9), line(f"{root}-v2", 0.1))
     address = f"127.77.{100 + number}.200:8080"
-    return SplitSection(name=root, port=8080, address=address, held=held, backends=backends, remarks=remarks)
+    return SplitSection(
+        name=root, port=8080, address=address, acknowledged=acknowledged, backends=backends, remarks=remarks
+    )
 
 
 def rendered(picture: Screen, width: int = 80, height: int | None = 24) -> list[str]:
@@ -37,7 +39,7 @@ def splits(count: int, **more: str) -> tuple[SplitSection, ...]:
     return tuple(section(number, **more) for number in range(count))
 
 
-def test_a_few_splits_show_each_backend_and_the_address() -> None:
+def test_the_table_of_a_few_splits_shows_each_backend_and_the_address() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(2)))
     assert rows[:2] == list(HEADING)
     assert rows[2].split() == ["SPLIT", "WANTED", "OBSERVED", "REQUESTS", "REQ/S", "FAILED"]
@@ -66,7 +68,7 @@ def test_14_splits_fit_into_24_rows_with_complete_names_and_addresses() -> None:
         assert "90/10" in row
 
 
-def test_errors_in_files_are_complete_below_14_splits() -> None:
+def test_errors_in_files_are_shown_in_full_below_14_splits() -> None:
     rows = rendered(Screen(heading=HEADING, sections=splits(14), urgent=(PROBLEM,)))
     assert PROBLEM in " ".join(rows)
     assert all(f"127.77.{100 + number}.200:8080" in " ".join(rows) for number in range(14))
@@ -85,7 +87,7 @@ def test_findings_leave_room_for_every_split() -> None:
 
 def test_the_compact_table_shows_failed_conditions() -> None:
     remark = "BackendNotFound: Service default/website-v3 not found; it gets no traffic until it exists"
-    wrong = section(3, held=(4, 5), remarks=(remark,))
+    wrong = section(3, acknowledged=(4, 5), remarks=(remark,))
     rows = rendered(Screen(heading=HEADING, sections=(*splits(13), wrong)))
     assert f"default/website-3: {remark}" in " ".join(rows)
 
@@ -136,13 +138,15 @@ def test_other_services_and_messages_fill_the_remaining_rows() -> None:
     assert rows[-1] == "12:00:00 TrafficSplit default/website changed"
 
 
-def test_control_characters_of_programs_are_removed() -> None:
+def test_control_characters_in_the_output_of_programs_are_removed() -> None:
     rows = rendered(Screen(urgent=("Pod a: \x1b[2J\x1b[Hwiped\r\x07",)))
     assert rows[-1] == "Pod a: wiped"
 
 
-def test_a_share_outside_its_band_has_a_mark() -> None:
-    wrong = SplitSection(name="a/b", port=80, address="", held=(1, 1), backends=(line("a/v1", 0.5, fits=False),))
+def test_a_share_outside_its_expected_range_is_marked() -> None:
+    wrong = SplitSection(
+        name="a/b", port=80, address="", acknowledged=(1, 1), backends=(line("a/v1", 0.5, fits=False),)
+    )
     assert "50.0%!" in " ".join(rendered(Screen(sections=(wrong,))))
 
 

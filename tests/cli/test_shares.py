@@ -44,7 +44,7 @@ def test_without_resolved_backends_the_root_service_gets_all_requests() -> None:
     assert shares(decided({"v1": 1}, {"v1": "BackendNotFound"})) == {ROOT: 1}
 
 
-def test_a_backend_that_keeps_its_weight_without_endpoints_is_a_failing_share() -> None:
+def test_a_backend_without_endpoints_that_keeps_its_weight_is_a_failing_share() -> None:
     """D9."""
     split = decided({"v1": 3, "v2": 1}, {"v2": "NoReadyEndpoints"}, annotations={"headgate.dev/no-endpoints": "fail"})
     assert shares(split) == {"default/v1": Fraction(3, 4), "(503)": Fraction(1, 4), "default/v2": 0}
@@ -79,7 +79,7 @@ def want(**shares: Fraction | int) -> ExpectedShares:
         ({"v1": 900, "v2": 100, "stranger": 1}, False),
     ],
 )
-def test_the_band_is_three_sigma(counts: Mapping[str, int], fit: bool) -> None:
+def test_counts_fit_a_share_within_three_sigma(counts: Mapping[str, int], fit: bool) -> None:
     assert all(row.fits for row in fits(want(v1=Fraction(9, 10), v2=Fraction(1, 10)), counts)) is fit
 
 

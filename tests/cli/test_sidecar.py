@@ -39,7 +39,11 @@ sidecar.sidecar("run", job=True)
 
 
 class World:
-    """A control plane for the sidecar of one pod. `asked` counts its questions, `reported` is the time when its last report was there."""
+    """A control plane for the sidecar of one pod.
+
+    `asked` counts how often the sidecar asked whether the application has ended. `reported` is the time when the
+    sidecar's last metrics report was complete.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.store = MemoryStore()
@@ -73,17 +77,17 @@ class World:
             await self._server.stop()
 
     async def get(self, key: Key) -> Any:
-        """Count the question, and read the pod."""
+        """Count the sidecar's request, and return the pod."""
         self.asked.set(self.asked.get() + 1)
         return await self.store.get(key)
 
-    async def questions(self, count: int) -> None:
-        """Wait for some more questions."""
+    async def more_requests(self, count: int) -> None:
+        """Wait until the sidecar has asked `count` more times."""
         wanted = self.asked.get() + count
         await until(lambda: self.asked.get() >= wanted, self.asked)
 
     async def first_report(self) -> None:
-        """Wait until Envoy serves: it has its signal handlers before it reports."""
+        """Wait for Envoy's first metrics report. Envoy installs its signal handlers before this report."""
         await self._receiver.wait_for_report(NODE, 0)
 
     async def end_application(self) -> None:
@@ -125,7 +129,7 @@ async def test_envoy_ends_successfully_after_the_application_and_its_last_report
     """R85: all requests are counted."""
     async with asyncio.timeout(DEADLINE_S):
         sidecar = await world.start()
-        await world.questions(3)
+        await world.more_requests(3)
         assert sidecar.returncode is None
         ended = time.time()
         await world.end_application()
@@ -133,10 +137,10 @@ async def test_envoy_ends_successfully_after_the_application_and_its_last_report
         assert world.reported > ended
 
 
-async def test_the_sidecar_survives_a_control_plane_that_is_away(world: World) -> None:
+async def test_the_sidecar_continues_while_the_control_plane_is_unavailable(world: World) -> None:
     async with asyncio.timeout(DEADLINE_S):
         sidecar = await world.start()
-        await world.questions(2)
+        await world.more_requests(2)
         await world.stop()
         await world.end_application()
         await world.serve()
@@ -151,7 +155,7 @@ async def test_sigterm_ends_envoy_while_the_application_runs(world: World) -> No
         assert await sidecar.wait() == 0
 
 
-async def test_the_exit_code_of_a_crashed_envoy_is_that_of_the_container(world: World, tmp_path: Path) -> None:
+async def test_the_container_exits_with_the_code_of_a_crashed_envoy(world: World, tmp_path: Path) -> None:
     crashing = tmp_path / "envoy"
     crashing.write_text("#!/bin/sh\nexit 7\n")
     crashing.chmod(0o755)

@@ -84,7 +84,7 @@ async def test_try_exits_with_1_when_the_distribution_does_not_fit(world: World,
     assert "does not fit" in ran.out
 
 
-async def test_a_single_request_to_a_backend_with_weight_0_does_not_fit(world: World, proxy: Serve) -> None:
+async def test_try_fails_if_a_backend_with_weight_0_gets_a_single_request(world: World, proxy: Serve) -> None:
     """R8."""
     await split_of(world, {"v1": 1, "v2": 0})
     async with proxy([*[response("v1")] * 999, response("v2")]):
@@ -163,7 +163,7 @@ def http_route(path: str, weights: Mapping[str, int], **filters: object) -> dict
     return {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata, "spec": spec}
 
 
-async def test_try_compares_with_the_weights_of_the_deciding_route(world: World, proxy: Serve) -> None:
+async def test_try_compares_with_the_weights_of_the_matching_route(world: World, proxy: Serve) -> None:
     """The route takes precedence over a split of the same Service."""
     await split_of(world, {"v1": 1})
     for name in ("v1", "v2"):
@@ -195,7 +195,7 @@ async def test_a_timeout_of_a_request_is_a_failure(world: World, proxy: Serve) -
     assert "2 x no response: no response within 0.2 s; raise --timeout" in ran.out
 
 
-async def test_without_a_response_of_a_backend_observed_shares_are_dashes(world: World, proxy: Serve) -> None:
+async def test_observed_shares_are_dashes_if_no_backend_responds(world: World, proxy: Serve) -> None:
     await split_of(world, {"v1": 3, "v2": 1})
     async with proxy([response(status=503)]):
         ran = await world.run("try", "website", "-n", "2")

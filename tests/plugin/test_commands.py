@@ -403,8 +403,8 @@ def test_a_watch_refreshes_in_place_and_survives_an_unavailable_api(
     before, first, second, third, *_ = screen.getvalue().split("NAME")
     assert "error" not in before
     assert "1.0rps" in first
-    assert "no proxy has reported yet" in " ".join(first.split())  # the whole message, above the second table
-    assert "1.0rps" in second  # the last table remains
+    assert "no proxy has reported yet" in " ".join(first.split())  # The whole message, above the second table.
+    assert "1.0rps" in second  # The last table remains.
     assert "error" not in second
     assert "2.0rps" in third
     assert "\x1b[1A" in screen.getvalue()  # the cursor moves up: each table replaces the previous table

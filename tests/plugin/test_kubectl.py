@@ -121,7 +121,9 @@ def test_a_narrow_terminal_prints_a_list_and_how_to_see_the_diagram(api: Recorde
 
 
 @pytest.mark.parametrize(("variable", "colored"), [("LANG", True), ("NO_COLOR", False)])
-def test_colors_show_only_on_a_terminal_and_never_with_no_color(api: RecordedApi, variable: str, colored: bool):
+def test_output_is_colored_only_on_a_terminal_and_not_if_the_variable_no_color_is_set(
+    api: RecordedApi, variable: str, colored: bool
+):
     api.responses[f"{BASE}/namespaces/default/pods"] = listed(traffic_metrics("foo", 1, 1))
     kept = {name: text for name, text in api.environment().items() if name != "NO_COLOR"}
     ours, theirs = pty.openpty()
@@ -130,7 +132,7 @@ def test_colors_show_only_on_a_terminal_and_never_with_no_color(api: RecordedApi
     os.close(theirs)
     shown = shown_at(ours)
     assert ("\x1b[31m 50.00%\x1b[0m" in shown) is colored
-    assert "\x1b" not in api.ok("top", "pods")  # a pipe
+    assert "\x1b" not in api.ok("top", "pods")  # stdout is a pipe
 
 
 @pytest.fixture

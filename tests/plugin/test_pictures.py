@@ -40,7 +40,7 @@ def test_the_wide_output_labels_lines_with_rate_and_success():
     assert text.splitlines()[1] == "| foo | ---- 100.00% 1.8rps ----> | bar |"
 
 
-def test_a_line_with_two_arrowheads_has_a_label_beside_each():
+def test_a_line_with_two_arrowheads_has_a_label_beside_each_arrowhead():
     both = graph([("foo", "bar"), ("bar", "foo")])
     slow = msgspec.structs.replace(both.edges[1], metrics=msgspec.structs.replace(both.edges[1].metrics, success=27))
     text = draw(msgspec.structs.replace(both, edges=(both.edges[0], slow)), wide=True).text
@@ -48,7 +48,7 @@ def test_a_line_with_two_arrowheads_has_a_label_beside_each():
     assert text.splitlines()[1] == "| foo | <--- 100.00% 0.9rps --- 100.00% 1.8rps ----> | bar |"
 
 
-def test_copies_are_dotted_lines_and_shares_of_a_split_double_lines(golden):
+def test_mirrored_requests_are_dotted_lines_and_shares_of_a_split_are_double_lines(golden):
     # D22, R103 to R107.
     shown = graph(
         [("(gateway)", "web")], copies=[("(gateway)", "shadow")], shares=[("web", "v1", 80), ("web", "v2", 20)]
@@ -137,7 +137,7 @@ def cells_of(points: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]
 
 
 def faults(picture: GridLayout) -> list[str]:
-    """Return the faults of a layout: overlapping boxes, and lines through boxes, on other lines or off their boxes."""
+    """Return the faults of a layout: boxes that overlap, and lines that cross a box, overlap a line or miss their boxes."""
     found = [
         f"{one.text} and {other.text} overlap"
         for one, other in combinations(picture.boxes.values(), 2)

@@ -40,7 +40,7 @@ def test_the_wide_table_adds_percentiles_and_failures():
 
 
 def test_a_pod_without_traffic_shows_dashes():
-    # The API returns latencies of 0 without requests, which would be misleading.
+    # Without requests, the API returns latencies of 0; the table hides them, because they would be misleading.
     assert table(parse_rows(listed(traffic_metrics("idle", 0, p99="0")))) == (
         "NAME   SUCCESS   RPS   LATENCY_P99\nidle         -     -             -\n"
     )

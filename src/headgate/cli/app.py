@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Command] = {
     "redirect": Command("redirect:redirect", "Redirect the TCP connections of a pod to its sidecar."),
     "install": Command("install:install", "Install headgate on a Kubernetes cluster, or upgrade it."),
     "uninstall": Command("install:uninstall", "Remove headgate from a Kubernetes cluster."),
+    "inject": Command("inject:inject", "Add sidecars to manifests of workloads for a cluster."),
     "sidecar": Command("sidecar:sidecar", "Run the sidecar of a pod on Kubernetes.", hidden=True),
     "gateway": Command("gateway:gateway", "Run the proxy of a Gateway on Kubernetes.", hidden=True),
     "control-plane": Command("control_plane:control_plane", "Run the control plane on Kubernetes.", hidden=True),

@@ -52,8 +52,8 @@ def check_paths(paths: Sequence[Path]) -> Sequence[Path]:
 def parse_kind_and_name(text: str, supported: Sequence[Kind]) -> tuple[Kind, str]:
     """Parse `KIND/NAME`, where KIND is spelled as in kubectl: `ts/a`, `trafficsplits.split.smi-spec.io/a`.
 
-    Accepts every kind that headgate has, including kinds that are not in `supported`. Raises BadParameter for other kinds;
-    the message lists the `supported` kinds.
+    Accepts every kind that headgate has, including kinds that are not in `supported`. Raises BadParameter for other
+    kinds; the message lists the `supported` kinds.
     """
     written, _, name = text.partition("/")
     if not name or "/" in name:

@@ -109,7 +109,7 @@ async def _wait_for_rotation(client: Client, before: str, seconds: float) -> Aut
 
     `before` is the ID of the previous request that the authority answered. Raises TimedOut, with the progress so far.
     """
-    progress, request, limit = "the authority has not answered the request", "", seconds or START_S
+    progress, request, limit = "the control plane has not started the rotation", "", seconds or START_S
     updates = watch_object(client, registry.CONFIG_MAP, CONFIG_MAP.namespace, CONFIG_MAP.name)
     with contextlib.suppress(TimeoutError), Status("rotating", console=stderr()) as status:
         async with asyncio.timeout(limit), contextlib.aclosing(updates):

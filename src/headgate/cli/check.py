@@ -82,8 +82,8 @@ def check(
     """Check manifests without running them. Without manifests, check the running mesh.
 
     Every finding is a line FILE:LINE: SEVERITY REASON OBJECT: FIELD: MESSAGE. Files do not say which pods are ready, so
-    `check` assumes a ready pod for each Service with a selector. Findings on the running mesh have no file and line, but
-    include the state of pods and proxies.
+    `check` assumes a ready pod for each Service with a selector. Findings on the running mesh have no file and line,
+    but include the state of pods and proxies.
     """
     result = check_files(compile_files(paths)) if paths else check_mesh(kubeconfig, state)
     answer(result, output, lambda: _print(result))

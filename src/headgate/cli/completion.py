@@ -1,6 +1,6 @@
 """Shell completion of object names, from the API that the options on the command line select.
 
-Completion prints no errors: without an answer within a second it offers nothing.
+If the API does not respond within a second, completion offers no names and prints no error.
 """
 
 import asyncio
@@ -53,6 +53,11 @@ def pods_with_logs(ctx: typer.Context, incomplete: str) -> list[str]:
 def callers(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete KIND/NAME of a caller: a Deployment, a ServiceAccount or a pod."""
     return objects(ctx, incomplete, _CALLER_KINDS)
+
+
+def pod_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete pod/NAME."""
+    return objects(ctx, incomplete, (("", "Pod"),))
 
 
 def gateways(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -50,8 +50,8 @@ def config(
 ) -> None:
     """Show the Envoy resources that a proxy was sent, their state, and the object from which each was compiled.
 
-    -o yaml and -o json also print the content of each resource, in the format of `headgate compile --stage xds`. Private
-    keys are redacted.
+    -o yaml and -o json also print the content of each resource, in the format of `headgate compile --stage xds`.
+    Private keys are redacted.
     """
     if type not in ("", *TYPES):
         raise usage_error(f"{type!r} is not a resource type; write one of {', '.join(TYPES)}", option="TYPE")

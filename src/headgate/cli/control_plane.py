@@ -9,11 +9,23 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
+from headgate.cli.mesh_options import (
+    Access,
+    CertManagerIssuer,
+    Mtls,
+    Namespaces,
+    PullSecrets,
+    Sidecars,
+    TrustDomain,
+    parse_issuer,
+    parse_namespaces,
+    parse_pull_secrets,
+)
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.permissions import DeniedRequests
 from headgate.settings import Settings
 
 
@@ -23,12 +35,23 @@ def control_plane(
     mtls: Mtls = "permissive",
     access: Access = "selected",
     trust_domain: TrustDomain = "cluster.local",
+    pull_secrets: PullSecrets = "",
+    cert_manager_issuer: CertManagerIssuer = "",
+    namespaces: Namespaces = "",
+    custom_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--custom-metrics/--no-custom-metrics", help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers."
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(DeniedRequests())
     pod = os.environ.get("POD_NAME")
     if not pod:
         raise usage_error(
@@ -38,7 +61,11 @@ def control_plane(
         pod=pod,
         image=image,
         sidecars=sidecars,
-        settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain),
+        pull_secrets=parse_pull_secrets(pull_secrets),
+        issuer=parse_issuer(cert_manager_issuer),
+        custom_metrics=custom_metrics,
+        namespaces=parse_namespaces(namespaces),
+        settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
     )
     asyncio.run(_until_signal(options))
 

@@ -1,4 +1,4 @@
-"""`headgate explain`: the route, the backends and the authorization of a request, from files or the running mesh."""
+"""`headgate explain`: the route, the backends and the authorization of a request; or why a pod has a sidecar or none."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
-from headgate.cli.completion import callers, gateways
+from headgate.cli.completion import callers, gateways, pod_names
+from headgate.cli.explain_pod import explain_pod, parse_pod
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.offline import Access, Mtls, compile_files
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stdout, usage_error
@@ -25,7 +26,12 @@ OPTIONS = {"url": "URL", "from": "--from", "via": "--via"}
 
 RequestArgument = Annotated[
     list[str],
-    typer.Argument(metavar="[METHOD] URL", help="The request: GET http://website:8080/path?query.", show_default=False),
+    typer.Argument(
+        metavar="[METHOD] URL | pod/NAME",
+        help="A request, such as GET http://website:8080/path?query, or a pod.",
+        show_default=False,
+        autocompletion=pod_names,
+    ),
 ]
 Files = Annotated[
     list[Path] | None,
@@ -80,7 +86,17 @@ def explain_(
 
     Shares are exact fractions. With -f the manifests are compiled, and each Deployment counts as one pod with its name.
     Exit code 1 means that the request would fail: a proxy answers with an error, or every backend refuses it.
+
+    `headgate explain pod/NAME` explains why a pod has a sidecar or none. Exit code 1 means that the sidecar is missing, or
+    does not have its configuration.
     """
+    if pod := parse_pod(what, namespace):
+        if header or via or from_ or filename:
+            raise usage_error(
+                "a pod is explained by the running mesh; leave out -H, --via, --from and -f", option="pod/NAME"
+            )
+        explain_pod(asyncio.run(InspectClient.of(kubeconfig, state).pod_sidecar(*pod)), output)
+        return
     *before, url = what
     if len(before) > 1:
         raise usage_error(f"{' '.join(what)!r} is not a method and a URL; write GET http://website:8080/", option="URL")
@@ -178,7 +194,7 @@ def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:
 def _at_pods(found: Explanation) -> Iterator[str]:
     """Yield lines about how the request reaches the pods of each backend, and whether they allow it.
 
-    A mirror is included only if one of its pods denies the copy.
+    A mirror is included only if one of its pods denies the mirrored request.
     """
     for backend in found.backends:
         yield from _arrivals(backend, "")

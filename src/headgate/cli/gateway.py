@@ -1,4 +1,4 @@
-"""`headgate gateway`: the program of the pods that run the proxy of a Gateway on Kubernetes, and its hook."""
+"""`headgate gateway`: the program and the preStop hook of the pods that run the proxy of a Gateway on Kubernetes."""
 
 import http.client
 import os
@@ -14,7 +14,7 @@ from headgate.cli.sidecar import ADMIN_SOCKET, ESTABLISHED, LISTEN, POLL_S, QUIE
 from headgate.envoy.view import GATEWAY, PROBE_PORT
 
 WITHDRAWAL_S = 5.0
-"""The shortest time of a drain in seconds. Until then, nodes may still send new connections to the pod."""
+"""The minimum duration of a drain in seconds, in which nodes may still send new connections to the pod."""
 
 
 def gateway(

@@ -14,7 +14,7 @@ from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
-from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, Proxy, ProxyConfig
+from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
 NO_GROUP = f"the API server does not serve {GROUP}: headgate does not run there, or is an older version"
@@ -57,6 +57,10 @@ class InspectClient:
         """Return the status of the mesh."""
         return await self.get(f"{resource_path('meshstatuses')}/{MESH}", MeshStatus)
 
+    async def pod_sidecar(self, namespace: str, name: str) -> PodSidecar:
+        """Return why a pod has a sidecar or none. Raises NotFound when there is no such pod."""
+        return await self.get(f"{resource_path('pods', namespace)}/{quote(name, safe='')}/sidecar", PodSidecar)
+
     async def explanation(self, request: RequestSpec) -> Explanation:
         """Return the explanation of a request. Raises NotFound when the request names an object that does not exist."""
         query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via}
@@ -64,7 +68,10 @@ class InspectClient:
         return await self.get(resource_path("explanations", request.namespace), Explanation, **query, header=headers)
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
-        """Return a decoded response. Raises HeadgateError when the API has no inspect group, NotFound for a missing object."""
+        """Return a decoded response.
+
+        Raises HeadgateError when the API has no inspect group, NotFound for a missing object.
+        """
         try:
             return self._read(await self.client.get(path, **query), shape)
         except NotFound as error:
@@ -105,8 +112,8 @@ def resource_path(plural: str, namespace: str = "") -> str:
 def parse_proxy_name(text: str, namespace: str) -> tuple[str, str]:
     """Parse a proxy name into namespace and name.
 
-    Accepts `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node ID; a pod without a namespace is in `namespace`. Raises
-    NotFound for any other text.
+    Accepts `gateway`, `POD`, `pod/POD`, `NAMESPACE/POD` or a node ID; a pod without a namespace is in `namespace`.
+    Raises NotFound for any other text.
     """
     match text.split("/"):
         case ["gateway"]:

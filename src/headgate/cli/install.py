@@ -10,8 +10,20 @@ import typer
 import yaml
 from msgspec import structs
 
-from headgate import __version__
-from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
+from headgate.cli.mesh_options import (
+    IMAGE,
+    Access,
+    CertManagerIssuer,
+    Image,
+    Mtls,
+    Namespaces,
+    PullSecrets,
+    Sidecars,
+    TrustDomain,
+    parse_issuer,
+    parse_namespaces,
+    parse_pull_secrets,
+)
 from headgate.cli.output import TimedOut, stdout
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
@@ -21,7 +33,6 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.resources.meta import Object
 
-IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
 _HINTS = ErrorHints(
     unreachable="check the cluster that --kubeconfig or $KUBECONFIG names",
     refused="use a kubeconfig of a cluster administrator",
@@ -34,12 +45,15 @@ Kubeconfig = Annotated[
 
 
 def install(
-    image: Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")] = IMAGE,
+    image: Image = IMAGE,
     replicas: Annotated[int, typer.Option(min=1, help="Replicas of the control plane; one of them is active.")] = 2,
     mtls: Mtls = "permissive",
     access: Access = "selected",
     sidecars: Sidecars = "labelled",
     trust_domain: TrustDomain = "cluster.local",
+    pull_secrets: PullSecrets = "",
+    cert_manager_issuer: CertManagerIssuer = "",
+    namespaces: Namespaces = "",
     custom_metrics: Annotated[
         bool,
         typer.Option(
@@ -60,6 +74,9 @@ def install(
         sidecars=sidecars,
         trust_domain=trust_domain,
         custom_metrics=custom_metrics,
+        namespaces=",".join(parse_namespaces(namespaces)),
+        pull_secrets=",".join(parse_pull_secrets(pull_secrets)),
+        cert_manager_issuer=cert_manager_issuer if parse_issuer(cert_manager_issuer) else "",
     )
     if dry_run:
         sys.stdout.write(yaml.safe_dump_all(manifests(values), sort_keys=False))
@@ -87,8 +104,12 @@ async def _install(client: Client, values: Values, *, patience: int) -> None:
         installer = Installer(client)
         if values.custom_metrics:
             await installer.check_custom_metrics()
+        await installer.check_namespaces(parse_namespaces(values.namespaces))
         values = structs.replace(values, budget_version=await installer.budget_version())
-        async for obj, outcome in installer.apply(manifests(values)):
+        objects = manifests(values)
+        async for obj, outcome in installer.apply(objects):
+            _print(obj, outcome)
+        async for obj, outcome in installer.prune(objects):
             _print(obj, outcome)
         try:
             async with asyncio.timeout(patience):
@@ -110,9 +131,11 @@ async def _uninstall(client: Client, *, force: bool) -> None:
             shown = ", ".join(pods[:10]) + (f" and {len(pods) - 10} more" if len(pods) > 10 else "")
             raise HeadgateError(
                 f"{pluralize(len(pods), 'pod still has', 'pods still have')} a sidecar: {shown}."
-                " Remove the label headgate.dev/inject from their namespaces"
-                " and restart the pods, or add --force"
+                " Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain pod/NAME` names,"
+                " and restart the pods; or add --force"
             )
+        async for obj, outcome in installer.prune(()):
+            _print(obj, outcome)
         async for obj, outcome in installer.delete(
             manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
         ):

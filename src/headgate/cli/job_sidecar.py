@@ -1,4 +1,4 @@
-"""Ends the sidecar of a pod that ends by itself, such as that of a Job, after the application.
+"""End the sidecar of a Job's pod, or of another pod that ends by itself, after the application has ended.
 
 Kubernetes before 1.29 has no native sidecars, and keeps a pod until all its containers have ended.
 """
@@ -18,17 +18,17 @@ from headgate.errors import ProxyError
 from headgate.plane.job_sidecars import HAS_ENDED, WAIT_FOR_REPORT, Answer, Question, ReportRequest
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 4.0, 6.0
-"""The time between two questions. It is random, so that the sidecars of many pods do not ask at the same moment."""
+"""The time between two calls. It is random, so that the sidecars of many pods do not call at the same moment."""
 ANSWER_S = 10.0
 REPORT_S = 15.0
 """The longest wait for the last metrics report. Envoy reports every five seconds."""
-SETTLE_S = 0.1  # seconds until Envoy has counted requests that ended
+SETTLE_S = 0.1  # the time in seconds that Envoy needs to count a request after its end
 
 
 class Calls:
-    """Calls the control plane with the proxy's token. Every call raises ProxyError if it fails; the next one reconnects.
+    """Calls the control plane with the proxy's token. A failed call raises ProxyError, and the next call reconnects.
 
-    `address` is that of the xDS server, `host:port`. The files `token` and `roots` may be renewed.
+    `address` is the `host:port` of the xDS server. The files `token` and `roots` may be renewed.
     """
 
     def __init__(self, address: str, node_id: str, *, token: Path, roots: Path) -> None:
@@ -80,7 +80,7 @@ def end_with_application(calls: Calls, envoy: int, pause: Callable[[], None]) ->
     """End Envoy, the parent process, after the application; return when Envoy has ended.
 
     Envoy reports its last requests before it ends. While the control plane can't be reached, Envoy continues.
-    `pause` waits between two questions.
+    `pause` waits before each call of the control plane.
     """
     reported = ""
     while os.getppid() == envoy:
@@ -92,7 +92,9 @@ def end_with_application(calls: Calls, envoy: int, pause: Callable[[], None]) ->
             has_ended = False
             if str(error) != reported:
                 reported = str(error)
-                typer.echo(f"headgate: can't ask whether the application has ended, trying again: {error}", err=True)
+                typer.echo(
+                    f"headgate: can't find out whether the application has ended, trying again: {error}", err=True
+                )
         if has_ended:
             report_last_requests(calls)
             if os.getppid() == envoy:
@@ -100,7 +102,7 @@ def end_with_application(calls: Calls, envoy: int, pause: Callable[[], None]) ->
 
 
 def report_last_requests(calls: Calls) -> None:
-    """Wait until Envoy has reported its last requests: it sends no report when it ends. Print a message if that fails."""
+    """Wait until Envoy has reported its last requests, because it sends no report when it ends. Print any failure."""
     try:
         calls.wait_for_report()
     except ProxyError as error:
@@ -108,5 +110,5 @@ def report_last_requests(calls: Calls) -> None:
 
 
 def pause_randomly() -> None:
-    """Wait between two questions."""
+    """Wait for a random time, from SHORTEST_PAUSE_S to LONGEST_PAUSE_S."""
     time.sleep(random.uniform(SHORTEST_PAUSE_S, LONGEST_PAUSE_S))  # noqa: S311 - it protects nothing

@@ -23,10 +23,10 @@ from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
-REFRESH_S = 0.5  # seconds between refreshes of the table on a terminal
-PRINT_S = 5.0  # seconds between printed tables without a terminal, for example in a pipe
-RECENT_S = 10.0  # seconds of traffic from which the observed shares are computed
-NOT_ACCEPTED = "Invalid"  # reason of the condition `Programmed` when `Accepted` is False, which states the cause
+REFRESH_S = 0.5  # Seconds between refreshes of the table on a terminal.
+PRINT_S = 5.0  # Seconds between printed tables without a terminal, for example in a pipe.
+RECENT_S = 10.0  # Seconds of traffic from which the observed shares are computed.
+NOT_ACCEPTED = "Invalid"  # The reason in `Programmed` if `Accepted` is False; only `Accepted` states the cause.
 
 CountKey = tuple[PortRef, str]
 """A Service port, and the split that matches the counted requests: `namespace/name`, or empty if no split matches."""
@@ -41,7 +41,11 @@ class Reading(NamedTuple):
 
 
 class History:
-    """The readings of the last RECENT_S, the first reading, and for each port the reading at the last change of shares."""
+    """The readings that the table needs.
+
+    These are the first reading, the readings of the last RECENT_S seconds, and for each port the reading at the last
+    change of its shares.
+    """
 
     def __init__(self) -> None:
         self._readings: deque[Reading] = deque()
@@ -98,21 +102,24 @@ def sections(
         remarks = tuple(_condition_remarks(status.get("conditions") or ()))
         proxies = status.get("proxies") or {}
         ports = [entry["port"] for entry in status.get("ports") or ()]
-        held = (proxies.get("programmed", 0), proxies.get("total", 0)) if ports else (0, 0)
+        acknowledged = (proxies.get("programmed", 0), proxies.get("total", 0)) if ports else (0, 0)
         addresses_by_port = (addresses or {}).get(root_of(split), {})
         for port in ports:
             last = remarks if port == ports[-1] else ()
             backends = tuple(_backend_rows(split, port, history))
             address = addresses_by_port.get(str(port), "")
-            yield SplitSection(name=name, port=port, address=address, held=held, backends=backends, remarks=last)
+            yield SplitSection(
+                name=name, port=port, address=address, acknowledged=acknowledged, backends=backends, remarks=last
+            )
         if not ports:
-            yield SplitSection(name=name, port=0, address="", held=held, remarks=remarks)
+            yield SplitSection(name=name, port=0, address="", acknowledged=acknowledged, remarks=remarks)
 
 
 def _condition_remarks(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the conditions that report a fault.
 
-    False is the good status of `Conflicted`. A split that is not accepted reports only `Accepted`, not also `Programmed`.
+    For `Conflicted`, False is the good status. `Programmed` is left out if it only repeats that the
+    split is not accepted.
     """
     for condition in conditions:
         programmed = condition["type"] == "Programmed" and condition["reason"] == NOT_ACCEPTED

@@ -1,14 +1,21 @@
-"""The options of a mesh that `up`, `install` and `control-plane` have."""
+"""The options for settings of the mesh, which several of `up`, `install`, `control-plane` and `inject` share."""
 
 from typing import Annotated, Literal
 
 import typer
 
+from headgate import __version__
 from headgate.admission.injection import InjectionMode
+from headgate.admission.sidecar_containers import NEVER_INJECTED
+from headgate.cli.output import usage_error
+from headgate.kubernetes.cert_manager import IssuerRef
+from headgate.resources.meta import is_dns_label, is_dns_subdomain
 
+IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
+Image = Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")]
 Sidecars = Annotated[
     InjectionMode,
-    typer.Option(help="Which pods get a sidecar; labelled: only those with the label headgate.dev/inject."),
+    typer.Option(help="Which pods get a sidecar; labelled: those that a label, an annotation or a TLSConfig selects."),
 ]
 Mtls = Annotated[
     Literal["off", "permissive", "strict"],
@@ -20,4 +27,69 @@ Access = Annotated[
     Literal["selected", "deny"],
     typer.Option(help="Callers allowed at pods that no TrafficTarget selects; selected: all callers; deny: none."),
 ]
+PullSecrets = Annotated[
+    str,
+    typer.Option(
+        help="Names of Secrets with which nodes pull the image, separated by commas. Each namespace with sidecars needs them.",
+        metavar="NAME[,NAME]",
+        show_default=False,
+    ),
+]
+CertManagerIssuer = Annotated[
+    str,
+    typer.Option(
+        help="cert-manager's issuer of all certificates, instead of headgate's own authority: Issuer/NAME in the namespace"
+        " headgate-system, or ClusterIssuer/NAME.",
+        metavar="KIND/NAME",
+        show_default=False,
+    ),
+]
+Namespaces = Annotated[
+    str,
+    typer.Option(
+        help="Names of the namespaces that belong to the mesh, separated by commas; by default all.",
+        metavar="NAME[,NAME]",
+        show_default=False,
+    ),
+]
 TrustDomain = Annotated[str, typer.Option(help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...")]
+
+
+def parse_namespaces(text: str) -> tuple[str, ...]:
+    """Return the names in the value of `--namespaces`. Raises BadParameter."""
+    names = tuple(text.split(",")) if text else ()
+    for name in names:
+        if not is_dns_label(name):
+            message = f"{name!r} is not the name of a namespace; write names separated by commas, without spaces"
+            raise usage_error(message, option="--namespaces")
+        if name in NEVER_INJECTED:
+            raise usage_error(f"{name} can't belong to the mesh; remove it", option="--namespaces")
+    return tuple(dict.fromkeys(names))
+
+
+def parse_pull_secrets(text: str) -> tuple[str, ...]:
+    """Return the names in the value of `--pull-secrets`. Raises BadParameter."""
+    names = tuple(text.split(",")) if text else ()
+    for name in names:
+        if not is_dns_subdomain(name):
+            message = f"{name!r} is not the name of a Secret; write names separated by commas, without spaces"
+            raise usage_error(message, option="--pull-secrets")
+    return names
+
+
+def parse_issuer(text: str) -> IssuerRef | None:
+    """Return the issuer in the value of `--cert-manager-issuer`, None if it is empty. Raises BadParameter.
+
+    An external issuer has its group: `StepIssuer.certmanager.step.sm/mesh`.
+    """
+    if not text:
+        return None
+    where, _, name = text.partition("/")
+    kind, _, group = where.partition(".")
+    if not (kind.isalnum() and is_dns_subdomain(name) and (not group or is_dns_subdomain(group))):
+        message = f"{text!r} is not an issuer; write Issuer/NAME or ClusterIssuer/NAME"
+        raise usage_error(message, option="--cert-manager-issuer")
+    if not group and kind not in {"Issuer", "ClusterIssuer"}:
+        message = f"{kind} is not a cert-manager kind; write Issuer, ClusterIssuer or KIND.GROUP"
+        raise usage_error(message, option="--cert-manager-issuer")
+    return IssuerRef(name=name, kind=kind, group=group or "cert-manager.io")

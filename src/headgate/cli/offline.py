@@ -1,7 +1,7 @@
 """Compile manifests without a cluster, with placeholders for values that a cluster sets, such as addresses.
 
-A Service without clusterIP and a Gateway without address get a loopback address. `placeholders` adds pods and endpoints.
-The result is the same on every machine.
+A Service without clusterIP and a Gateway without address get a loopback address. `placeholders` adds pods and
+endpoints. The result is the same on every machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

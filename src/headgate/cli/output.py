@@ -21,8 +21,8 @@ EXIT_TIMED_OUT = 124
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
-QUIET_S = 60.0  # seconds between two printed log messages with the same reason
-_UNFOLDED = 10_000  # width in columns that no table exceeds
+QUIET_S = 60.0  # Seconds between two printed log messages with the same reason.
+_UNFOLDED = 10_000  # A width in columns that no table exceeds.
 FINDING_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -67,7 +67,9 @@ def note(message: str) -> None:
 
 
 class OncePerReason(logging.Filter):
-    """A filter that passes one log message for each reason in QUIET_S seconds, because a full disk fails many writes.
+    """A filter that passes one log message for each reason in QUIET_S seconds.
+
+    Without the filter, a full disk would cause a message for each failed write.
 
     The reason is the last argument of the message, or the message itself when it has no arguments.
     """
@@ -86,8 +88,8 @@ class OncePerReason(logging.Filter):
 def stdout(*, folds: bool = False) -> Console:
     """Return the console for stdout. It prints text as it is, without markup or highlighting.
 
-    On a terminal, table cells are folded to its width. Without a terminal a row is one line, for scripts, unless `folds` is
-    set.
+    On a terminal, table cells are folded to its width. Without a terminal a row is one line, for scripts, unless
+    `folds` is set.
     """
     width = None if folds or sys.stdout.isatty() else _UNFOLDED
     return Console(highlight=False, markup=False, emoji=False, width=width)

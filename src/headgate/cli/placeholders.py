@@ -1,14 +1,14 @@
 """Placeholders for the pods and EndpointSlices of manifests that are compiled offline.
 
 A Deployment or ReplicaSet becomes one pod with its name. Pods get an address and, as under `headgate up`, a sidecar. A
-Service with a selector and no EndpointSlice is served by the pods that it selects, or by one anonymous pod when the files
-have none. The result is the same on every machine.
+Service with a selector and no EndpointSlice is served by the pods that it selects, or by one anonymous pod when the
+files have none. The result is the same on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, wants_sidecar
+from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, decide
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
@@ -26,7 +26,7 @@ from headgate.standalone.pods.application_ports import ApplicationPorts
 SLICE_GROUP = "discovery.k8s.io"
 SLICE = "EndpointSlice"
 EXTERNAL_NAME = "ExternalName"
-FIRST_NUMBER, NUMBERS = 20_000, 10_000  # first port, and number of ports, for the processes behind sidecars
+FIRST_NUMBER, NUMBERS = 20_000, 10_000  # the first port and the number of ports that processes behind sidecars get
 TEMPLATED = ("Deployment", "ReplicaSet")
 _SIDECARS: InjectionMode = "all"
 
@@ -94,7 +94,7 @@ def _surroundings(objects: Mapping[Key, Object], namespace: str) -> PodNamespace
 def _injected(pod: Object, surroundings: PodNamespace) -> Object:
     """Return the pod as injection changes it at its creation. A pod with an address exists already and is not changed."""
     annotations = _texts(pod, "annotations")
-    if (pod.get("status") or {}).get("podIP") or not wants_sidecar(pod, _SIDECARS, surroundings):
+    if (pod.get("status") or {}).get("podIP") or not decide(pod, _SIDECARS, surroundings).injected:
         return pod
     annotations |= {SIDECAR: annotations.get(SIDECAR) or EXPLICIT}
     return with_sidecars({**pod, "metadata": {**pod["metadata"], "annotations": annotations}}, surroundings.sidecars)

@@ -1,4 +1,4 @@
-"""Send requests through the probe socket of a proxy, which routes like its listeners and names the backend that answers."""
+"""Send requests through a proxy's probe socket: it routes as the proxy's listeners do, and names the chosen backend."""
 
 import asyncio
 from collections import Counter

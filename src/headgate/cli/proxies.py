@@ -132,8 +132,8 @@ def _facts(item: Proxy) -> Iterator[tuple[str, str]]:
 
 def _types(every: Sequence[ResourceType]) -> Table:
     found = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TYPE", "RESOURCES", "HELD", "VERSION", "HELD VERSION", "LAST ACK"):
-        found.add_column(title, justify="right" if title in {"RESOURCES", "HELD", "LAST ACK"} else "left")
+    for title in ("TYPE", "RESOURCES", "ACKNOWLEDGED", "VERSION", "ACKNOWLEDGED VERSION", "LAST ACK"):
+        found.add_column(title, justify="right" if title in {"RESOURCES", "ACKNOWLEDGED", "LAST ACK"} else "left")
     for one in every:
         style = None if one.version == one.held_version else STYLES["Lagging"]
         cells = (one.type, str(one.resources), str(one.held), one.version or NONE, one.held_version or NONE)

@@ -40,8 +40,8 @@ def redirect(
 ) -> None:
     """Redirect the TCP connections of a pod to its sidecar, in the network namespace of this command.
 
-    Lists are separated by commas. `apply` replaces the rules of an earlier `apply` atomically. `clean` removes only these
-    rules. Both need the capability NET_ADMIN.
+    Lists are separated by commas. `apply` replaces the rules of an earlier `apply` atomically. `clean` removes only
+    these rules. Both need the capability NET_ADMIN.
     """
     try:
         read = exclusions.parse_exclusions(

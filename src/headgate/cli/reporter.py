@@ -67,7 +67,7 @@ class TextReporter:
             note(f"Waiting for {few(names)} ...")
 
     def pods(self, new: Sequence[PodTrouble], *, current: Sequence[PodTrouble]) -> None:
-        """Print each new PodTrouble with the last lines of the pod's output; the live table shows all current troubles."""
+        """Print each new PodTrouble with the last lines of the pod's output; the live table shows every current one."""
         self._messages.pods = [describe_pod_trouble(trouble) for trouble in current]
         for trouble in () if self._messages.has_screen else new:
             self._messages.show(describe_pod_trouble(trouble))

@@ -28,10 +28,10 @@ from headgate.standalone.pods.sidecars import proxy_variables
 from headgate.standalone.pods.status import SIDECAR_READY
 from headgate.standalone.processes import Launch, own_identity, start_fault
 
-READY_S = 30.0  # seconds; the longest wait for the sidecar
+READY_S = 30.0  # the longest wait for the sidecar in seconds
 PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # signals that the terminal also sends to the program
-_RETRY_S = 1.0  # seconds before the next watch of the pod, when a watch has ended
+_BY_TERMINAL = (signal.SIGINT, signal.SIGQUIT)  # Signals that the terminal also sends to the program.
+_RETRY_S = 1.0  # Seconds between the end of a watch of the pod and the next watch.
 _CONTAINER = "process"
 _LARGEST_PORT = 65535
 
@@ -70,8 +70,9 @@ def run(
 ) -> None:
     """Run a program with its own identity and sidecar in the mesh of a running `headgate up`.
 
-    The program gets a Pod object, an address, and the environment of a pod, such as HOST, PORT and http_proxy. Signals are
-    forwarded to it, and its exit code becomes the exit code of this command. The pod is deleted when the program ends.
+    The program gets a Pod object, an address, and the environment of a pod, such as HOST, PORT and http_proxy. Signals
+    are forwarded to it, and its exit code becomes the exit code of this command. The pod is deleted when the program
+    ends.
     """
     manifest = _pod(command, namespace, service_account, labels=label or (), ports=port or ())
     client = find_api(Path(runtime_info(state).kubeconfig), state)

@@ -1,7 +1,8 @@
 """The layout of the live table: rows that fit a terminal.
 
-Without enough room, these shrink in this order: recent messages, other Services, the table (to one line for each split),
-the less important columns, and last the names. Errors in files and the addresses of splits are always shown in full.
+Without enough room, these shrink in this order: recent messages, other Services, the table (to one line for each
+split), the less important columns, and last the names. Errors in files and the addresses of splits are always shown in
+full.
 """
 
 import re
@@ -25,7 +26,8 @@ Row: TypeAlias = tuple[Part, ...]
 class BackendRow(Value, frozen=True, kw_only=True):
     """A backend: shares from 0 to 1, and counts since the start of the table.
 
-    `observed` (None without requests) and `rate`, in requests per second, cover the last seconds with the current weights.
+    `observed` (None without requests) and `rate`, in requests per second, cover the last seconds. They start again when
+    the weights change.
     """
 
     backend: str
@@ -40,14 +42,14 @@ class BackendRow(Value, frozen=True, kw_only=True):
 class SplitSection(Value, frozen=True, kw_only=True):
     """A split on a port of its root Service; port 0 if the split has no port.
 
-    `held` are the number of proxies that have acknowledged the split, and the number of all proxies. `remarks` are the
-    conditions of the split that report a fault.
+    `acknowledged` is the number of proxies that have acknowledged the split, and the number of all proxies. `remarks`
+    are the conditions of the split that report a fault.
     """
 
     name: str
     port: int
     address: str
-    held: tuple[int, int]
+    acknowledged: tuple[int, int]
     backends: tuple[BackendRow, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -176,7 +178,7 @@ def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
 
 def _title(section: SplitSection, width: int) -> Row:
     """Return the title row of a split: name, address, and the number of proxies that have acknowledged the split."""
-    programmed, total = section.held
+    programmed, total = section.acknowledged
     style = _DIM if programmed == total else _WARN
     forms = (
         ["not in force"]
@@ -244,7 +246,7 @@ def _display_name(section: SplitSection) -> str:
 
 
 def _summary(section: SplitSection) -> dict[str, Part]:
-    programmed, total = section.held
+    programmed, total = section.acknowledged
     backends = section.backends
     observed = "/".join(_number(row.observed) for row in backends) + (
         "" if all(row.observed is None or row.fits for row in backends) else "!"

@@ -50,7 +50,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 def expected_shares(service: str, port: int, splits: Iterable[Object]) -> ExpectedShares:
-    """Return the shares that the first accepted split sets for a Service port; without a split, the Service has share 1."""
+    """Return the shares that the first accepted split sets for a Service port; without a split, 1 for the Service."""
     for split in splits:
         if root_of(split) == service and _is_accepted(split):
             for entry in (split.get("status") or {}).get("ports") or ():

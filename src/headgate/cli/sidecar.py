@@ -1,4 +1,4 @@
-"""`headgate sidecar`: the program of the container that injection adds to pods on Kubernetes, and its hooks."""
+"""`headgate sidecar`: the program and the hooks of the container that injection adds to pods on Kubernetes."""
 
 import http.client
 import os

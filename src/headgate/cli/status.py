@@ -1,6 +1,7 @@
 """`headgate status`: summarize the running mesh on one screen."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import typer
@@ -12,8 +13,13 @@ from headgate.cli.output import EXIT_FAILURE, FINDING_STYLES, Format, answer, st
 from headgate.cli.proxies import STYLES as PROXY_STYLES
 from headgate.cli.proxies import since
 from headgate.compiler.reasons import Severity
+from headgate.errors import HeadgateError, Unavailable
 from headgate.formatting import pluralize
-from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, ProxyCounts
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.installer import installed_roles
+from headgate.kubernetes.install.roles import ACCOUNT
+from headgate.kubernetes.permissions import Reviewer, describe, permissions_of
+from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
 
 
 def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubeconfig = None) -> None:
@@ -22,10 +28,26 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
     Exit code 0 means that the mesh is healthy. 1 means that it has problems; the last lines name them. Warnings do not
     count as problems: `headgate check` lists them. 3 means that headgate can't be reached.
     """
-    found = asyncio.run(InspectClient.of(kubeconfig, state).status())
+    found = asyncio.run(_status(InspectClient.of(kubeconfig, state)))
     answer(found, output, lambda: _show(found.status))
     if not found.status.healthy:
         raise typer.Exit(EXIT_FAILURE)
+
+
+async def _status(client: InspectClient) -> MeshStatus:
+    """Return the status. If no control plane answers, the error names the permissions that its ServiceAccount lacks."""
+    try:
+        return await client.status()
+    except Unavailable as error:
+        missing: tuple[str, ...] = ()
+        with contextlib.suppress(HeadgateError):  # Not every user may review the permissions of other users.
+            missing = await _missing_permissions(client.client)
+        raise Unavailable("\n".join((str(error), *missing))) from error
+
+
+async def _missing_permissions(client: Client) -> tuple[str, ...]:
+    needed = await installed_roles(client)
+    return describe(await Reviewer(client.post, *ACCOUNT).missing(permissions_of(needed)), needed)
 
 
 def _show(mesh: MeshState) -> None:
@@ -54,14 +76,14 @@ def _lines(mesh: MeshState) -> Iterator[tuple[str, Text]]:
 
 
 def _proxies(counts: ProxyCounts) -> Text:
-    watch_object = (
+    parts = (
         ("in sync", counts.in_sync, PROXY_STYLES["InSync"]),
         ("lagging", counts.lagging, PROXY_STYLES["Lagging"]),
         ("refused", counts.refused, PROXY_STYLES["Refused"]),
         ("disconnected", counts.disconnected, PROXY_STYLES["Disconnected"]),
         ("restarted", counts.restarted, PROXY_STYLES["Lagging"]),
     )
-    return _joined(f"{counts.total}: ", watch_object)
+    return _joined(f"{counts.total}: ", parts)
 
 
 def _joined(title: str, parts: tuple[tuple[str, int, str], ...]) -> Text:
@@ -81,8 +103,8 @@ def _certificates(counts: CertificateCounts) -> Text:
 
 def _findings(counts: FindingCounts) -> Text:
     parts = (
-        ("errors", counts.errors, FINDING_STYLES[Severity.ERROR]),
-        ("warnings", counts.warnings, FINDING_STYLES[Severity.WARNING]),
-        ("notes", counts.notes, FINDING_STYLES[Severity.NOTE]),
+        ("error" if counts.errors == 1 else "errors", counts.errors, FINDING_STYLES[Severity.ERROR]),
+        ("warning" if counts.warnings == 1 else "warnings", counts.warnings, FINDING_STYLES[Severity.WARNING]),
+        ("note" if counts.notes == 1 else "notes", counts.notes, FINDING_STYLES[Severity.NOTE]),
     )
     return _joined("", parts)

@@ -115,9 +115,10 @@ def try_(
 ) -> None:
     """Send requests through the mesh and compare their distribution with the weights.
 
-    With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace. Otherwise the
-    gateway sends them, and short names are in the namespace default. Exit code 1 means that a share is outside its band of
-    3 sigma, that a backend with weight 0 got a request, or that requests failed: no response, a 5xx, or a denial by a proxy.
+    With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace.
+    Otherwise the gateway sends them, and short names are in the namespace default. Exit code 1 means that a share is
+    outside its band of 3 sigma, that a backend with weight 0 got a request, or that requests failed: no response, a
+    5xx, or a denial by a proxy.
     """
     target = parse_url(url)
     sent = Request(
@@ -170,7 +171,7 @@ def parse_method(text: str) -> str:
 
 
 def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tuple[Header, ...]:
-    """Parse headers in the format of curl. Raises BadParameter, also for `fixed` ones, which other arguments determine."""
+    """Parse headers in the format of curl. Raises BadParameter, also for a `fixed` header: another argument sets it."""
     found = []
     for text in texts:
         name, colon, value = text.partition(":")
@@ -226,7 +227,7 @@ def gateway(state: Path | None) -> Sender:
 
 
 def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
-    """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError when none can send."""
+    """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none accepts requests."""
     every = [item for item in proxies if _name(item, caller.kind) == caller.name]
     about = f"{caller.kind} {caller.namespace}/{caller.name}"
     if not every:
@@ -246,7 +247,7 @@ def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
     reasons = "; ".join(
         f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in every
     )
-    raise HeadgateError(f"no sidecar of {about} can send from this machine: {reasons}")
+    raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
 
 
 def _name(item: Proxy, kind: str) -> str:
@@ -263,7 +264,7 @@ def _bar() -> Progress:
 
 
 def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) -> TryResult:
-    """Compare the counts with the expected shares. 503 responses of the proxy count for the share that must fail (D9)."""
+    """Compare the counts with the expected shares. 503 responses of the proxy belong to the failing share (D9)."""
     counts = Counter(tally.backends)
     unexpected_failures = Counter(tally.failures)
     if FAILED_SHARE in dict(want.shares):
@@ -290,7 +291,7 @@ def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT
     by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
     ports = sorted(by_number)
     if not ports:
-        raise HeadgateError(f"Service {name} has no TCP port; requests need one")
+        raise HeadgateError(f"Service {name} has no TCP port to send requests to; add a port to its spec.ports")
     port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
     if port not in ports:
         raise HeadgateError(f"Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")

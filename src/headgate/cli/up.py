@@ -40,7 +40,7 @@ LAST_PORT = 65535
 _HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 CertificateLifetime = Annotated[
-    str, typer.Option(help="Lifetime of certificates, 10s to 720h; they are rotated after half of it.")
+    str, typer.Option(help="Lifetime of certificates, 10s to 720h; proxies get a new certificate after half of it.")
 ]
 CaCert = Annotated[Path | None, typer.Option(help="PEM file with the certificate and chain of your own CA.")]
 CaKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --ca-cert.")]
@@ -226,7 +226,7 @@ def _user_error(error: BaseException) -> HeadgateError | None:
         where = error.filename or "a file in its state directory"
         return HeadgateError(
             f"headgate can't write {where}: {error.strerror}. It has stopped all its processes and kept the stored objects. "
-            "Free or repair the disk, then start headgate again"
+            "Free space on the disk or repair it, then start headgate again"
         )
     if isinstance(error, Unavailable):  # raised by the store; the API has not started yet
         return HeadgateError(str(error))
@@ -258,10 +258,10 @@ async def _up(directory: Path, options: Options, reporter: Reporter, *, table: M
                     raise
                 main.uncancel()
             finally:
-                main = None  # no signal interrupts the shutdown
+                main = None  # so that no signal interrupts the shutdown
             reporter.stopping()
             shutdown = asyncio.create_task(_report_shutdown(current, force, reporter), name="shutdown")
-    except asyncio.CancelledError:  # while starting
+    except asyncio.CancelledError:  # the signal arrived during the start
         if not signals:
             raise
     finally:

@@ -18,12 +18,15 @@ from headgate.standalone.app import Running
 from headgate.standalone.gateway import exits
 from headgate.standalone.pods.troubles import PodTroubles
 
-READY_S = 30.0  # seconds; the longest wait for Deployments at the start
-QUIET_S = 3.0  # seconds until the start prints which Deployments it waits for
+READY_S = 30.0  # The longest wait for Deployments at the start, in seconds.
+QUIET_S = 3.0  # Seconds until the start prints which Deployments it waits for.
 
 
 class UpTasks:
-    """Applies a directory to a running headgate and reports changes. After `start`, each public method runs until canceled."""
+    """Applies a directory to a running headgate and reports changes.
+
+    After `start`, each public method runs until canceled.
+    """
 
     def __init__(self, directory: Path, current: Running, reporter: Reporter) -> None:
         self._directory = directory

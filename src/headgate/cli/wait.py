@@ -21,8 +21,10 @@ from headgate.resources.gateway import CONTROLLER
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
-FIRST_ANSWER_S = 10.0  # minimum number of seconds for the first response: the message needs the object's status
-WATCH_RETRY_S = 0.2  # seconds before the next watch, when the server has ended a watch
+FIRST_ANSWER_S = (
+    10.0  # The first response may take this long even if the timeout is shorter: the message needs the status.
+)
+WATCH_RETRY_S = 0.2  # Seconds between a watch that the server has ended and the next watch.
 
 
 def _complete_object(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -72,7 +74,8 @@ def wait(
     """Wait until every proxy has acknowledged an object, or until a Deployment is available.
 
     The command waits for the current generation of the object, and also for an object that does not exist yet. The exit
-    code is 1 when the object is not accepted, and 124 after the timeout. The message names the proxies and their errors.
+    code is 1 when the object is not accepted, and 124 after the timeout. The message names the proxies and their
+    errors.
     """
     kind, name = parse_kind_and_name(what, [kind for kind in KINDS if (kind.group, kind.kind) in READINESS_CHECKS])
     check = READINESS_CHECKS.get((kind.group, kind.kind))
@@ -123,7 +126,7 @@ def _by_conditions(obj: Object) -> Progress:
 
 
 def _by_parents(obj: Object) -> Progress:
-    """Return the progress at the parent that is least ready; parents of other controllers don't count."""
+    """Return the progress at the parent that is least ready; parents of other controllers are ignored."""
     parents = [item for item in _status(obj).get("parents") or () if item.get("controllerName") == CONTROLLER]
     if not parents:
         return _not_processed(obj)

@@ -110,14 +110,14 @@ def items(document: Document) -> list[Document]:
 
 
 def _other_window(query: Query, document: Document) -> Iterator[str]:
-    """Yield a warning when the API returned another window than the requested one."""
+    """Yield a warning when the API returned a different window than the query requested."""
     item = next((item for item in items(document) if item.get("window")), None)
     if query.window and item and parse_window(item) != seconds(query.window):
         yield f"the metrics cover the last {item['window']}, because the API stores less than the requested {query.window}"
 
 
 def resource_name(item: Document) -> tuple[str, str]:
-    """Return the namespace and name of the resource of an item."""
+    """Return the namespace and name of an item's resource."""
     resource = item.get("resource") or {}
     metadata = item.get("metadata") or {}
     return (

@@ -19,12 +19,12 @@ from headgate.plugin.errors import NotDrawable
 from headgate.plugin.graph import Link
 from headgate.plugin.layout import EdgePath, Layout, NodeBox, Point
 
-_NEAR = 0.5  # pixels; positions that differ by less are equal
-_BESIDE = 4  # minimum number of cells between a box and a vertical segment
-_APART = 2  # minimum number of cells between two vertical segments
-_COLUMN_GAP = 6  # minimum number of cells between columns of boxes, for ` --> `
-_ROOM = 4  # cells at each end of a label: a blank, and a part of the line
-_HEAD_ROOM = 3  # additional cells beside a box, for an arrowhead
+_NEAR = 0.5  # Pixels; positions that differ by less are equal.
+_BESIDE = 4  # Minimum number of cells between a box and a vertical segment.
+_APART = 2  # Minimum number of cells between two vertical segments.
+_COLUMN_GAP = 6  # Minimum number of cells between columns of boxes, for ` --> `.
+_ROOM = 4  # Cells at each end of a label: a blank, and a part of the line.
+_HEAD_ROOM = 3  # Additional cells beside a box, for an arrowhead.
 
 Variable = Hashable
 Constraint = tuple[Variable, Variable, int]
@@ -59,10 +59,10 @@ class GridLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A straight segment of an edge path. `number` counts the segments from the source, from 0.
+    """A straight segment of an edge path. `number` is its index on the path: 0 at the source.
 
     `at` is its fixed coordinate, `low` and `high` are its ends, in pixels. `ports` are the boxes at which the
-    segment ends. `ends` are the variables at `low` and `high`: the border of a box, or the next segment.
+    segment ends. `ends` are the variables at `low` and `high`: the border of a box, or the adjacent segment.
     """
 
     path: int
@@ -141,7 +141,7 @@ class _Compaction:
         boxes = {node: self._box(node_box) for node, node_box in self._layout.node_boxes.items()}
         return GridLayout(boxes=boxes, paths=tuple(self._wire(number, boxes) for number in range(len(self._paths))))
 
-    # Columns
+    # Step 1: columns
 
     def _column_constraints(self) -> Iterator[Constraint]:
         vertical = [segment for segment in self._segments if not segment.horizontal]
@@ -192,7 +192,8 @@ class _Compaction:
     def _parts(self, segment: _Segment) -> Iterator[tuple[float, int, Variable, Variable, Variable]]:
         """Yield the parts of a horizontal segment between the lines that cross the segment.
 
-        Each part is its length in pixels, the number and key of the segment, and the variables at its start and end.
+        Each part is a tuple: its length in pixels, the segment's number, the segment's variable, and the variables at
+        the part's start and end.
         """
         ends = dict(zip((segment.low, segment.high), segment.ends, strict=True))
         crossing = {
@@ -207,7 +208,7 @@ class _Compaction:
         for (low, start), (high, end) in pairwise(marks):
             yield high - low, segment.number, segment.key, start, end
 
-    # Lines
+    # Step 2: rows
 
     def _row_constraints(self) -> Iterator[Constraint]:
         horizontal = [segment for segment in self._segments if segment.horizontal]
@@ -243,7 +244,7 @@ class _Compaction:
         return self._columns["left", _layer(node_box)], self._columns["right", _layer(node_box)]
 
     def _aligned(self, rows: dict[Variable, int], constraints: Iterable[Constraint]) -> dict[Variable, int]:
-        """Move lines that turn beside their box down, to the lowest line at the box, so that the box needs fewer rows."""
+        """Move each line that turns beside its box down to the box's lowest line, so that the box needs fewer rows."""
         after: dict[Variable, list[tuple[Variable, int]]] = defaultdict(list)
         for low, high, distance in constraints:
             after[low].append((high, distance))
@@ -260,7 +261,7 @@ class _Compaction:
             rows[key] = max(rows[key], min([lowest[node], *limits]))
         return rows
 
-    # Result
+    # Step 3: boxes and paths on the grid
 
     def _box(self, node_box: NodeBox) -> GridBox:
         """Return a box that is only as high as the lines at its sides need."""

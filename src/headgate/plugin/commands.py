@@ -247,7 +247,7 @@ def _check_window(window: str) -> None:
 
 
 def _watch(api: MetricsApi, text: Callable[[], str]) -> None:
-    """Show a table until interrupted: replace the table on a terminal at each refresh, otherwise print another one."""
+    """Show a table until interrupted. A refresh replaces the table on a terminal; otherwise, it prints a new table."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal or console.is_dumb_terminal:
         while True:

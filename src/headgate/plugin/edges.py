@@ -64,7 +64,7 @@ class Security(msgspec.Struct, frozen=True):
 
 
 class ResourceEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """An edge of a resource. `copy` marks copies of requests to a mirror (D22).
+    """An edge of a resource. `copy` is True for mirrored requests (D22).
 
     `security` is None when the API does not return it.
     """

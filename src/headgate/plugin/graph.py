@@ -16,10 +16,10 @@ from headgate.plugin.errors import Forbidden, NoMetrics
 from headgate.plugin.kinds import OUTSIDE, SERVICES, SPLITS
 from headgate.plugin.metrics import Metrics, parse_metrics, percent, rate
 
-_CONCURRENCY = 8  # queries
+_CONCURRENCY = 8  # the maximum number of queries at the same time
 _SUMMED = ("success", "failure", "denied", "connections", "unreached", "denied_connections")
 Style = Literal["calls", "copies", "split"]
-"""What an arrow shows: requests, copies of requests to a mirror, or the share of a TrafficSplit's backend."""
+"""What an arrow shows: requests, mirrored requests, or the share of a TrafficSplit's backend."""
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ _Key: TypeAlias = tuple[Peer, Peer, Style, str]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources of a kind and the traffic between them. `nodes` includes those without an edge."""
+    """Resources of a kind and the traffic between them. `nodes` includes resources without an edge."""
 
     kind: str
     namespace: str
@@ -137,7 +137,7 @@ def _edges(api: MetricsApi, query: Query, node: Peer) -> Iterable[ResourceEdge]:
 
 
 def _splits(api: MetricsApi, query: Query) -> Iterator[Edge]:
-    """Yield the shares of splits for the kind Service; none when the API has no splits or forbids to list them."""
+    """Yield the shares of splits for the kind Service; none when the API has no splits or forbids listing them."""
     if query.kind is not SERVICES:
         return
     try:

@@ -162,7 +162,7 @@ def _mirrored(layout: Layout) -> Layout:
 
 
 def _start_at_top(layout: Layout) -> Layout:
-    """Move the start of each line that ends at the top of its target to the top of its source, as in 004.
+    """Let each line that ends at the top of its target start at the top of its source, as in 004.
 
     A line stays unchanged if another box or line is in the way.
     """

@@ -23,8 +23,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
     `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
-    of pods with a sidecar.
-    Fields that the API does not return are None.
+    of pods with a sidecar. Fields that the API does not return are None.
     """
 
     success: int = 0
@@ -93,7 +92,7 @@ def parse_metrics(item: Mapping[str, Any]) -> Metrics:
         pods=mesh.get("pods"),
         meshed=mesh.get("meshed") or 0,
     )
-    if copied and not counts.requests:  # for an edge of copies, success and failure are those of the copies
+    if copied and not counts.requests:  # an edge with mirrored requests only, so `success` and `failure` count these
         failed = int(values.get("copy_failure_count", 0))
         counts = msgspec.structs.replace(counts, success=counts.copies - failed, failure=failed)
     if not counts.requests:

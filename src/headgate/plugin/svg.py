@@ -26,7 +26,7 @@ _STYLE = (
 def svg(graph: Graph) -> str:
     """Return a graph as SVG. Raises NotDrawable.
 
-    Arrows with failures are red, arrows with denials yellow. Copies are dotted, and shares of splits thick.
+    Arrows with failures are red, arrows with denials yellow. Arrows of mirrored requests are dotted, and those of a split's shares thick.
     """
     links = list(build_links(graph))
     names = {node: graph.name(node) for node in graph.nodes}  # including nodes without an edge

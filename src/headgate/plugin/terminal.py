@@ -12,7 +12,7 @@ from headgate.plugin.errors import NotDrawable
 from headgate.plugin.graph import Edge, Graph, Link, Style, build_links
 from headgate.plugin.layout import layout_graph
 
-_DRAWABLE = 300  # lines; a diagram with more is unreadable, and the layout time grows with their square
+_DRAWABLE = 300  # maximum lines of a diagram: more are unreadable, and the layout time grows with their square
 _HORIZONTAL: dict[Style, str] = {"calls": "-", "copies": ".", "split": "="}
 _VERTICAL: dict[Style, str] = {"calls": "|", "copies": ":", "split": "|"}
 _DENIED = "x"

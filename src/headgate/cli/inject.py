@@ -1,0 +1,101 @@
+"""`headgate inject`: add transparent sidecars to manifests without the webhook of a cluster."""
+
+import operator
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+
+from headgate.admission.offline_injection import inject_manifest
+from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.cli.arguments import check_paths
+from headgate.cli.mesh_options import IMAGE, Image, PullSecrets, parse_pull_secrets
+from headgate.cli.output import note
+from headgate.errors import HeadgateError
+from headgate.kubernetes.names import XDS_ADDRESS
+from headgate.manifests.files import Problem, read_texts
+from headgate.manifests.streams import WrittenDocument, join, written_documents
+from headgate.resources.meta import Object, part
+
+Files = Annotated[
+    list[Path],
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="DIR|FILE",
+        help="Directory or file of manifests, YAML or JSON; - reads standard input.",
+        show_default=False,
+    ),
+]
+Native = Annotated[bool, typer.Option("--native", help="Add native sidecars, for Kubernetes 1.29 and newer.")]
+Output = Annotated[
+    Literal["yaml", "json"], typer.Option("-o", "--output", help="Output format; json prints an object, or a List.")
+]
+
+
+def inject(
+    filename: Files,
+    *,
+    image: Image = IMAGE,
+    pull_secrets: PullSecrets = "",
+    native: Native = False,
+    output: Output = "yaml",
+) -> None:
+    """Add sidecars to the pods of manifests, and print all manifests for `kubectl apply -f -`.
+
+    The pods get what the admission webhook of a cluster adds. Pods that have a sidecar, or opt out by headgate.dev/inject,
+    stay unchanged, and so do all other objects. If there is a mistake, nothing is printed.
+    """
+    options = SidecarOptions(image=image, xds=XDS_ADDRESS, pull_secrets=parse_pull_secrets(pull_secrets), native=native)
+    files, unreadable = read_texts(check_paths(filename))
+    documents, broken = written_documents(files)
+    injections = [_Injection(item, options) for item in documents] if not broken else []
+    if problems := [*unreadable, *broken, *(problem for item in injections for problem in item.problems)]:
+        raise HeadgateError("\n".join(map(str, problems)))
+    for text in (text for item in injections for text in item.notes):
+        note(text)
+    if output == "json":
+        _print_json([item.content for item in injections if item.content is not None])
+    else:
+        sys.stdout.write(join(item.text for item in injections))
+
+
+class _Injection:
+    """A document after injection: its content and text, its mistakes, and notes about pods that get no sidecar."""
+
+    def __init__(self, written: WrittenDocument, options: SidecarOptions) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self._written = written
+        self._options = options
+        before = written.document.object if written.document else None
+        self.content = self._inject(before, "") if before is not None else None
+        self.text = written.text if self.content is before else written.with_content(self.content)
+
+    def _inject(self, obj: Object, where: str) -> Object:
+        """Return an object, or a list with its items, after injection. `where` is the beginning of its fields' paths."""
+        items = obj.get("items")
+        if not str(obj.get("kind", "")).endswith("List") or not isinstance(items, list):
+            return self._inject_one(obj, where)
+        new = [
+            self._inject(item, f"{where}items[{index}].") if isinstance(item, Mapping) else item
+            for index, item in enumerate(items)
+        ]
+        return obj if all(map(operator.is_, new, items)) else {**obj, "items": new}
+
+    def _inject_one(self, obj: Object, where: str) -> Object:
+        found = inject_manifest(obj, self._options)
+        self.problems += [self._written.problem(f"{where}{item.field}", item.message) for item in found.causes]
+        if found.skipped:
+            name = part(obj, "metadata").get("name", "")
+            message = f"{obj['kind']} {name} stays unchanged: {found.skipped}"
+            self.notes.append(str(self._written.problem(f"{where}kind", message)._replace(field="")))
+        return found.object
+
+
+def _print_json(contents: Sequence[Object]) -> None:
+    whole = contents[0] if len(contents) == 1 else {"apiVersion": "v1", "kind": "List", "items": contents}
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n")

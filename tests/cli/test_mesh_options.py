@@ -1,0 +1,70 @@
+"""The options of a mesh on a cluster."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from tests.cli.conftest import Ran
+
+
+def deployment(text: str) -> Any:
+    return next(item for item in yaml.safe_load_all(text) if item["kind"] == "Deployment")["spec"]["template"]["spec"]
+
+
+def test_install_sets_the_image_pull_secrets_and_the_option_of_the_control_plane(run: Callable[..., Ran]) -> None:
+    ran = run("install", "--dry-run", "--pull-secrets", "registry,mirror.example")
+    pod = deployment(ran.out)
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mirror.example"}]
+    assert "--pull-secrets=registry,mirror.example" in pod["containers"][0]["args"]
+    assert "imagePullSecrets" not in deployment(run("install", "--dry-run").out)
+
+
+@pytest.mark.parametrize("value", ["Registry", "a, b", "a,,b", ","])
+def test_invalid_names_of_pull_secrets_are_rejected(run: Callable[..., Ran], value: str) -> None:
+    ran = run("install", "--dry-run", "--pull-secrets", value)
+    assert ran.code == 2
+    assert "is not the name of a Secret; write names separated by commas, without spaces" in ran.err
+
+
+def test_install_passes_the_issuer_and_allows_certificate_requests(run: Callable[..., Ran]) -> None:
+    ran = run("install", "--dry-run", "--cert-manager-issuer", "ClusterIssuer/mesh")
+    assert "--cert-manager-issuer=ClusterIssuer/mesh" in deployment(ran.out)["containers"][0]["args"]
+    assert "certificaterequests" in ran.out
+    assert "certificaterequests" not in run("install", "--dry-run").out
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("mesh", "'mesh' is not an issuer; write Issuer/NAME or ClusterIssuer/NAME"),
+        ("Issuer/", "'Issuer/' is not an issuer"),
+        ("issuer/mesh", "issuer is not a cert-manager kind; write Issuer, ClusterIssuer or KIND.GROUP"),
+    ],
+)
+def test_an_invalid_issuer_is_rejected(run: Callable[..., Ran], value: str, message: str) -> None:
+    ran = run("install", "--dry-run", "--cert-manager-issuer", value)
+    assert ran.code == 2
+    assert message in " ".join(ran.err.split())
+
+
+def test_install_gives_the_namespaces_to_the_control_plane_and_roles_only_there(run: Callable[..., Ran]) -> None:
+    ran = run("install", "--dry-run", "--namespaces", "shop,pay,shop")
+    assert "--namespaces=shop,pay" in deployment(ran.out)["containers"][0]["args"]
+    found = [item for item in yaml.safe_load_all(ran.out) if item["kind"] in {"Role", "ClusterRole"}]
+    with_secrets = [item["metadata"] for item in found if "secrets" in str(item["rules"])]
+    assert {item.get("namespace") for item in with_secrets} == {"shop", "pay", "headgate-system"}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("shop, pay", "' pay' is not the name of a namespace; write names separated by commas, without spaces"),
+        ("Shop", "'Shop' is not the name of a namespace"),
+        ("shop,kube-system", "kube-system can't belong to the mesh; remove it"),
+    ],
+)
+def test_names_that_can_not_belong_to_the_mesh_are_rejected(run: Callable[..., Ran], value: str, message: str) -> None:
+    ran = run("install", "--dry-run", "--namespaces", value)
+    assert ran.code == 2
+    assert message in " ".join(ran.err.split())
