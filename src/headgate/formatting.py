@@ -2,8 +2,8 @@
 
 NONE = "-"
 """The text of a table cell without a value."""
-_LOW_RATE = 0.1  # requests per second
-_DIGITS = 3  # significant digits of a latency
+_LOW_RATE = 0.1  # Lower rates have two significant digits.
+_DIGITS = 3  # Significant digits of a latency.
 
 
 def percent(success: int, failure: int) -> str:

@@ -45,15 +45,15 @@ class Latest(Generic[T]):
             yield self._value
 
 
-async def until(condition: Callable[[], bool], *cells: Latest[Any]) -> None:
-    """Wait until a condition holds. Evaluate the condition at once, and after every change of one of the cells."""
+async def until(condition: Callable[[], bool], *values: Latest[Any]) -> None:
+    """Wait until a condition holds. Evaluate the condition at once, and after each change of one of the values."""
     while not condition():
-        await wait_for_change(*cells)
+        await wait_for_change(*values)
 
 
-async def wait_for_change(*cells: Latest[Any]) -> None:
-    """Wait until one of the cells changes."""
-    await wait_for_any(*(cell.next_change().wait() for cell in cells))
+async def wait_for_change(*values: Latest[Any]) -> None:
+    """Wait until one of the values changes."""
+    await wait_for_any(*(value.next_change().wait() for value in values))
 
 
 async def wait_for_any(*waits: Coroutine[Any, Any, object]) -> None:

@@ -14,6 +14,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `mtls` is the TLS mode of workloads with a sidecar that no TLSConfig selects (R74).
     `access` is for workloads that no TrafficTarget selects (D21): `selected` allows every request, `deny` denies all.
     `certificate_seconds` is the lifetime of a workload's certificate. Connections between proxies end before it expires.
+    With `gateway_pods`, each Gateway has pods and a Service of its own, as on a cluster.
     `outbound` is for a transparent sidecar's connections to addresses that belong to no Service: `allow` or `refuse`.
     """
 
@@ -23,6 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     mtls: Literal["off", "permissive", "strict"] = "permissive"
     access: Literal["selected", "deny"] = "selected"
     outbound: Literal["allow", "refuse"] = "allow"
+    gateway_pods: bool = False
     certificate_seconds: int = 24 * 60 * 60
 
 

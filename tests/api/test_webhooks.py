@@ -2,14 +2,17 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
 from headgate.admission.chain import object_check
+from headgate.admission.sidecar_containers import workload_causes
 from headgate.api.webhooks import Reviews, create_webhooks
+from headgate.errors import Cause
+from headgate.objects.ports import View
 from headgate.resources.meta import Object
 from headgate.settings import DEFAULTS
 
@@ -39,13 +42,20 @@ def label(pod: Object, _old: Object | None, _view: object) -> Object:
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], {}]}}
 
 
+def causes(obj: Object, view: View) -> Iterator[Cause]:
+    """Yield the mistakes in a workload, if only labelled pods get sidecars."""
+    return workload_causes(obj, "labelled", view)
+
+
 async def warn(obj: Object) -> Sequence[str]:
+    if obj["kind"] != "TrafficSplit":
+        return []
     return [f"spec.service: Service {obj['metadata']['namespace']}/{obj['spec']['service']} not found"]
 
 
 @pytest.fixture
 def app() -> Starlette:
-    return create_webhooks(Reviews(label, object_check(DEFAULTS), warn, FakeView), lambda: True)
+    return create_webhooks(Reviews(label, causes, object_check(DEFAULTS), warn, FakeView), lambda: True)
 
 
 async def call(app: Starlette, path: str, body: Any, method: str = "POST") -> tuple[int, Any]:
@@ -87,6 +97,77 @@ async def test_a_pod_that_gets_no_sidecar_is_allowed_without_a_patch(app: Starle
     assert answer["response"] == {"uid": "123", "allowed": True}
 
 
+def workload(kind: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a workload whose pods have this metadata."""
+    spec: dict[str, Any] = {"template": {"metadata": metadata, "spec": {"containers": [{"name": "app"}]}}}
+    group = "batch" if kind.endswith("Job") else "apps"
+    spec = {"jobTemplate": {"spec": spec}} if kind == "CronJob" else spec
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"])
+async def test_the_error_for_an_invalid_annotation_in_a_pod_template_lists_the_valid_values(
+    app: Starlette, kind: str
+) -> None:
+    """Without this error, only the Events of the workload would say why it has no pods."""
+    wrong = workload(kind, {"annotations": {"headgate.dev/inject": "yes"}})
+    _, answer = await call(app, "/validate", review(wrong))
+    (cause,) = answer["response"]["status"]["details"]["causes"]
+    path = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
+    assert cause["field"] == f"{path}.metadata.annotations.headgate.dev/inject"
+    assert 'must be "true", "enabled", "false" or "disabled"' in cause["message"]
+    assert (await call(app, "/validate", review(workload(kind, {}))))[1]["response"] == {"uid": "123", "allowed": True}
+
+
+async def test_an_update_may_keep_an_old_mistake_but_not_add_a_new_one(app: Starlette) -> None:
+    """Controllers update workloads too, and a workload may be older than headgate."""
+    old = workload("Deployment", {"labels": {"headgate.dev/inject": "on"}})
+    new = {**old, "metadata": {**old["metadata"], "annotations": {"deployment.kubernetes.io/revision": "2"}}}
+    _, answer = await call(app, "/validate", review(new, operation="UPDATE", oldObject=old))
+    assert answer["response"]["allowed"]
+    worse = workload("Deployment", {"labels": {"headgate.dev/inject": "off"}})
+    _, answer = await call(app, "/validate", review(worse, operation="UPDATE", oldObject=old))
+    assert not answer["response"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("field", "key", "value", "own"),
+    [
+        ("labels", "sidecar.istio.io/inject", "true", "true"),
+        ("annotations", "linkerd.io/inject", "ingress", "true"),
+        ("annotations", "openservicemesh.io/sidecar-injection", "disabled", "false"),
+    ],
+)
+async def test_the_warning_about_another_meshs_injection_key_names_headgates_key(
+    app: Starlette, field: str, key: str, value: str, own: str
+) -> None:
+    warning = f'write the label headgate.dev/inject: "{own}"'
+    written = {field: {key: value}}
+    pod = {"metadata": written, "spec": {"hostNetwork": True, "containers": []}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", **written}}
+    for path, obj, where in (
+        ("/inject", pod, "metadata"),
+        ("/validate", namespace, "metadata"),
+        ("/validate", workload("Deployment", written), "spec.template.metadata"),
+    ):
+        _, answer = await call(app, path, review(obj))
+        (found,) = answer["response"]["warnings"]
+        assert found.startswith(f"{where}.{field}.{key}: ")
+        assert found.endswith(warning)
+
+
+async def test_another_meshs_injection_key_beside_headgates_key_gives_no_warning(app: Starlette) -> None:
+    metadata = {"name": "shop", "labels": {"istio-injection": "enabled", "headgate.dev/inject": "enabled"}}
+    _, answer = await call(app, "/validate", review({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+    assert answer["response"] == {"uid": "123", "allowed": True}
+
+
+async def test_the_injection_annotation_on_a_namespace_is_denied_because_only_the_label_applies(app: Starlette) -> None:
+    metadata = {"name": "shop", "annotations": {"headgate.dev/inject": "enabled"}}
+    _, answer = await call(app, "/validate", review({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
+    assert "write it in metadata.labels" in answer["response"]["status"]["message"]
+
+
 async def test_a_valid_object_is_allowed_with_warnings(app: Starlette) -> None:
     """R22."""
     _, answer = await call(app, "/validate", review(SPLIT))
@@ -107,7 +188,7 @@ async def test_an_invalid_object_is_denied_with_each_field(app: Starlette) -> No
     assert cause["field"] == "spec.backends[0].service"
 
 
-async def test_a_body_that_is_no_review_is_a_bad_request(app: Starlette) -> None:
+async def test_a_body_that_is_not_a_review_is_a_bad_request(app: Starlette) -> None:
     for path in ("/inject", "/validate", "/convert"):
         for body in (b"", b"[]", b'{"request": 1}'):
             status, answer = await call(app, path, body)
@@ -136,7 +217,7 @@ async def converted(app: Starlette, version: str, obj: Object) -> Any:
     return found
 
 
-async def test_an_object_that_can_not_be_converted_fails_with_its_field(app: Starlette) -> None:
+async def test_the_error_about_a_failed_conversion_names_the_invalid_field(app: Starlette) -> None:
     old = {**SPLIT, "apiVersion": "split.smi-spec.io/v1alpha1", "spec": {"service": "website", "backends": "none"}}
     request = {"uid": "9", "desiredAPIVersion": "split.smi-spec.io/v1alpha4", "objects": [old]}
     _, answer = await call(app, "/convert", {"apiVersion": "v1", "kind": "ConversionReview", "request": request})
@@ -147,7 +228,7 @@ async def test_an_object_that_can_not_be_converted_fails_with_its_field(app: Sta
 async def test_a_replica_is_ready_once_it_has_compiled_the_objects() -> None:
     for is_ready, status in ((False, 503), (True, 200)):
         app = create_webhooks(
-            Reviews(label, object_check(DEFAULTS), warn, FakeView), lambda is_ready=is_ready: is_ready
+            Reviews(label, causes, object_check(DEFAULTS), warn, FakeView), lambda is_ready=is_ready: is_ready
         )
         assert (await call(app, "/readyz", b"", "GET"))[0] == status
         assert (await call(app, "/healthz", b"", "GET"))[0] == 200

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 ANSWER_S = 10.0
-"""Timeout of a request in seconds; after it the request has failed."""
+"""Timeout of a request in seconds; a request without an answer by then has failed."""
 PAUSE_S = 0.02
 """Pause after a response in seconds, so that the clients leave processor time to the tested processes."""
 PATIENCE_S = 120.0

@@ -26,7 +26,7 @@ CHANGES = 500
 
 
 def mesh(weight: int, services: int = 1) -> Mesh:
-    """Return a mesh with a split of weight:1, and services that never change."""
+    """Return a mesh with Services: one with a split (`weight` and 1), and unsplit Services that never change."""
     backends = [PortRef("default/website-v1", 8080), PortRef("default/website-v2", 8080)]
     other_refs = [PortRef(f"default/other-{number}", 8080) for number in range(services - 1)]
     split = Split(targets=(Target(ref=backends[0], weight=weight), Target(ref=backends[1], weight=1)))
@@ -171,7 +171,7 @@ async def test_a_proxy_that_never_answers_does_not_delay_other_proxies(
         assert good.settled()
 
 
-async def test_a_proxy_that_does_not_read_causes_limited_memory_use(world: World) -> None:
+async def test_responses_for_a_proxy_that_does_not_read_use_limited_memory(world: World) -> None:
     slow = world.fleet.expect("slow")
     world.apply(mesh(1, services=1000))
     channel = grpc.aio.insecure_channel(world.address)

@@ -94,9 +94,9 @@ def disagreement(expected, counted, *, is_http1):
 
 
 def _misnamed(expected, counted):
-    """Return a fault unless the model and the proxy each name one rule that allows the request."""
+    """Return an error unless the model and the proxy each name one rule that allows the request."""
     if expected.named not in expected.rules:
         return f"the model names {expected.named or 'no rule'}"
     if len(counted.policies) != 1 or counted.policies[0] not in expected.rules:
-        return f"the proxy counts {counted.policies or 'no rule'}"
+        return f"the proxy's counters name {counted.policies or 'no rule'}"
     return ""

@@ -301,7 +301,7 @@ def calls(draw, world):
     version = draw(st.sampled_from(("1.1", "1.1", "2", "1.0")))
     headers = draw(SAME_NAME if draw(st.integers(0, 3)) == 3 else ANY_NAME if version == "2" else ANY_OF_HTTP1)
     if version == "2" and not target.startswith("/"):
-        target = f"/{target}"  # other targets take a second over HTTP/2; test_access_regressions covers them
+        target = f"/{target}"  # without the slash, a call takes a second over HTTP/2; see test_access_regressions
     if draw(ODD):
         headers = [*headers, *draw(odd_headers.lists(http1=version != "2"))]
     return Call(

@@ -1,4 +1,4 @@
-"""Fixtures for the systems that are compared with the model: Envoys of a gateway and a sidecar, and a headgate."""
+"""Fixtures for the systems that are compared with the model: a gateway's and a sidecar's Envoy, and `headgate up`."""
 
 import pytest
 from tests.differential.lab import MEMBERS, Lab

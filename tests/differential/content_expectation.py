@@ -55,7 +55,7 @@ def _misplaced_at(responder, head, decision, portions, lab):
     route = decision.route
     got = next(member.heads for member in lab.members if f"member {member.number}" == responder)
     requests = [backend_request(decision.sanitized.request, route, item.filters) for item in portions]
-    if got and not any(_is(got[-1], request) for request in requests):
+    if got and not any(_equals(got[-1], request) for request in requests):
         return f"{responder} got {got[-1]}, not {requests}"
     answers = [_watched(client_headers(ANSWERED, route, item.filters)) for item in portions]
     if _watched(head.headers) not in answers:
@@ -63,7 +63,7 @@ def _misplaced_at(responder, head, decision, portions, lab):
     return ""
 
 
-def _is(head, request):
+def _equals(head, request):
     """Return whether a head equals that of a request; repeated headers count as one value."""
     fields = (("host", request.authority), *request.headers)
     return head.line == f"{request.method} {request.target} HTTP/1.1" and _joined(head.headers) == _joined(fields)

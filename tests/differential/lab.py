@@ -59,7 +59,7 @@ class Lab(EnvoyLab):
         return f"member {number}"
 
     def draws(self, decision):
-        """Return whether the deciding route in the proxy's configuration has weighted clusters."""
+        """Return whether the proxy's route for a decision has weighted clusters, and so draws a random number."""
         place = decision.entry
         name = names.outbound(place) if isinstance(place, PortRef) else f"gateway/{place.gateway}/{place.port}"
         if name not in self.proxy.config.get()[ROUTES]:
@@ -76,7 +76,7 @@ class Lab(EnvoyLab):
         return routes[len(decision.tried) - 1].route.HasField("weighted_clusters")
 
     def copies(self, mirrors):
-        """Return how many copies the proxy has sent to each mirror so far; a mirror may have a cluster per backend."""
+        """Return how many requests the proxy has sent to each mirror so far; a mirror may have several clusters."""
         return {mirror: self.network.run(self._copies(mirror)) for mirror in mirrors}
 
     async def _copies(self, mirror):
@@ -85,7 +85,7 @@ class Lab(EnvoyLab):
         return sum(item["value"] for item in page["stats"] if "name" in item)
 
     def extra(self, counted, copies):
-        """Wait until members have received `copies` copies in total; return the number of copies by member."""
+        """Wait until members have received `copies` mirrored requests in total; return their number by member."""
         return self.network.run(self._extra(counted, copies))
 
     async def _extra(self, counted, copies):
@@ -95,7 +95,7 @@ class Lab(EnvoyLab):
                 found.subtract({name: count for name, count in counted.items() if name in found})
                 if found.total() >= copies:
                     return found
-                await asyncio.sleep(0.005)  # poll for copies that are on their way
+                await asyncio.sleep(0.005)  # poll until all mirrored requests have arrived
 
     def send(self, where, head, count, *, each_connects=False, server_name=""):
         """Send a request `count` times to `where` (host, port), over TLS if `server_name` is set; return a Tally."""

@@ -1,4 +1,4 @@
-"""The distribution of a request among backends that the model expects, and its comparison with the counts."""
+"""The model's expected distribution of a request among backends, and its comparison with the counts."""
 
 import math
 from collections import Counter, defaultdict
@@ -44,10 +44,10 @@ def expected(mesh, sent, *, name_of, draws):
     ready = {entry.ref: entry.ready for entry in mesh.endpoints}
     http = decision.protocol.is_http
     if sent.via == "proxy" and not http:
-        return Expected({_of_no_requests(sent): Fraction(1)}, True, True, {}, {})
+        return Expected({_tcp_port_status(sent): Fraction(1)}, True, True, {}, {})
     if not _has_certificate(decision.entry, sent):
         return Expected({CLOSED: Fraction(1)}, True, True, {}, {})
-    portions = _of_user(decision, sent, ready)
+    portions = _user_shares(decision, sent, ready)
     shares = defaultdict(Fraction)
     for portion in portions:
         if portion.status:
@@ -82,7 +82,7 @@ def _are_apart(mesh, targets, ready):
     return len({target.protocol or spoken[target.ref] for target in targets}) > 1 or len(set(places)) < len(places)
 
 
-def _of_no_requests(sent):
+def _tcp_port_status(sent):
     """Return the HTTP proxy's status for a request to a TCP port."""
     seen = sanitize(request_of(sent), Downstream())
     refused = (
@@ -110,7 +110,7 @@ def request_of(sent):
     )
 
 
-def _of_user(decision, sent, ready):
+def _user_shares(decision, sent, ready):
     """Return the shares for the request's user; a user that a sticky split recognizes has one backend."""
     sticky = decision.route.split.sticky if decision.route else None
     slot = slot_of(CLIENT) if sticky and sticky.kind == "source" else decision.slot
@@ -138,26 +138,26 @@ def _is_exact(decision, draws):
 
 
 def misplaced_copies(wanted: Expected, total: int, issued: dict, extra: Counter, *, sigmas: int):
-    """Return how copies differ from the expectation; empty if they agree (R44, R45).
+    """Return how the numbers of mirrored requests differ from the expectation; empty if they agree (R44, R45).
 
-    `issued` has the number of copies that the proxy sent to each mirror, `extra` the number that each member received.
+    `issued` has the number that the proxy sent to each mirror, `extra` the number that each member received.
     """
     for cluster, parts in wanted.copies.items():
         middle = total * sum(parts)
-        if abs(issued[cluster] - middle) > _room(total, parts, sigmas):
+        if abs(issued[cluster] - middle) > _tolerance(total, parts, sigmas):
             return f"{cluster} got {issued[cluster]} copies of {total}, which is far from {float(middle):.1f}"
     for responder, parts in wanted.copied.items():
         middle, turns = total * sum(parts), 2 * len(wanted.copied)
-        if abs(extra[responder] - middle) > _room(total, parts, sigmas) + turns:
+        if abs(extra[responder] - middle) > _tolerance(total, parts, sigmas) + turns:
             return f"{responder} received {extra[responder]} copies of {total} requests, far from {float(middle):.1f}"
     strangers = {responder for responder, count in extra.items() if count and responder not in wanted.copied}
     return f"{strangers} received copies, but are backends of no mirror" if strangers else ""
 
 
-def _room(total, fractions, sigmas):
-    """Return the allowed deviation of a number of copies.
+def _tolerance(total, fractions, sigmas):
+    """Return the allowed deviation of a number of mirrored requests.
 
-    The deviations of mirrors add up, because a request is copied to all of its mirrors or to none.
+    The deviations of mirrors add up, because a request is sent to all of its mirrors or to none.
     """
     deviations = (math.sqrt(total * part * (1 - part)) for part in fractions if part < 1)
     return sum(sigmas * deviation + 1 for deviation in deviations)

@@ -104,13 +104,13 @@ def lets_in(lab, found, made):
 @pytest.mark.parametrize(("port", "arrives"), [(0, True), (8080, True), (80, False)])
 @pytest.mark.parametrize("service", [http, tcp])
 def test_the_port_of_a_traffic_target_is_the_pods_port(sidecar_lab, service, port, arrives):
-    """Requirement 2.3: the number of a Service port that leads to the pod does not count."""
+    """Requirement 2.3: the port is not compared with the port of a Service."""
     assert lets_in(sidecar_lab, world(service(), port=port), call()) is arrives
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(9000, True), (8080, True), (80, False), (5432, False)])
 def test_a_tcp_route_ignores_the_ports_of_http_services(sidecar_lab, port, arrives):
-    """R69: the port of an HTTP Service does not count, although the Service leads to the same pod port."""
+    """R69: a rule for the port of an HTTP Service allows no TCP call, although the pod port is the same."""
     found = world(http("s1", 80), tcp("s2", 9000), ports=[port])
     assert lets_in(sidecar_lab, found, call(service=("s2", 9000))) is arrives
 

@@ -100,7 +100,7 @@ def ask(running, *words):
 
 
 def shares(said):
-    """Return the share of each Service, and of each status of the proxy itself, in the output of explain."""
+    """Return the share of each Service, and of each status that the proxy itself returns, in the output of explain."""
     found = Counter()
     for backend in said["backends"]:
         found[backend["status"] or backend["service"]] += Fraction(backend["share"])
@@ -108,7 +108,7 @@ def shares(said):
 
 
 def counts(tried):
-    """Return the number of responses of each Service, and of each status of the proxy itself."""
+    """Return the number of responses of each Service, and of each status that the proxy itself returned."""
     found = Counter(
         {row["backend"]: row["requests"] for row in tried["backends"] if not row["backend"].startswith("(")}
     )

@@ -46,7 +46,7 @@ def compare_worlds(lab):
 
 
 def check(lab, mesh, sent):
-    """Send a request as often as its shares need, and compare the responders with the model."""
+    """Send a request, many times if the model predicts shares, and compare the responders with the model."""
     where = address_of(mesh, sent, lab)
     if where is None:
         return

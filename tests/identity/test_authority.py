@@ -94,7 +94,7 @@ def test_serial_numbers_and_keys_are_unique() -> None:
     assert len({item.public_key().public_numbers() for item in found}) == 50
 
 
-def test_a_certificate_begins_before_now_and_ends_no_later_than_its_root() -> None:
+def test_a_certificate_is_valid_from_before_now_and_expires_no_later_than_its_root() -> None:
     authority = root(hours=30)
     first = parsed(leaf_of(authority))
     assert first.not_valid_before_utc.timestamp() == START - 300

@@ -184,7 +184,7 @@ async def test_nothing_is_published_or_requested_before_a_renewal_is_due(world: 
     assert len(world.issuer.requests) == 1
 
 
-async def test_the_pause_between_renewals_has_a_minimum_before_the_root_expires() -> None:
+async def test_renewals_have_a_minimum_interval_shortly_before_the_root_expires() -> None:
     """A certificate expires no later than its root, so its lifetime gets shorter with each renewal."""
     time = Time()
     issuer = FakeIssuer(time)

@@ -76,7 +76,7 @@ async def test_key_files_are_private_and_old_keys_are_deleted(tmp_path: Path) ->
     ("name", "mode", "fix"),
     [("current/tls.key", 0o644, "chmod 600"), ("current/tls.key", 0o640, "chmod 600"), ("", 0o755, "chmod 700")],
 )
-async def test_keys_that_other_users_can_read_are_rejected_with_the_chmod_command(
+async def test_the_error_about_keys_that_other_users_can_read_has_the_chmod_command(
     tmp_path: Path, name: str, mode: int, fix: str
 ) -> None:
     keys = FileKeyStore(tmp_path / "ca")
@@ -88,7 +88,7 @@ async def test_keys_that_other_users_can_read_are_rejected_with_the_chmod_comman
 
 
 @pytest.mark.parametrize(("gone", "rest"), [("tls.key", "tls.crt"), ("tls.crt", "tls.key")])
-async def test_an_incomplete_pair_is_a_fault_and_creates_no_new_root(tmp_path: Path, gone: str, rest: str) -> None:
+async def test_an_incomplete_key_pair_is_a_fault_and_is_not_replaced(tmp_path: Path, gone: str, rest: str) -> None:
     keys = FileKeyStore(tmp_path / "ca")
     await keys.save(StoredAuthority(signing=root()))
     (tmp_path / "ca" / "current" / gone).unlink()

@@ -55,7 +55,7 @@ def files(tmp_path: Path) -> UserFiles:
     return UserFiles(tmp_path)
 
 
-async def test_a_root_with_its_key_signs(files: UserFiles, tmp_path: Path) -> None:
+async def test_a_root_with_its_key_can_sign_certificates(files: UserFiles, tmp_path: Path) -> None:
     credential = await files.issuer("root.crt", "root.key").issue(wanted("web", "foo"), LIFETIME)
     assert credential.roots == files.text("root.crt")
     assert verify(tmp_path, credential.chain, credential.roots) == ""
@@ -104,7 +104,7 @@ async def test_roots_that_have_not_issued_the_authority_are_rejected(files: User
         await files.issuer("root.crt", "root.key", "other.crt").issue(wanted(), LIFETIME)
 
 
-async def test_a_world_readable_key_is_rejected_with_the_chmod_command(files: UserFiles) -> None:
+async def test_the_error_about_a_world_readable_key_has_the_chmod_command(files: UserFiles) -> None:
     files.path("root.key").chmod(0o644)
     with pytest.raises(IssueError, match=f"run: chmod o= {files.path('root.key')}"):
         await files.issuer("root.crt", "root.key").issue(wanted(), LIFETIME)

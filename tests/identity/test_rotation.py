@@ -125,7 +125,7 @@ async def test_the_old_root_stays_until_handshakes_with_old_certificates_have_en
 
 
 async def test_any_two_proxies_accept_each_other_at_every_moment(world: World, tmp_path: Path) -> None:
-    """A proxy with older secrets accepts the certificate of a proxy with newer ones, and the reverse."""
+    """A proxy with older secrets accepts the certificate of a proxy with newer ones, and vice versa."""
     held: list[tuple[str, str]] = []
     real = world.proxies.lagging
 

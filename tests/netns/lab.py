@@ -175,9 +175,8 @@ class Lab:
         (member.directory / "bootstrap.json").write_bytes(content)
         for path in member.directory.iterdir():
             os.chown(path, PROXY, PROXY)
-        binary = os.open(
-            find_envoy(os.environ), os.O_RDONLY
-        )  # Envoy runs by this descriptor: the proxy's user may not have access to the path
+        # Envoy is started through a file descriptor, because the proxy's user may not have access to the path.
+        binary = os.open(find_envoy(os.environ), os.O_RDONLY)
         command = [
             *("setpriv", f"--reuid={PROXY}", f"--regid={PROXY}", "--clear-groups", "--pdeathsig=KILL"),
             *(f"/proc/self/fd/{binary}", "-c", member.directory / "bootstrap.json"),
@@ -194,7 +193,7 @@ class Lab:
         for member in members:
             while not await self._is_ready(member):
                 assert member.envoy.poll() is None, f"the proxy of {member.name} ended:\n{member.log()}"
-                await asyncio.sleep(0.02)  # nothing announces that Envoy is ready
+                await asyncio.sleep(0.02)  # there is no event to wait for
 
     async def _is_ready(self, member):
         try:

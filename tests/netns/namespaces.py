@@ -1,6 +1,6 @@
 """Network namespaces for pods, joined by a bridge in a namespace of its own; the machine's network is not changed.
 
-A process holds each namespace and ends when its standard input closes, so nothing remains, however the tests end. A
+A process keeps each namespace alive until its standard input closes, so no namespace remains, however the tests end. A
 socket belongs to the namespace in which it was created. So clients and servers run in the test's process, on its
 event loop, with sockets created in the pods.
 """
@@ -22,7 +22,7 @@ SOL_IPV6, ORIGINAL_DST = 41, 80
 CAPTURE_BYTES = 32 << 20
 HOLD = "ip link set lo up && echo here && exec cat"
 SO_RCVBUFFORCE = 33
-APPLICATION, PROXY = 1000, 1337  # users
+APPLICATION, PROXY = 1000, 1337  # user IDs
 NETWORK, NETWORK6 = "10.77.0", "fd77::"
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

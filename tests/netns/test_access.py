@@ -68,7 +68,7 @@ def test_a_port_that_no_rule_allows_is_closed(example):  # R69
     assert not one.apps[7001].peers
 
 
-def test_a_removed_permission_is_denied_at_once(lab, services):
+def test_a_client_is_denied_as_soon_as_its_permission_is_removed(lab, services):
     client = lab.members["client"]
     lab.serve(*services, VERSION, RAW, EXAMPLE)
     assert lab.run(ask(client, ONE, path="/version")).status == 200

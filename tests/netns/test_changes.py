@@ -50,7 +50,7 @@ class Flow:
                     await asyncio.sleep(0)
 
     def goes_on(self, more=50):
-        """Wait until `more` further requests were answered."""
+        """Wait until `more` further requests have been answered."""
         wanted = self.counts.total() + more
         self.until(lambda: self.counts.total() >= wanted)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.netns.namespaces import APPLICATION, PROXY, Bridge, has_ipv6, original
 
 HEADGATE = Path(sys.executable).parent / "headgate"
-SERVICE = "10.96.7.7"  # not routable
+SERVICE = "10.96.7.7"  # an address without a route
 PATIENCE_S = 20
 needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="needs a kernel with IPv6")
 
@@ -207,7 +207,7 @@ def test_an_invalid_iptables_restore_input_changes_no_rule(pods, listen):
 
 def test_the_command_without_privileges_names_the_missing_capabilities(pods):
     pod, _ = pods
-    done = pod.run(*in_other_user("redirect", "apply"), check=False)
+    done = pod.run(*without_capabilities("redirect", "apply"), check=False)
     if "Permission denied" in done.stderr and "iptables" not in done.stderr:
         pytest.skip("other users than root may not read this environment")
     assert done.returncode == 1
@@ -215,7 +215,7 @@ def test_the_command_without_privileges_names_the_missing_capabilities(pods):
     assert not rules_of(pod)
 
 
-def in_other_user(*arguments):
+def without_capabilities(*arguments):
     """Return a headgate command that runs as root without capabilities."""
     return ["setpriv", "--bounding-set=-all", "--inh-caps=-all", HEADGATE, *arguments]
 
@@ -232,7 +232,7 @@ def test_ipv6_is_redirected_like_ipv4(pods, listen):
 
 
 @needs_ipv6
-def test_an_ipv6_call_of_the_pods_own_service_has_its_own_source_address(pods, listen):
+def test_ipv6_calls_of_a_pod_to_itself_are_distinguished_by_their_source_address(pods, listen):
     pod, _ = pods
     apply(pod)
     apply(pod)  # the second run finds an existing address

@@ -16,8 +16,8 @@ HEADGATE = Path(sys.executable).parent / "headgate"
 
 def test_the_machines_network_namespace_is_distinguished_from_a_pods():
     assert is_host("pid:[4026531836]", 17, 17)
-    assert not is_host("pid:[4026531836]", 18, 17)  # a namespace that `ip netns exec` entered
-    assert not is_host("pid:[4026532400]", 17, 17)  # a container, whose first process is the pod's own
+    assert not is_host("pid:[4026531836]", 18, 17)  # A namespace that `ip netns exec` entered.
+    assert not is_host("pid:[4026532400]", 17, 17)  # A container, whose first process is the pod's own.
     assert not is_host("pid:[4026531836]", 17, 0)
 
 

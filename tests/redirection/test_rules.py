@@ -77,7 +77,7 @@ def test_a_call_of_the_pods_own_service_enters_through_the_inbound_proxy(family)
     assert redirected_port(text_of(family), "OUTPUT", **call, source=inward) is None
 
 
-def test_an_excluded_inbound_port_is_excluded_for_the_pods_own_calls(family):
+def test_an_excluded_inbound_port_is_not_redirected_for_the_pods_own_calls(family):
     text = text_of(family, Exclusions(excluded_inbound_ports=(9090,)))
     assert redirected_port(text, "PREROUTING", to=POD[family], port=9090) is None
     assert redirected_port(text, "OUTPUT", to=POD[family], port=9090, user=PROXY, device="lo") is None

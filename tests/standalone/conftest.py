@@ -47,7 +47,7 @@ class World:
         return await self.all("", "Pod")
 
     async def settle(self, *, ready: Callable[[Object], bool] = lambda _: True) -> None:
-        """Run the controllers and start pods until the store no longer changes. `ready` selects ready pods."""
+        """Run the controllers and start pods until the store is stable. `ready` decides which pods become ready."""
         before = -1
         while before != self.store.revision:
             before = self.store.revision

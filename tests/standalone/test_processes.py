@@ -13,7 +13,7 @@ import pytest
 from headgate.resources.pods import ProcessIdentity
 from headgate.standalone.processes import Launch, StartError, adopt, inherited, spawn
 
-# A second headgate, which starts a program, prints its pid and waits for a signal.
+# A stand-in for headgate: it starts a program, prints the program's identity and waits until it is killed.
 HEADGATE = """
 import asyncio, os, pathlib, sys, msgspec
 from headgate.standalone.processes import Launch, spawn

@@ -10,7 +10,7 @@ OUTBOUND = "outbound/default/web/8080"
 
 
 def host(service: str, address: str, requests: int) -> dict[str, Any]:
-    """Return an endpoint as on Envoy's /clusters page, without values of zero."""
+    """Return an endpoint as Envoy's /clusters page shows it: a statistic of 0 has no value."""
     stats = {"rq_total": requests, "rq_active": 0}
     return {
         "address": {"socket_address": {"address": address, "port_value": 9000}},
@@ -24,12 +24,12 @@ def page(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> R
 
 
 def only(*hosts: dict[str, Any], cluster: str = OUTBOUND, series: str = "") -> dict[str, Reading]:
-    """Return readings with the gateway as the only proxy."""
+    """Return the readings of one proxy, the gateway."""
     return {"gateway": page(*hosts, cluster=cluster, series=series)}
 
 
 def counted(code: str, count: int, *, cluster: str = OUTBOUND, backend: str = "default/v1", grpc: str = "") -> str:
-    """Return Envoy's Prometheus line for the number of requests with a response code."""
+    """Return Envoy's Prometheus lines for `count` requests with the same response code."""
     pod = "default/v1-a:80 " if backend else ""
     labels = f'cluster="{cluster}",pod="{pod}",backend="{backend}",code="{code}",grpc="{grpc}"'
     latency = f"envoy_mesh_latency_sum{{{labels}}} 1234\nenvoy_mesh_latency_count{{{labels}}} {count}\n"
@@ -117,7 +117,7 @@ def test_requests_that_match_a_split_are_counted_separately() -> None:
     ]
 
 
-def test_copies_of_requests_are_not_counted() -> None:
+def test_mirrored_requests_are_not_counted() -> None:
     """D22."""
     assert BackendTotals().add(only(host("v2", "127.0.0.2", 7), cluster="mirror/default/v2/8080")) == []
 

@@ -29,7 +29,7 @@ with claimed(Path(sys.argv[1]), os.environ) as claim:
 
 @pytest.fixture
 def environ() -> Iterator[Mapping[str, str]]:
-    """Return an environment with runtime directories of this test only."""
+    """Yield an environment that puts runtime directories into a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="hg-run-", dir="/tmp") as directory:
         yield {"XDG_RUNTIME_DIR": directory}
 

@@ -8,8 +8,8 @@ from headgate.telemetry.counters.histogram import bucket_of
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
 START = 1_800_000_000.0
-FLUSH = 2.0  # seconds between reports
-ABSENCES = 5  # the number of reports between two evictions of idle series
+FLUSH = 2.0  # Seconds between reports.
+ABSENCES = 5  # The number of reports between two evictions of idle series.
 A_SERIES = {"cluster": "outbound/default/web/8080", "pod": "default/web-0", "backend": "default/web"}
 
 

@@ -1,4 +1,4 @@
-"""Counts of copies that mirrors drop, from the first dropped copy until the count expires."""
+"""Counts of dropped mirrored requests (copies): each mirror has a count, which expires when no more are dropped."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def clock():
     return Clock()
 
 
-def test_dropped_copies_add_up_per_mirror(clock):
+def test_each_mirror_has_its_own_count_of_dropped_copies(clock):
     found = DroppedCopies(clock)
     found.add(SHOP, 3)
     found.add(CART, 1)

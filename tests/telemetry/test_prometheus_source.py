@@ -179,7 +179,7 @@ async def test_series_without_pod_labels_are_an_error():
         await scraped.source.read(30)
 
 
-async def test_samples_by_pod_begin_at_the_restart_that_enables_them():
+async def test_a_reading_starts_at_the_restart_that_enabled_pod_labels():
     """The error message recommends `--metrics-by pod`. Counts without pods are left out, and a note says so."""
     scraped = Scraped()
     scraped.scrape()

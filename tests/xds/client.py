@@ -69,7 +69,7 @@ def outdate(proxy: Proxy, type_url: TypeUrl, *found: str) -> None:
 
 
 def _wanted(config: ProxyConfig, type_url: TypeUrl) -> set[str]:
-    """Return the names that a proxy subscribes to: all but routes of TCP listeners, which name no routes."""
+    """Return the names that a proxy subscribes to. Routes are left out if their port has a TCP listener."""
     found = set(config.get(type_url, ()))
     listeners = config.get(LISTENER, {})
     if type_url != ROUTES or names.PROXY in listeners:

@@ -133,13 +133,13 @@ class World:
         """Wait until Envoy's log has a text."""
         async with asyncio.timeout(DEADLINE_S):
             while text not in self.envoy.log.read_text():
-                await asyncio.sleep(0.05)  # a log is watched by reading it
+                await asyncio.sleep(0.05)  # there is no event to wait for
 
     async def counted(self, name):
         """Wait until a counter of Envoy is above zero."""
         async with asyncio.timeout(DEADLINE_S):
             while not await self.count(name):
-                await asyncio.sleep(0.05)  # counters are watched by reading them
+                await asyncio.sleep(0.05)  # there is no event to wait for
 
     async def count(self, name):
         with contextlib.suppress(ProxyError):  # Envoy may not listen yet

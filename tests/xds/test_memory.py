@@ -130,7 +130,7 @@ def test_a_silent_proxy_with_unknown_routes_exceeds_the_limits(monkeypatch):
     assert found.exceeds_limits
 
 
-def test_a_proxy_that_subscribes_to_ever_more_names_exceeds_the_limits(monkeypatch):
+def test_a_proxy_that_subscribes_to_more_and_more_names_exceeds_the_limits(monkeypatch):
     monkeypatch.setattr(subscription, "MAX_NAMES", 100)
     found = started({})
     found.receive(Request(ROUTES, tuple(f"n{number}" for number in range(90))))

@@ -31,7 +31,7 @@ INVALID = "3"  # versions that begin with this are rejected
 ENOUGH_STEPS = 300
 NAMED = {ENDPOINTS, SECRET, ROUTES, RUNTIME, CHAIN}
 LAYER = "t"  # the runtime layer, to which a proxy is always subscribed
-INLINE = "own"  # the scope that contains its routes
+INLINE = "own"  # the scope with inline routes
 TLS = "r"  # the listener with a certificate, whose secret has the same name
 
 
@@ -80,7 +80,7 @@ def with_own(resources, own):
 
 
 def with_same_objects(config, before):
-    """Return the configuration with equal parts taken from `before` as the same objects, as the encoder does."""
+    """Return the configuration, but with the objects of `before` where parts are equal, as the encoder does."""
     found = {}
     for type_url, resources in config.items():
         last = before.get(type_url, NO_RESOURCES)
@@ -149,7 +149,7 @@ class Envoy:
             self.versions[type_url].pop(name, None)
 
     def can_read(self):
-        """Return whether a response may be read: Envoy first sends the first request of each type."""
+        """Return whether a response may be read: Envoy reads none until it has sent its first request of each type."""
         return self.inbox and not any(self.can_send(type_url) for type_url in self.first_requests - self.opened)
 
     def can_send(self, type_url):
@@ -272,7 +272,7 @@ class Schedule(RuleBasedStateMachine):
         super().__init__()
         self.envoy = Envoy()
         self.config = {}
-        self.exempt = set()  # routes that may name a rejected cluster, because the proxy had no other version of them
+        self.exempt = set()  # routes that may name a rejected cluster: the proxy had no other version of the route
         self.is_interrupted = False
         self.silent = False  # a response has timed out: make before break is no longer guaranteed
         self.connect()
@@ -298,7 +298,10 @@ class Schedule(RuleBasedStateMachine):
 
     @rule(choices=st.lists(st.integers(0, len(ORDER)), min_size=1, max_size=12))
     def deliver(self, choices):
-        """Deliver messages: each choice says where the search begins among the types of requests and the inbox."""
+        """Deliver one message for each choice, which selects a type of requests, or the responses.
+
+        If the selected source has no message, the next source with a message is used.
+        """
         for choice in choices:
             sources = [*ORDER[choice:], None, *ORDER[:choice]]
             self.move(next((source for source in sources if self.can_move(source)), None))
@@ -360,7 +363,7 @@ class Schedule(RuleBasedStateMachine):
         self.check_memory()
 
     def check_memory(self):
-        """Check that the session keeps no state of names that are gone."""
+        """Check that the session keeps no state of removed names."""
         for type_url, subscription in self.session.subscriptions.items():
             in_flight = {
                 name for sent in subscription.in_flight.values() for name in (*dict(sent.resources), *sent.removed)
@@ -458,7 +461,7 @@ class Schedule(RuleBasedStateMachine):
 
 
 class TimeoutSchedule(Schedule):
-    """A schedule with timeouts: make before break is given up, but the proxy still gets its configuration."""
+    """A schedule with timeouts: make before break is not guaranteed, but the proxy still gets its configuration."""
 
     @rule(type_url=st.sampled_from(ORDER))
     def time_out(self, type_url):

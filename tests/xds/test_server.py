@@ -273,7 +273,7 @@ class Unnotified(Latest):
 
 
 async def test_a_reconnecting_proxy_keeps_its_resources_until_its_configuration_is_read(world):
-    """Otherwise a restart of headgate under load removes a listener for a moment and breaks its requests."""
+    """Otherwise a restart of headgate under load would remove a listener for a moment and break its requests."""
     held = world.fleet.expect(WEB_1)
     held.config = Unnotified({LISTENER: config("2")[CLUSTER]})
     async with world.proxy(WEB_1) as proxy:

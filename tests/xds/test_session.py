@@ -1,4 +1,4 @@
-"""Transcripts of delta sessions: which responses follow which requests, and when none does."""
+"""Transcripts of delta sessions: which responses follow a request, and which requests get no response."""
 
 import pytest
 from tests.xds.conftest import config, written
@@ -25,7 +25,7 @@ def test_a_fresh_proxy_gets_clusters_then_endpoints_then_routes(stream):
     assert proxy.ack("RDS") == []
 
 
-def test_an_unchanged_configuration_sends_no_response(stream):
+def test_an_unchanged_configuration_causes_no_response(stream):
     proxy = stream(*A).serve()
     assert proxy.set_config(*A) == []
 
@@ -211,7 +211,7 @@ def test_a_removal_in_a_rejected_response_is_sent_again(stream):
 
 
 def test_a_cluster_stays_while_a_scope_whose_removal_was_rejected_may_name_it(stream):
-    """The scope contains its routes; Envoy applies nothing of a response that it rejects."""
+    """The scope has inline routes, and Envoy applies no part of a rejected response with scopes."""
     proxy = stream("CDS a=1", "EDS a=1", "SRDS own=1(a)")
     proxy.request("SRDS")
     proxy.serve()
@@ -265,7 +265,7 @@ def test_a_rejected_cluster_does_not_delay_a_route_that_the_proxy_does_not_have(
     assert proxy.nack(refused) == ["RDS r=1"]
 
 
-def test_the_rejection_of_an_old_version_of_a_cluster_does_not_release_its_route(stream):
+def test_a_route_still_waits_for_its_cluster_after_an_old_version_of_the_cluster_is_rejected(stream):
     proxy = stream("CDS a=1 b=1", "EDS a=1 b=1", "RDS r=1(a)")
     proxy.request("CDS")
     proxy.nack("CDS")  # both are sent again, one by one
@@ -297,7 +297,7 @@ def test_a_reconnected_proxy_counts_as_up_to_date_after_its_first_ack_of_cluster
     assert fleet_proxy.settled()
 
 
-def test_the_report_of_a_reconnecting_proxy_ends_when_its_first_response_times_out(stream):
+def test_the_report_of_a_reconnecting_proxy_is_complete_when_its_first_response_times_out(stream):
     proxy, fleet_proxy = stream(*A), Proxy("any")
     fleet_proxy.attach(proxy.session, lambda _reason: None)
     proxy.request("CDS", initial="a=1")
@@ -430,7 +430,7 @@ def test_large_resources_are_sent_in_several_responses(stream):
     assert proxy.ack("CDS") == []
 
 
-def test_a_renewed_certificate_is_sent_without_a_listener(stream):
+def test_a_renewed_certificate_is_sent_without_its_listener(stream):
     proxy = stream("LDS l=1", "SDS s=1 t=1")
     assert proxy.request("LDS") == ["LDS l=1"]
     assert proxy.request("SDS", "s") == ["SDS s=1"]
@@ -441,13 +441,13 @@ def test_a_renewed_certificate_is_sent_without_a_listener(stream):
 def test_a_rejected_cluster_does_not_delay_a_route_that_is_subscribed_again(stream):
     proxy = stream(*A).serve()
     assert proxy.set_config(*A[:3], "RDS r=2(a)") == ["RDS r=2"]
-    proxy.request("RDS", unsubscribe="r")  # so it does not keep r=2, whether it acknowledges it or not
+    proxy.request("RDS", unsubscribe="r")  # so the proxy does not have r=2, even if it acknowledges it later
     proxy.set_config(*A_AND_B)
-    proxy.nack("CDS")  # b
+    proxy.nack("CDS")  # rejects b
     assert proxy.ack("RDS", "r") == ["RDS r=2"]
 
 
-def test_a_resource_of_a_rejected_response_is_sent_again_after_a_short_absence(stream):
+def test_a_resource_of_a_rejected_response_is_sent_again_if_it_was_unwanted_for_a_moment(stream):
     proxy = stream("SDS s=1 t=1")
     proxy.request("SDS", "s t")
     proxy.ack_all()
@@ -510,7 +510,7 @@ def test_equal_responses_to_several_proxies_are_encoded_once(stream):
     assert sent[0] is sent[1]
 
 
-def test_a_proxys_own_resources_join_a_small_response_of_shared_resources(stream, monkeypatch):
+def test_a_proxys_own_resources_are_sent_in_one_response_with_few_shared_resources(stream, monkeypatch):
     both = Resources({"a": Encoded(b"a", "1")}, {"b": Encoded(b"b", "1")})
     proxy = stream()
     proxy.session.set_config({CLUSTER: both})

@@ -1,4 +1,4 @@
-"""Tests that discovery messages encoded by headgate are what the Protobuf classes decode."""
+"""Compare headgate's encoding and decoding of discovery messages with the Protobuf classes."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -19,8 +19,8 @@ from headgate.resources.meta import Input, Object, Value
 
 CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_CACHE_SECONDS = 10.0  # seconds for which an allowed review is cached, as in Kubernetes' own API servers
-_CACHE_SIZE = 4096  # cached permissions
+_CACHE_SECONDS = 10.0  # Seconds for which an allowed review is cached, as in Kubernetes' own API servers.
+_CACHE_SIZE = 4096  # The maximum number of cached permissions.
 
 
 class KubernetesApi(Protocol):
@@ -68,7 +68,7 @@ class _ConfigMap(Input, frozen=True, kw_only=True):
 
 
 async def read_request_header_config(api: KubernetesApi) -> RequestHeaderConfig:
-    """Read the cluster's request-header configuration. Raises ProxyError, also when it names no CA."""
+    """Read the cluster's request-header configuration. Raises ProxyError if it can't be read or names no CA."""
     try:
         data = msgspec.convert(await api.read(CONFIG_MAP), _ConfigMap).data
         if not data.client_ca_file:

@@ -134,7 +134,7 @@ def _aggregated(api: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _named() -> list[str]:
-    """Return all groups except the core group by precedence. kubectl looks up a name such as `pods` in this order."""
+    """Return all groups except the core group. kubectl looks up a name such as `pods` in the groups in this order."""
     return [*(name for name in GROUPS if name), *dict.fromkeys(group for group, *_ in _COMPUTED_GROUPS)]
 
 

@@ -42,5 +42,5 @@ def create_exposition(families: Families, host: str) -> Starlette:
 
 
 async def serve_exposition(app: Starlette, listener: socket.socket) -> None:
-    """Serve on a bound loopback socket until canceled. Raises ValueError for another address than loopback."""
+    """Serve on a bound loopback socket until canceled. Raises ValueError for an address that is not loopback."""
     await serve_on_loopback(Server(app), listener)

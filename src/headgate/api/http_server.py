@@ -43,7 +43,7 @@ async def serve_on_loopback(
 ) -> None:
     """Serve on a bound loopback socket until canceled. `closing` is then called to end streamed responses.
 
-    Raises ValueError for another address than loopback.
+    Raises ValueError for an address that is not loopback.
     """
     address = listener.getsockname()[0]
     if not ipaddress.ip_address(address).is_loopback:

@@ -73,7 +73,7 @@ def method_not_allowed(hint: str = "") -> ApiError:
 
 
 def unsupported_value(field: str, value: object, supported: Sequence[str]) -> str:
-    """Return the API server's message for a value that is not in a closed list."""
+    """Return the API server's message for a value that is not one of the supported values."""
     listed = ", ".join(f'"{one}"' for one in supported)
     return f'{field}: Unsupported value: "{value}": supported values: {listed}'
 

@@ -5,7 +5,8 @@ use the newest snapshot of the control plane: while the API server waits for the
 """
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,18 +15,19 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from headgate.admission.foreign_keys import foreign_keys
 from headgate.api.responses import json_response
 from headgate.errors import Cause, DecodeError, Invalid
 from headgate.objects.ports import AdmissionStep, View
 from headgate.resources.decode import Check
 from headgate.resources.meta import Input, Object
+from headgate.resources.pod_templates import template_path
 from headgate.resources.registry import split_api_version
 from headgate.resources.versions import from_hub, to_hub
 
-LONGEST_WARNING, MOST_WARNINGS = (
-    256,
-    20,
-)  # characters of a warning, and number of warnings; the API server drops warnings beyond 4,096 characters
+# The API server drops warnings when they have more than 4,096 characters in total.
+LONGEST_WARNING = 256  # The limit of one warning in characters.
+MOST_WARNINGS = 20
 
 
 class _Request(Input, frozen=True, kw_only=True):
@@ -56,10 +58,12 @@ class _ConversionReview(Input, frozen=True, kw_only=True):
 class Reviews(NamedTuple):
     """The functions of the webhooks: `inject` changes new pods, `check` validates objects, `warn` returns warnings.
 
-    `view` returns the objects that injection reads: Namespaces, TLSConfigs and Sidecars.
+    `check_workload` yields the mistakes in a workload's pod template. `view` returns the objects that injection reads:
+    Namespaces, TLSConfigs and Sidecars.
     """
 
     inject: AdmissionStep
+    check_workload: Callable[[Object, View], Iterable[Cause]]
     check: Check
     warn: Callable[[Object], Any]
     view: Callable[[], View]
@@ -92,7 +96,7 @@ class _Handlers:
         return await _answer(request, self._injected)
 
     async def validate(self, request: Request) -> Response:
-        """Answer a review of an object of the mesh: allowed with warnings, or denied with each mistake."""
+        """Answer a review of an object of the mesh: allowed with warnings, or denied with a list of all mistakes."""
         return await _answer(request, self._validated)
 
     async def _injected(self, asked: _Request) -> dict[str, Any]:
@@ -101,16 +105,31 @@ class _Handlers:
         found = self._reviews.inject({**pod, "metadata": metadata}, None, self._reviews.view())
         patch = list(_patch(pod, found, namespace=asked.namespace))
         if not patch:
-            return {}
+            return _warnings(foreign_keys(pod))
         return {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
 
     async def _validated(self, asked: _Request) -> dict[str, Any]:
         obj = asked.object or {}
+        if template_path(obj):
+            return self._validated_workload(obj, asked.old_object)
         checked = self._reviews.check(obj, request=True)
         if checked.causes:
             raise Invalid(*checked.causes)
-        found = await self._reviews.warn(to_hub(obj))
-        return {"warnings": [text[:LONGEST_WARNING] for text in found[:MOST_WARNINGS]]} if found else {}
+        return _warnings([*foreign_keys(obj), *await self._reviews.warn(to_hub(obj))])
+
+    def _validated_workload(self, obj: Object, old: Object | None) -> dict[str, Any]:
+        """Check a workload. An update, which may come from a controller, is denied only for new mistakes."""
+        view = self._reviews.view()
+        known = set(self._reviews.check_workload(old, view)) if old else set()
+        causes = [cause for cause in self._reviews.check_workload(obj, view) if cause not in known]
+        if causes:
+            raise Invalid(*causes)
+        return _warnings(foreign_keys(obj))
+
+
+def _warnings(texts: Iterable[str]) -> dict[str, Any]:
+    found = [text[:LONGEST_WARNING] for text in islice(texts, MOST_WARNINGS)]
+    return {"warnings": found} if found else {}
 
 
 async def _answer(request: Request, review: Callable[[_Request], Any]) -> Response:

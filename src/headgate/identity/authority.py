@@ -36,7 +36,7 @@ from headgate.resources.meta import Value
 
 ROOT_LIFETIME = timedelta(days=365)
 CLOCK_SKEW = timedelta(minutes=5)
-"""The validity of a certificate begins this time before the signature, because the clocks of machines differ."""
+"""The validity of a certificate begins this long before it is signed, because the clocks of machines differ."""
 ROOT_CLOCK_SKEW = timedelta(hours=1)
 _DNS_NAME = re.compile(r"(?:\*\.)?[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
 _HOST_NAME = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*")

@@ -131,7 +131,7 @@ def validity(certificate: x509.Certificate) -> tuple[float, float]:
 
 
 def expiry(chain: str) -> float:
-    """Return when the first certificate of a PEM chain ends, in seconds since the epoch."""
+    """Return when the first certificate of a PEM chain expires, in seconds since the epoch."""
     return validity(x509.load_pem_x509_certificate(chain.encode()))[1]
 
 
@@ -146,7 +146,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def describe(certificate: x509.Certificate) -> str:
-    """Return a certificate for messages: its subject and the beginning of its fingerprint."""
+    """Return a description of a certificate for messages: its subject and the beginning of its fingerprint."""
     subject = certificate.subject.rfc4514_string() or "without a subject"
     return f"{subject} ({fingerprint(certificate)[:11]})"
 

@@ -175,7 +175,7 @@ class Credentials:
         entry.is_sleeping = False
 
     async def _issue(self, wanted: CertificateSpec) -> tuple[str, Credential | HeadgateError]:
-        """Return the fingerprint of the signer when the request began, and the certificate or the error."""
+        """Return the signer's fingerprint at the start of the request, and the certificate or the error."""
         self._requests += 1
         try:
             async with self._limit:

@@ -48,7 +48,7 @@ class EmbeddedIssuer(SigningIssuer):
                 raise
 
     async def add_next(self, request: str) -> None:
-        """Create the next root, which proxies shall trust; `request` is the text of the annotation. Raises IssueError."""
+        """Create the next root for proxies to trust; `request` is the text of the annotation. Raises IssueError."""
         stored = (await self.load()).stored
         following = await asyncio.to_thread(new_root, self._trust_domain, self._clock())
         await self._replace(

@@ -7,13 +7,13 @@ from pathlib import Path
 from watchfiles import awatch
 
 _QUIET = 50  # milliseconds without a change before the files are read, as one change may be several writes
-_LONGEST_WAIT = 1000  # milliseconds
+_LONGEST_WAIT = 1000  # milliseconds after which the files are read even if changes continue
 
 
 async def file_changes(paths: Iterable[Path]) -> AsyncIterator[None]:
     """Yield at once, then after each change in the directories of these files. End when a directory can't be watched.
 
-    The directories are watched because a mounted Secret changes by replacing a link, and editors replace the file.
+    The directories are watched because an update of a mounted Secret replaces a link, and editors replace the file.
     """
     directories = {path.absolute().parent for path in paths}
     events = awatch(*directories, step=_QUIET, debounce=_LONGEST_WAIT, recursive=False, watch_filter=None)

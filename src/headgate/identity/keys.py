@@ -55,9 +55,9 @@ class KeyStore(Protocol):
         """Return the stored authority, None if there is none. Raises IssueError when it is unusable."""
 
     async def save(self, stored: StoredAuthority) -> None:
-        """Replace the stored authority. Raises IssueError, and then the old state stays.
+        """Replace the stored authority. If this fails, raise IssueError and keep the old state.
 
-        It also fails when another process has saved a state since `load`; then call `load` again.
+        It fails, for example, if another process has saved a state since `load`; then call `load` again.
         """
 
 
@@ -72,7 +72,7 @@ class FileKeyStore:
         self._directory = directory
 
     async def load(self) -> StoredAuthority | None:
-        """Return the stored authority. Raises IssueError, also when other users can read the files."""
+        """Return the stored authority. Raises IssueError if the files are unusable, or if other users can read them."""
         return await asyncio.to_thread(self._load)
 
     async def save(self, stored: StoredAuthority) -> None:
@@ -127,7 +127,7 @@ class SecretKeyStore:
         return from_files(_decoded(secret, self.location), self.location)
 
     async def save(self, stored: StoredAuthority) -> None:
-        """Create or replace the Secret. Raises IssueError, also when another client has changed it since it was read."""
+        """Create or replace the Secret. Raises IssueError, for example if another client changed it since `load`."""
         try:
             secret = await self._write({name: to_base64(text) for name, text in to_files(stored).items()})
         except (Conflict, AlreadyExists) as error:
@@ -215,7 +215,7 @@ def _check_private(path: Path, wanted: str) -> None:
 
 
 def _read_private(path: Path) -> str:
-    """Return a file's text, empty if it does not exist. Raises IssueError, also when other users can read it."""
+    """Return a file's text; empty if there is no file. Raises IssueError if it is unusable or not private."""
     try:
         _check_private(path, "600")
         return path.read_text("ascii")

@@ -80,7 +80,7 @@ class Rotation:
         stored = self._issuer.stored.get()
         match phase_of(stored):
             case Phase.TRUST_NEW if stored:
-                if self._left(stored.signing.certificate):  # proxies can't get a certificate of an expired root
+                if self._left(stored.signing.certificate):  # an expired root can't sign certificates
                     await self._until_none(Phase.TRUST_NEW, self._lagging)
                 await self._issuer.promote_next()
             case Phase.SIGN_NEW if stored:

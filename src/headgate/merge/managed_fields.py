@@ -175,7 +175,8 @@ class Write(NamedTuple):
 def tracked_update(live: Object | None, new: Object, write: Write) -> list[dict[str, Any]]:
     """Return `metadata.managedFields` of an object that is created or updated.
 
-    If the written object has managers, they replace the stored ones first, so that a client can move fields between them.
+    If the written object has managers, they first replace the stored managers. So a client can move fields between
+    managers.
     """
     given = _given(live, new, write)
     if live is None:

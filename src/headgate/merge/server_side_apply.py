@@ -153,9 +153,10 @@ def _check(managers: Managers, own: ManagerKey, changed: Changes) -> None:
 
 
 def _as_before(config: Object, last: ManagedFields, write: Write) -> Managers:
-    """Return an additional manager that owns the applied fields in the version of the manager's last apply.
+    """Return a temporary manager that owns the fields of this apply.
 
-    Pruning runs in that version, and must keep the applied fields: without them, the conversion back may fail.
+    The fields are in the API version of the applier's previous apply (`last`), because pruning runs in that version.
+    Pruning must keep them, or the conversion back may fail.
     """
     version = last.manager.api_version
     old = write.versions.at(config, write.manager.api_version, version)
@@ -186,9 +187,9 @@ def _pruned(new: Object, last: ManagedFields, managers: Managers, write: Write) 
 def _with_owned(
     whole: Object, pruned: Object, managers: Managers, between: tuple[str, str], versions: Versions
 ) -> Object:
-    """Return the pruned object with those fields of `whole` restored that managers of another version own.
+    """Return `pruned` with the fields of `whole` that are owned by managers with another API version.
 
-    `between` is the version of `whole` and `pruned`, and the version of these managers.
+    `between` has two API versions: that of `whole` and `pruned`, and that of the managers.
     """
     version, other = between
     all_of_it, part = (versions.at(obj, version, other) for obj in (whole, pruned))

@@ -355,7 +355,7 @@ def _without(value: Any, tree: Tree, schema: Schema) -> Any:
 
 
 def with_named_members(paths: Paths, schema: Schema) -> frozenset[Path]:
-    """Return the paths and their ancestors that are named fields in the schema.
+    """Return the paths, and those of their ancestors that are named fields in the schema.
 
     `spec.replicas` adds `spec`. Items of lists and keys of maps are not added.
     """

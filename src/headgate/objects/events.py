@@ -10,10 +10,10 @@ from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
 from headgate.resources.registry import api_version, find, key_of
 
-TTL_SECONDS = 3600.0  # an Event expires this many seconds after its last occurrence
-_SWEEP = 60.0  # seconds between two deletions of expired Events
-_LONGEST_MESSAGE = 1024  # the longest message in characters, as in Kubernetes
-_LONGEST_NAME = 230  # the most characters of the object's name that an Event's name contains
+TTL_SECONDS = 3600.0  # An Event expires this many seconds after its last occurrence.
+_SWEEP = 60.0  # Seconds between two deletions of expired Events.
+_LONGEST_MESSAGE = 1024  # The longest message in characters, as in Kubernetes.
+_LONGEST_NAME = 230  # The most characters of the object's name that an Event's name contains.
 
 
 class EventRecorder:

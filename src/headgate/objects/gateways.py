@@ -1,39 +1,45 @@
-"""Reads and writes of Gateways that the controllers of one machine and of a cluster share."""
+"""Functions to read and write Gateways, for the controllers of one machine and of a cluster."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from headgate.errors import DecodeError, NotFound
+from headgate.compiler.gateway_api import gateways
+from headgate.compiler.gateway_api.gateways import OWN_CLASS
+from headgate.compiler.gateway_api.parameters import Parameters, gateway_parameters
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import NotFound
 from headgate.objects.ports import Store
-from headgate.resources.decode import read
-from headgate.resources.gateway import CONTROLLER, GROUP, Gateway, GatewayClass
+from headgate.resources.decode import check_stored
+from headgate.resources.gateway import CONTROLLER, GROUP, Gateway
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import api_version
+from headgate.resources.registry import api_version, key_of
 
-CLASS_NAME = "headgate"
 MANAGER = "headgate-addresses"
-KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"))
-T = TypeVar("T", Gateway, GatewayClass)
+KINDS = ((GROUP, "GatewayClass"), (GROUP, "Gateway"), ("", "ConfigMap"))
 
 
 class OwnGateway(NamedTuple):
-    """A Gateway of one of headgate's classes, as it is stored and decoded."""
+    """A Gateway of one of headgate's classes, as it is stored and as it is decoded.
+
+    `parameters` is None if the Gateway is not accepted.
+    """
 
     stored: Object
     gateway: Gateway
+    parameters: Parameters | None
 
 
 async def ensure_class(store: Store, description: str) -> None:
     """Create the GatewayClass `headgate` unless it exists. Raises StoreError."""
     try:
-        await store.get(Key(GROUP, "GatewayClass", "", CLASS_NAME))
+        await store.get(Key(GROUP, "GatewayClass", "", OWN_CLASS))
     except NotFound:
         await store.create(
             {
                 "apiVersion": api_version(GROUP, "v1"),
                 "kind": "GatewayClass",
-                "metadata": {"name": CLASS_NAME},
+                "metadata": {"name": OWN_CLASS},
                 "spec": {"controllerName": CONTROLLER, "description": description},
             }
         )
@@ -41,9 +47,17 @@ async def ensure_class(store: Store, description: str) -> None:
 
 async def own_gateways(store: Store) -> Sequence[OwnGateway]:
     """Return the valid Gateways of headgate's classes. Raises StoreError."""
-    classes = await _controllers(store)
-    listed = [(obj, _decoded(obj, Gateway)) for obj in (await store.list(GROUP, "Gateway")).items]
-    return [OwnGateway(obj, item) for obj, item in listed if item and _is_own(item.spec.gateway_class_name, classes)]
+    stored = {key_of(obj): obj for kind in KINDS for obj in (await store.list(*kind)).items}
+    decoded = {key: check_stored(obj).value for key, obj in stored.items()}
+    snapshot = Snapshot(0, {key: item for key, item in decoded.items() if item})
+    return [
+        OwnGateway(stored[key], item, _accepted(snapshot, key, item))
+        for key, item in gateways.own_gateways(snapshot).items()
+    ]
+
+
+def _accepted(snapshot: Snapshot, key: Key, gateway: Gateway) -> Parameters | None:
+    return None if any(gateways.refusals(snapshot, key, gateway)) else gateway_parameters(snapshot, gateway)[0]
 
 
 async def write_addresses(store: Store, obj: Object, addresses: Sequence[Mapping[str, str]]) -> None:
@@ -60,25 +74,3 @@ async def write_addresses(store: Store, obj: Object, addresses: Sequence[Mapping
     }
     with contextlib.suppress(NotFound):
         await store.apply(config, manager=MANAGER, subresource="status")
-
-
-async def _controllers(store: Store) -> Mapping[str, str]:
-    """Return the controllerName of each GatewayClass by class name; an empty text for an invalid class."""
-    found: dict[str, str] = {}
-    for obj in (await store.list(GROUP, "GatewayClass")).items:
-        decoded = _decoded(obj, GatewayClass)
-        found[obj["metadata"]["name"]] = decoded.spec.controller_name if decoded else ""
-    return found
-
-
-def _is_own(name: str, controllers: Mapping[str, str]) -> bool:
-    """Return whether headgate controls the GatewayClass `name`. This includes the class `headgate` after its deletion."""
-    return controllers.get(name, CONTROLLER if name == CLASS_NAME else "") == CONTROLLER
-
-
-def _decoded(obj: Object, shape: type[T]) -> T | None:
-    """Decode an object; return None if it is invalid, which the compiler reports."""
-    try:
-        return read(obj, shape)
-    except DecodeError:
-        return None

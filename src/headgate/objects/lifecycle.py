@@ -13,8 +13,9 @@ from headgate.errors import Cause, Conflict, Invalid, NotFound
 from headgate.resources.meta import Key, Object, metadata_causes, namespace_of, timestamp
 from headgate.resources.registry import KINDS, Kind, find, split_api_version
 
-_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the letters of generated names, as in Kubernetes
-_LONGEST_PREFIX = 58  # the most characters of `generateName`: five letters follow, up to the 63 of a DNS label
+_NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # The characters of generated names, as in Kubernetes.
+# The longest `generateName` in characters: with five more, a name has the 63 characters of a DNS label.
+_LONGEST_PREFIX = 58
 _OWNED_BY_STORE = (
     "uid",
     "creationTimestamp",

@@ -7,15 +7,17 @@ for equality only. A list or a watch covers one kind, and changes of different k
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
-RETRY_SECONDS = 1.0  # the pause between two attempts to list and watch
+T = TypeVar("T")
+RETRY_SECONDS = 1.0  # the pause between two attempts to list and watch, in seconds
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ The store does not call it for rejected writes and dry runs.
 
 
 class Lister(Protocol):
-    """Lists of objects. Every call raises `Unavailable` if the objects can't be reached."""
+    """Lists objects. Every call raises `Unavailable` if the objects can't be reached."""
 
     async def list(self, group: str, kind: str, namespace: str = "") -> Listing:
         """Return all objects of a kind, or those of one namespace."""
@@ -88,7 +90,7 @@ class Reader(Lister, Protocol):
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
 
-    def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+    def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncGenerator[Change]:
         """Yield every change of a kind after a resource version, in order, without end.
 
         Raises Gone if the changes since `since` are no longer available, or later if the reader falls too far behind.
@@ -108,8 +110,9 @@ async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> 
             items, version = await reader.list(group, kind, namespace)
             yield Relist(items)
             del items  # so that a long watch does not keep all listed objects in memory
-            async for change in reader.watch(group, kind, namespace, since=version):
-                yield change
+            async with contextlib.aclosing(reader.watch(group, kind, namespace, since=version)) as changes:
+                async for change in changes:
+                    yield change
         except Gone:
             continue
         except Unavailable as error:
@@ -121,7 +124,13 @@ async def follow_all(
     reader: Reader, kinds: Iterable[tuple[str, str] | tuple[str, str, str]]
 ) -> AsyncGenerator[Relist | Change]:
     """Follow several kinds, given by group, kind and optionally a namespace. Changes are ordered within a kind only."""
-    streams = [follow(reader, *kind) for kind in kinds]
+    async with contextlib.aclosing(merged([follow(reader, *kind) for kind in kinds])) as steps:
+        async for step in steps:
+            yield step
+
+
+async def merged(streams: Sequence[AsyncGenerator[T]]) -> AsyncGenerator[T]:
+    """Yield the items of endless streams as they come, and close the streams at the end."""
     waiting = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
     try:
         while True:
@@ -164,7 +173,8 @@ class Writer(Protocol):
         that another manager owned. Fields that the manager applied earlier and that are missing in `config` are
         removed.
 
-        Raises Invalid, and NotFound if the namespace, or the object of a status, does not exist.
+        Raises Invalid, and NotFound if the namespace does not exist, or if the object does not exist and `config` is
+        its status.
         """
 
     async def delete(
@@ -209,8 +219,8 @@ class StateStorage(Protocol):
 class Ports(NamedTuple):
     """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
 
-    Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby only reads and compiles until it gets
-    the lease. A control plane that loses the lease is stopped.
+    Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
+    only reads and compiles until it gets the lease. A control plane that loses the lease is stopped.
     """
 
     objects: Store

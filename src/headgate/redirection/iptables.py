@@ -1,7 +1,8 @@
 """Apply the redirection rules to the kernel's tables of the current network namespace, and remove them.
 
-Each IP family is one transaction, so a pod never has half of its rules. A namespace without IPv6 gets no IPv6 rules.
-With IPv6, the command fails if it cannot add them, as connections that are not redirected would bypass mTLS.
+The rules of an IP family are one transaction, so a pod never has only a part of them. A namespace without IPv6 gets no
+IPv6 rules. In a namespace with IPv6, the command fails if it can't add IPv6 rules, because connections that are not
+redirected would bypass mTLS.
 """
 
 import errno
@@ -28,11 +29,11 @@ from headgate.redirection.rules import (
 
 VARIANTS = ("", "-nft", "-legacy")  # suffixes of the programs' names, the system's default first
 TIMEOUT_S = 20
-SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # directories that are not in every user's PATH
-FIRST_PID_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h, PROC_PID_INIT_INO
+SYSTEM_PROGRAMS = "/usr/sbin:/sbin"  # Directories that are not in every user's PATH.
+FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of include/linux/proc_ns.h.
 INTERFACES_IPV6 = Path("/proc/net/if_inet6")
-_ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR
-_REQUEST = "=16sIi"  # struct in6_ifreq: address, prefix length, index of the device
+_ADD, _REMOVE = 0x8916, 0x8936  # SIOCSIFADDR, SIOCDIFADDR.
+_REQUEST = "=16sIi"  # The format of struct in6_ifreq: address, prefix length, index of the device.
 
 
 class RedirectionError(HeadgateError):
@@ -65,7 +66,7 @@ def apply(wanted: Rules) -> tuple[Outcome, ...]:
 
 
 def clean() -> tuple[Outcome, ...]:
-    """Remove the rules that `apply` added, with all programs that can read them. Raises RedirectionError."""
+    """Remove the rules that `apply` added from all tables, with each program that can read the table. Raises RedirectionError."""
     _reject_host_network()
     bases = _bases()
     outcomes = tuple(_clean(table) for base in bases for table in _readable_tables(base))
@@ -138,7 +139,7 @@ def _bases() -> tuple[str, ...]:
 
 
 def has_ipv6(interfaces: str) -> bool:
-    """Return whether a namespace has an IPv6 address other than loopback, which may be link-local.
+    """Return whether a namespace has an IPv6 address other than loopback; a link-local address counts.
 
     `interfaces` is the content of /proc/net/if_inet6.
     """

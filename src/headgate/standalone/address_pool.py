@@ -42,7 +42,10 @@ class NoAddress(HeadgateError):
 
 
 class AddressPool:
-    """Reserves addresses of the range 127.A.0.0/16 for owners until `release`. An owner is a text: `Service shop/web`."""
+    """Reserves addresses of the range 127.A.0.0/16 for owners until `release`.
+
+    An owner is a text such as `Service shop/web`.
+    """
 
     def __init__(self, a: int) -> None:
         self.range = a

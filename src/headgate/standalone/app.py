@@ -14,11 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from headgate.admission.injection import Decision, InjectionMode, PodNamespace, decide
 from headgate.api.certificate import certificate_in
 from headgate.api.exposition import create_exposition, serve_exposition
 from headgate.envoy import stats_sink
 from headgate.envoy.view import Node
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.issuers import Issuer
 from headgate.identity.keys import FileKeyStore
+from headgate.identity.pem import PemIssuer
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports
@@ -30,6 +34,8 @@ from headgate.plane.metrics import ControlPlaneMetrics
 from headgate.plane.object_graphs import pods_in
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
+from headgate.resources.meta import Object
+from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
@@ -104,7 +110,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         state, info, store = setup.state, setup.info, setup.store
         tasks = await stack.enter_async_context(Background())
         tokens, events = LocalTokens(load_signing_secret(state / TOKEN_SECRET)), EventRecorder(store, COMPONENT)
-        trust = Trust(options.authority or FileKeyStore(state / KEYS), setup.settings)
+        trust = Trust(_issuer(options, state, setup.settings), setup.settings)
         # The state directory's lock replaces leader election.
         ports = Ports(store, events, Latest(value=True), None if options.ephemeral else StateFiles(state))
         plane = ControlPlane(ports, _proxies(setup, tokens), setup.settings, trust)
@@ -128,7 +134,7 @@ async def running(options: Options) -> AsyncIterator[Running]:
         stack.push_async_callback(_stop, runtime)
         tasks.start(runtime.run(), name="runtime")
         source = options.metrics_source or plane.traffic.windows
-        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, info))
+        inspector = Inspector(plane.live_state, LocalHost(envoy, runtime, info, options.sidecars))
         computed = ComputedGroups(source, inspector, settings=setup.settings)
         app = create_app(
             store,
@@ -143,6 +149,13 @@ async def running(options: Options) -> AsyncIterator[Running]:
         write_runtime_info(state, info)
         write_environment(state, info, Path(sys.prefix, "bin"))
         yield Running(store, plane.live_state, envoy, info, runtime)
+
+
+def _issuer(options: Options, state: Path, settings: Settings) -> Issuer:
+    """Return the user's own authority if its files are given, else the embedded one."""
+    if options.authority:
+        return PemIssuer(options.authority, settings.trust_domain, clock=time.time)
+    return EmbeddedIssuer(FileKeyStore(state / KEYS), settings.trust_domain, clock=time.time)
 
 
 def _proxies(setup: Setup, tokens: LocalTokens) -> ProxyOptions:
@@ -170,10 +183,11 @@ def _proxying(setup: Setup, mesh: MeshEnvoySettings, plane: ControlPlane) -> Pro
 class LocalHost:
     """Implements `plane.inspector.Host` for one machine: the Envoy processes and the pods."""
 
-    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, info: RuntimeInfo) -> None:
+    def __init__(self, envoy: EnvoyProcess, runtime: LocalRuntime, info: RuntimeInfo, sidecars: InjectionMode) -> None:
         self._envoy = envoy
         self._runtime = runtime
         self._probe = Path(info.probe)
+        self._sidecars = sidecars
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return the Envoy processes by node ID."""
@@ -189,8 +203,16 @@ class LocalHost:
         return PodCounts(total=len(adopted), adopted=sum(adopted.values()))
 
     def missing_kinds(self) -> tuple[str, ...]:
-        """Return no kind, because the embedded API serves all."""
+        """Return no kind, because the embedded API serves all kinds."""
         return ()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return no problems, because there are none to report on one machine."""
+        return ()
+
+    def decide(self, pod: Object, around: PodNamespace) -> Decision:
+        """Decide whether a pod gets an explicit sidecar."""
+        return decide(pod, self._sidecars, around)
 
 
 def _process(state: EnvoyState, probe: Path) -> ProxyProcess:

@@ -8,7 +8,7 @@ from headgate.errors import HeadgateError
 
 LOOPBACK = "127.0.0.1"
 _UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-_USUAL_LOWEST = 1024  # Linux' default for ip_unprivileged_port_start
+_USUAL_LOWEST = 1024  # the default of Linux for ip_unprivileged_port_start
 
 
 def listen(address: str, last: str) -> socket.socket:
@@ -35,7 +35,7 @@ def listen(address: str, last: str) -> socket.socket:
 def free_address(address: str, last: str, *, is_adopted: bool) -> str:
     """Return a free `host:port` for another process, selected as by `listen`.
 
-    With `is_adopted`, the process still runs since the last start and listens on `last`, so `last` counts as free.
+    With `is_adopted`, the process still runs from the last start. It listens on `last`, so `last` counts as free.
     """
     if is_adopted and last and split_address(address)[1] in {0, split_address(last)[1]}:
         return last

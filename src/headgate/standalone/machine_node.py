@@ -144,7 +144,8 @@ class MachineNode:
             "lastTransitionTime": timestamp(time.time()),
         }
         status = {"phase": "Pending", "conditions": [condition], "qosClass": "BestEffort"}
-        latest = with_metadata(pod, resourceVersion=None)  # only headgate writes the status of a pod before it runs
+        # Without a resourceVersion, the update can't conflict: only headgate writes the status of a pod before it runs.
+        latest = with_metadata(pod, resourceVersion=None)
         await self._store.update({**latest, "status": status}, subresource="status")
         await self._recorder.record(pod, type="Warning", reason="FailedScheduling", message=_UNSCHEDULABLE)
 

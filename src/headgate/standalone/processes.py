@@ -1,4 +1,7 @@
-"""Processes that outlive headgate. Each leads its own session; a later headgate finds it by its pid and start time."""
+"""Processes that outlive headgate. Each process leads its own session.
+
+A later headgate finds a process by its pid and start time.
+"""
 
 import asyncio
 import contextlib

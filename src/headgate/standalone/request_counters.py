@@ -96,7 +96,7 @@ class BackendTotals:
         last = self._last.get(proxy, {})
         for endpoint, count in current.items():
             ref = names.parse(endpoint.cluster)
-            # the copies that a mirror sends are not user traffic (D22)
+            # mirrored requests are not user traffic (D22)
             if ref is not None and not names.is_mirror(endpoint.cluster):
                 key = ref, names.matching_split(endpoint.cluster), endpoint.backend
                 self._totals[key] = self._totals[key].plus(count.since(last.get(endpoint, Count())))

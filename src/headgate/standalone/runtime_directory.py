@@ -17,8 +17,8 @@ from typing import NamedTuple
 from headgate.errors import ProxyError
 
 OWNER = "owner"
-SOCKET_PATH_BYTES = 107  # the limit of Linux for the path of a unix socket
-LONGEST_SOCKET_NAME = 32  # bytes
+SOCKET_PATH_BYTES = 107  # The limit of Linux for the path of a unix socket.
+LONGEST_SOCKET_NAME = 32  # The limit for the names of the sockets in the directory, in bytes.
 _FALLBACK = Path("/tmp")  # noqa: S108 - `_is_private` checks owner and mode
 
 

@@ -49,7 +49,8 @@ def state_directory(options: Options, stack: AsyncExitStack) -> Path:
 def restrict_to_owner(state: Path) -> list[str]:
     """Set the mode of the state directory to 0700 and of its files to 0600; return a message for each change.
 
-    Raises HeadgateError for a directory of another user, and for an open directory with files of other programs.
+    Raises HeadgateError for a directory of another user, and for a directory that is open to other users
+    and has files of other programs.
     """
     status = state.stat()
     if status.st_uid != os.geteuid():

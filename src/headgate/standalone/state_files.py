@@ -1,4 +1,4 @@
-"""The state storage of one machine (`objects.ports.StateStorage`): a file for each state."""
+"""The state storage of one machine (`objects.ports.StateStorage`): one file for each named state."""
 
 import asyncio
 from pathlib import Path

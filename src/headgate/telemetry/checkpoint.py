@@ -16,8 +16,8 @@ from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.receiver import Checkpoint, Receiver
 
 NAME = "traffic.msgpack"
-IDLE_INTERVAL_S = 60.0  # the time between two writes without traffic
-PAUSE_FACTOR = 20  # the pause after a write, as a multiple of the time that the write took
+IDLE_INTERVAL_S = 60.0  # The time between two writes without traffic.
+PAUSE_FACTOR = 20  # The pause after a write, as a multiple of the time that the write took.
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _CheckpointWriter:
     async def write(self, *, force: bool = False) -> None:
         """Write a checkpoint if requests were counted, or if the last write was a minute ago.
 
-        Without requests, only the numbers of the proxies' reports change, so a write is less urgent. After `KEPT`
+        Without requests, only the number of reports per proxy changes, so a write is less urgent. After `KEPT`
         seconds without requests, the windows are empty and Envoy has evicted all series, so nothing is written.
         """
         changed, now = self._receiver.changed, time.monotonic()

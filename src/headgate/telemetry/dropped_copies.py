@@ -6,13 +6,13 @@ from contextlib import suppress
 
 from headgate.latest import Latest
 
-QUIET_SECONDS = 15.0  # seconds without dropped copies until a count expires: several report intervals
+QUIET_SECONDS = 15.0  # a count expires this many seconds after the last dropped copy, which is several report intervals
 
 
 class DroppedCopies:
     """Counts dropped copies by the mirror's cluster. `now` has the counts of mirrors that currently drop copies.
 
-    A count starts at 0 after `QUIET_SECONDS` without dropped copies. `clock` is monotonic, in seconds.
+    A count restarts at 0 after `QUIET_SECONDS` without dropped copies. `clock` is monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

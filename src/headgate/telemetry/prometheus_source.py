@@ -13,8 +13,8 @@ from headgate.telemetry.counters.flows import Reading
 from headgate.telemetry.counters.time_buckets import KEPT
 from headgate.telemetry.prometheus.samples import decode, query, read_samples
 
-TIMEOUT = 10.0  # timeout of a query in seconds
-MOST_BYTES = 256 << 20  # limit of an answer's size in bytes
+TIMEOUT = 10.0  # Timeout of a query in seconds.
+MOST_BYTES = 256 << 20  # Limit of an answer's size in bytes.
 
 Ask = Callable[[str, float], Awaitable[bytes]]
 """A function that sends a PromQL query, evaluated at a time (seconds since the epoch), and returns the JSON answer.

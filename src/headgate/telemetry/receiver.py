@@ -20,11 +20,11 @@ from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.server import Authenticate
 
-BATCH = 20  # the number of proxy processes to encode before the event loop runs other tasks
-FORGET_EVERY = 600.0  # seconds between two searches for silent proxies
+BATCH = 20  # The number of proxy processes to encode before the event loop runs other tasks.
+FORGET_EVERY = 600.0  # Seconds between two searches for silent proxies.
 LATE = "late reports of proxies, with requests that may be older than the window"
 UNKNOWN = "proxies that started before headgate, whose earlier requests are not counted"
-DROPPED = "mirrored copies of requests that proxies dropped because of the limit per mirror"
+DROPPED = "mirrored requests that proxies dropped because of the limit per mirror"
 LOST = "requests or series that proxies could not count because of their limits"
 FULL = "reports with too many series, of which only some are counted"
 UNREADABLE = "reports that could not be read"

@@ -20,15 +20,15 @@ from headgate.telemetry.prometheus.totals import Totals
 
 MOST_FLOWS = 100_000
 SWEEP = 60.0  # seconds between two sweeps of flow numbers
-TOO_MANY = f"requests of flows beyond the limit of {MOST_FLOWS} in {KEPT / 60:g} minutes"
-MOST_SUMS = 2  # the most window lengths whose sums are cached between queries
-IDLE = 60.0  # seconds after the last query until a cached sum is dropped
-REUSE = 20  # a reading is reused for this multiple of the time that its computation took, at most for a second
-CHECKPOINT_BYTES = 16 << 20  # the limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved
+TOO_MANY = f"requests that are not counted, because there were more than {MOST_FLOWS} flows in {KEPT / 60:g} minutes"
+MOST_SUMS = 2  # The maximum number of window lengths whose sums are cached between queries.
+IDLE = 60.0  # Seconds after the last query until a cached sum is dropped.
+REUSE = 20  # A reading is reused for this multiple of the time that its computation took, at most for a second.
+CHECKPOINT_BYTES = 16 << 20  # The limit of all buckets on disk, in bytes; the oldest buckets beyond it are not saved.
 
 
 class BucketCheckpoint(Value, frozen=True, kw_only=True):
-    """A time bucket on disk. It started `age` seconds before `WindowsCheckpoint.at`, and is `length` seconds long.
+    """Checkpoint of a time bucket. It began `age` seconds before `WindowsCheckpoint.at`, and lasts `length` seconds.
 
     `records` are the packed counts of flows, and `notes` the numbers of events that made counts incomplete.
     """
@@ -40,7 +40,7 @@ class BucketCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class WindowsCheckpoint(Value, frozen=True, kw_only=True):
-    """The windows on disk, as of `at` (seconds since the epoch); `flows` as in `FlowNumbers.encoded`."""
+    """The checkpoint of the windows, as of `at` (seconds since the epoch); `flows` comes from `FlowNumbers.encoded`."""
 
     at: float
     flows: tuple[bytes, ...] = ()

@@ -2,6 +2,7 @@
 
 import os
 
-# gRPC reads these when it is imported. Without them it logs a warning for each child process and each failed handshake.
+# gRPC reads these variables when it is imported. Without them, it logs a warning for each child process and each failed
+# handshake.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

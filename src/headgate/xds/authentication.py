@@ -32,7 +32,8 @@ MAX_CACHED_TOKENS = 10_000
 MAX_LOGGED_REJECTIONS = 1000  # rejections that are remembered, so that each is logged once
 MAX_STATUS_CHARACTERS = 1000  # gRPC limits the headers that carry a status
 NEVER = float("inf")
-_PURPOSE = b"headgate xDS token 1\0"  # part of what is signed: no other signature with this secret is a valid token
+# signed with each token, so that no other signature with this secret is a valid token
+_PURPOSE = b"headgate xDS token 1\0"
 _PARTS = 3  # parts of a token: node ID, expiry, signature
 _SCHEME = "bearer "
 
@@ -136,7 +137,7 @@ class LocalTokens:
 
     A token is `<node ID>.<expiry>.<signature>`, signed with HMAC-SHA256 by a secret on disk, so it stays valid across a
     restart of headgate. Write a new token well before the old one expires: the stream ends with its token, and the proxy
-    reconnects with the token that its file has then.
+    reconnects with the token that is then in its file.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class LocalTokens:
         return f"{signed}.{self._signature(signed)}"
 
     def write(self, node_id: str, path: Path) -> None:
-        """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory and reads it again."""
+        """Replace the token file of a proxy (mode 0600) atomically. Envoy watches the directory for it."""
         write_private(path, self.issue(node_id).encode())
 
     async def verify(self, node_id: str, token: str) -> float:
@@ -165,7 +166,7 @@ class LocalTokens:
             raise InvalidToken("the token is malformed: expected <node ID>.<expiry>.<signature>")
         encoded_id, expires, signature = parts
         if not hmac.compare_digest(signature.encode(), self._signature(f"{encoded_id}.{expires}").encode()):
-            raise InvalidToken("the token is not signed by this headgate: it is forged or of another state directory")
+            raise InvalidToken("the token is not signed by this headgate: it is forged, or of another state directory")
         owner = _decode(encoded_id)
         if owner != node_id:
             raise wrong_proxy(owner, node_id)

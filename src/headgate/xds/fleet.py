@@ -14,7 +14,7 @@ from headgate.xds.session import Session
 from headgate.xds.subscription import Rejection
 
 NOTIFY_SECONDS = 0.01  # shortest time between two increments of `Fleet.change_count`
-MAX_TIMED_RESPONSES = 64  # most unanswered responses of a proxy whose send time is stored
+MAX_TIMED_RESPONSES = 64  # limit for the stored send times of a proxy's unanswered responses
 
 
 class EndReason(enum.Enum):
@@ -51,7 +51,7 @@ class WantedConfig(Latest[ProxyConfig | None]):
         self.follow: Callable[[], None] = _ignore
 
     def set(self, value: ProxyConfig | None) -> None:
-        """Replace the wanted configuration, unless the new one consists of the very same resources."""
+        """Replace the wanted configuration, unless the new one consists of the same objects."""
         before = self.get()
         if before is None or value is None or any(value.get(name) is not before.get(name) for name in ORDER):
             self.replace(value)
@@ -65,7 +65,7 @@ def _ignore() -> None:
 class Proxy:
     """One proxy. `config` is its wanted configuration, None until the first build; `session` is that of its stream, if any.
 
-    `was_configured` is True once headgate, or perhaps an earlier process of it, has sent configuration to the proxy. A
+    `was_configured` is True once this headgate process, or possibly an earlier one, has sent it configuration. A
     disconnected proxy continues to use that configuration.
     """
 
@@ -104,7 +104,10 @@ class Proxy:
         self.config.set(None)
 
     def is_out_of_sync(self, type_url: TypeUrl, name: str) -> bool:
-        """Return whether a resource differs from the wanted one: the proxy misses it, has another version or must drop it."""
+        """Return whether a resource differs from the wanted one.
+
+        Either the proxy lacks it, or it has another version, or it must drop it.
+        """
         if self.session is None:
             return True
         encoded = (self.config.get() or {}).get(type_url, {}).get(name)
@@ -114,7 +117,7 @@ class Proxy:
     def out_of_sync(self, limit: int) -> frozenset[tuple[TypeUrl, str]] | None:
         """Return the subscribed resources that are out of sync (`is_out_of_sync`) or rejected in the wanted version.
 
-        None means more than `limit`, or all of them: the proxy has no stream or no configuration.
+        None means that there are more than `limit`, or that the proxy has no stream or no configuration.
         """
         session = self._up_to_date_session()
         if session is None:
@@ -151,7 +154,7 @@ class Proxy:
         return self._settled
 
     def _up_to_date_session(self) -> Session | None:
-        """Return the session with the wanted configuration; None without a stream or a configuration."""
+        """Give the session the wanted configuration and return it; None without a stream or a configuration."""
         session, config = self.session, self.config.get()
         if session is None or config is None:
             return None
@@ -211,7 +214,7 @@ class Fleet:
         return next(filter(predicate, chain(dropwhile(lambda proxy: proxy is not last, proxies), proxies)), None)
 
     def notify(self) -> None:
-        """Wake readers of `change_count`: at once, but at most once in `NOTIFY_SECONDS`.
+        """Wake the readers of `change_count` immediately, but not more often than every `NOTIFY_SECONDS`.
 
         A thousand proxies acknowledge a change one by one, and some readers look at all proxies each time.
         """

@@ -1,7 +1,7 @@
 """Limits how many streams send configuration at the same time.
 
-A first configuration is megabytes. A thousand of them sent at once take gigabytes of memory, and no proxy answers in time;
-one after the other, each takes milliseconds.
+A proxy's first configuration takes megabytes. A thousand of them sent at once take gigabytes of memory, and no proxy
+answers in time; one after the other, each takes milliseconds.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ TRIM_DELAY_SECONDS = 0.25  # freed memory is returned when no stream has held a 
 
 
 class SendSlots:
-    """The send slots of a server. Streams wait for them in order, after streams that have already sent a response."""
+    """The send slots of a server. Streams wait for one in order; those that have already sent a response go first."""
 
     def __init__(self) -> None:
         self.free = SLOTS
@@ -83,7 +83,7 @@ class SendSlot:
         self._change(_State.IDLE)
 
     def finish(self) -> None:
-        """Release the slot for good: the proxy is up to date, the stream has ended, or held the slot for too long."""
+        """Release the slot for good: the proxy is up to date, or the stream has ended or held the slot for too long."""
         self._change(_State.NOT_NEEDED)
 
     def _hold(self) -> None:

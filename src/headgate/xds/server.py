@@ -49,7 +49,7 @@ OPTIONS = (
 log = logging.getLogger(__name__)
 
 Authenticate = Callable[[str], Awaitable[float]]
-"""Checks that the call comes from the proxy with a node ID; returns when its token expires. Raises StatusError."""
+"""Checks that the call comes from the proxy with this node ID; returns when its token expires. Raises StatusError."""
 UnaryMethod = Callable[[bytes, Authenticate], Awaitable[bytes]]
 """Answers a request. It authenticates the node ID that the request names before it uses the request. May raise StatusError."""
 
@@ -301,7 +301,7 @@ class _Stream:
         return responses
 
     def _has_config(self) -> bool:
-        """Give the session the latest configuration; return whether the first build has made one.
+        """Give the session the latest configuration; return False if there is none before the first build.
 
         A session with an empty configuration would remove everything that a reconnecting proxy holds.
         """

@@ -1,13 +1,13 @@
 """The messages of one delta ADS stream, and a pure state machine from requests and configurations to responses.
 
 The rules:
-- A version that the proxy has acknowledged is not sent again, and a rejected one not until the resource changes. The
-  exception is a listener whose address was in use: the resource is valid, so it is retried (`retry_listeners`).
+- A version that the proxy has acknowledged is not sent again. A rejected version is not sent again either, except for a
+  listener whose address was in use: the resource is valid, so it is retried (`retry_listeners`).
 - Make before break: a route is sent when the proxy has acknowledged every cluster that it names, with endpoints. A cluster
   is removed when no route that the proxy may have names it. After a reconnect the reported versions count as acknowledged,
   and nothing is removed before the proxy has reported its routes.
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
-- One response of a type is in flight at a time. After `time_out` the next one no longer waits for its answer.
+- One response of a type is in flight at a time. After `time_out` the next one is sent without an answer.
 - After a NACK of several resources they are sent one by one, so that the NACK of a single one names the invalid resource.
 """
 
@@ -56,7 +56,7 @@ ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address
 
 
 class Request(NamedTuple):
-    """A DeltaDiscoveryRequest. With `error`, Envoy's own message, it is the NACK of the response with that nonce."""
+    """A DeltaDiscoveryRequest. With `error` (Envoy's message), it is the NACK of the response with this `nonce`."""
 
     type_url: TypeUrl
     subscribe: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class Session:
 
     @property
     def exceeds_limits(self) -> bool:
-        """Whether the state is larger than a proxy's can be: the proxy never answers, or subscribes to ever more names.
+        """Whether the state has grown too large: the proxy never answers, or subscribes to more and more names.
 
         The caller should end the stream. The proxy reconnects and reports what it has.
         """
@@ -168,8 +168,8 @@ class Session:
     def out_of_sync(self, limit: int) -> set[tuple[TypeUrl, str]]:
         """Return the resources whose acknowledged version differs from the wanted one, and those that are rejected.
 
-        The search stops after more than `limit`. Endpoints to which the proxy has not subscribed are included, since it
-        subscribes to the endpoints of every cluster.
+        The search stops at `limit` + 1 resources. Endpoints to which the proxy has not subscribed are included, since
+        it subscribes to the endpoints of every cluster.
         """
         found: set[tuple[TypeUrl, str]] = set()
         for type_url, subscription in self.subscriptions.items():
@@ -238,13 +238,13 @@ class Session:
             self.subscriptions[ENDPOINTS].resend.pop(name, None)
 
     def _resend_endpoints(self, cluster: str) -> None:
-        """Send the endpoints of a cluster again: possibly before the proxy has subscribed, or after their removal."""
+        """Schedule the endpoints of a cluster to be sent again, even if the proxy has not subscribed to them yet."""
         if endpoints := self._wanted[ENDPOINTS].get(cluster):
             self.subscriptions[ENDPOINTS].resend[cluster] = endpoints
             self.subscriptions[ENDPOINTS].mark_changed()
 
     def _sendable(self, subscription: Subscription, config: Resources, pending: Pending) -> Pairs:
-        """Return the pending resources that may be sent now: if possible the object that other proxies get too."""
+        """Return the pending resources that may be sent now; a shared batch unchanged, if it may be sent whole."""
         if pending.is_batch and self._may_send_all(pending.resources):
             return pending.resources
         # Not all of the batch can be sent. A resource that waits for its cluster must not delay a resource whose cluster is ready.
@@ -284,12 +284,12 @@ class Session:
     def _may_send(self, subscription: Subscription, name: str, encoded: Encoded) -> bool:
         """Return whether every cluster that the resource names is ready.
 
-        A rejected cluster does not delay a resource that the proxy does not have yet: it would wait forever.
+        A rejected cluster does not delay a resource that the proxy does not have yet: it would be delayed forever.
         """
         for cluster in encoded.needs:
             if self._is_rejected(cluster):
                 if name in subscription.acknowledged and name in subscription.sent:
-                    return False  # the proxy goes on with the version that it has
+                    return False  # the proxy continues to use the version that it has
             elif not self._is_ready(cluster):
                 return False
         return True
@@ -315,7 +315,7 @@ class Session:
         return cluster in endpoints.acknowledged or cluster in endpoints.timed_out
 
     def _removable(self, type_url: TypeUrl, removed: Sequence[str]) -> Sequence[str]:
-        """Return the names that may be removed now: of clusters only those that nothing on the proxy may use."""
+        """Return the names that may be removed now. A cluster must not be removed while the proxy may use it."""
         if type_url != CLUSTER or not removed:
             return removed
         clusters, listeners = self.subscriptions[CLUSTER], self.subscriptions[LISTENER]
@@ -393,7 +393,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 def _varint(value: int) -> bytes:
     out = bytearray()
-    while value > 0x7F:  # seven bits a byte, as protobuf has it
+    while value > 0x7F:  # a protobuf varint has seven bits per byte
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)

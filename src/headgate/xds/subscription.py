@@ -29,7 +29,10 @@ UNCERTAIN = "?"  # digest after a rejected removal: the proxy may or may not hav
 
 
 class Response(NamedTuple):
-    """A DeltaDiscoveryResponse. `transition` is the shared configuration before and after it, if other proxies get it too."""
+    """A DeltaDiscoveryResponse.
+
+    If other proxies get the same response, `transition` is the shared configuration before and after it.
+    """
 
     type_url: TypeUrl
     nonce: str
@@ -47,7 +50,7 @@ class Pending(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The proxy rejected a resource with this message (Envoy's own text); it goes on with the version that it had."""
+    """The proxy rejected a resource with this message (Envoy's own text); it keeps the version that it had."""
 
     type_url: TypeUrl
     name: str
@@ -67,7 +70,7 @@ class Subscription:
     subscribed: frozenset[str] = frozenset()
     sent: Sent = field(default_factory=Sent)
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
-    # Names in initial_resource_versions. The proxy's own resources may be missing.
+    # Names that the proxy reported in initial_resource_versions, possibly without those of its own resources.
     initial_names: frozenset[str] = frozenset()
     # Clusters named by versions that the proxy may or may not use, by resource; None: unknown clusters.
     uncertain: dict[str, frozenset[str] | None] = field(default_factory=dict)
@@ -149,7 +152,7 @@ class Subscription:
                 yield name
 
     def difference(self, target: Resources) -> Difference[Resources]:
-        """Return the difference between the base of what was sent and a configuration; overrides are ignored."""
+        """Return the difference between the base of `sent` and a configuration; the overrides of `sent` are ignored."""
         base = self.sent.base
         if self._difference is None or self._difference[0] is not base or self._difference[1] is not target:
             self._difference = base, target, difference(base, target)
@@ -194,7 +197,7 @@ class Subscription:
         return sorted(name for name in names if name not in config.own and name not in self.sent)
 
     def rebase(self, config: Resources) -> None:
-        """Express what was sent and acknowledged as a configuration and the proxy's overrides."""
+        """Make a configuration the base of `sent` and `acknowledged`; only what differs from it stays an override."""
         target = self.target(config)
         self.sent.rebase(target)
         self.acknowledged.rebase(target)
@@ -247,7 +250,7 @@ class Subscription:
         If the response has several resources, they are sent again one by one.
         """
         if response.resources and self.wildcard:
-            for name in response.removed:  # the proxy may have removed it or not: the removal is sent again
+            for name in response.removed:  # the proxy may not have removed the resource: the removal is sent again
                 if acknowledged := self.acknowledged.get(name):
                     self._mark_uncertain(name, acknowledged.needs)
                 self.acknowledged.discard(name)
@@ -265,7 +268,7 @@ class Subscription:
                 self.rejected[name] = rejection
 
     def subscribe(self, names: frozenset[str]) -> None:
-        """Add names to the subscription. The proxy has no version of them, even if it had one before."""
+        """Add names to the subscription, and forget which versions of them were sent, so that they are sent again."""
         if not (self.sent.is_unused and self.acknowledged.is_unused and not self.timed_out):
             for name in names:
                 self.sent.discard(name)
@@ -315,7 +318,7 @@ class Subscription:
         self.timed_out.discard(name)
 
     def prune_one_by_one(self, config: Mapping[str, Encoded]) -> None:
-        """Drop names that are no longer wanted from `one_by_one`; whether the proxy took them stays uncertain."""
+        """Drop names that are no longer wanted from `one_by_one`; the version that the proxy has is then uncertain."""
         for name in [name for name in self.one_by_one if name not in config or not self.includes(name)]:
             del self.one_by_one[name]
             if name in self.sent:

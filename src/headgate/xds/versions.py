@@ -55,7 +55,7 @@ class Difference(NamedTuple, Generic[Content]):
     """The difference between two configurations, and the first response that reduces it.
 
     `resources` are to be sent; `batch` is as many of them as fit into a response. `removed` are names to remove.
-    `after_batch` is the configuration that a proxy has once it has the batch, `after_all` also without `removed`.
+    `after_batch` is the configuration of a proxy that has the batch; `after_all` is the same without `removed`.
     """
 
     resources: Mapping[str, Encoded]
@@ -279,12 +279,12 @@ class Overlay(MutableMapping[str, V]):
 
     @staticmethod
     def _value(encoded: Encoded) -> Any:
-        """Return the value that stands for a resource of the base."""
+        """Return the value of this mapping for a resource of the base, for example its digest."""
         raise NotImplementedError
 
     @staticmethod
     def _is_same(value: Any, encoded: Encoded) -> bool:
-        """Return whether a value equals that of a resource of the base."""
+        """Return whether a value is the value for this resource, so that it needs no override."""
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> V:

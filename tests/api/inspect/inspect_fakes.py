@@ -14,12 +14,14 @@ from headgate.resources.inspect import (
     MeshStatus,
     ObjectName,
     ObjectRef,
+    PodSidecar,
     Proxy,
     ProxyConfig,
     ProxyCounts,
     ProxyStatus,
     ResourceType,
     Revisions,
+    SidecarDecision,
 )
 
 
@@ -46,6 +48,12 @@ class FakeMesh:
     async def config(self, asked: ConfigQuery) -> Any:
         named = [item for item in self.proxies() if item.metadata == asked.proxy]
         return ProxyConfig(metadata=named[0].metadata, node=named[0].node, resources=()) if named else None
+
+    async def pod_sidecar(self, name: ObjectName) -> PodSidecar:
+        if name.name != "one":
+            raise NotFound(name.name)
+        decision = SidecarDecision(injected=True, setting="PodLabel", message="")
+        return PodSidecar(metadata=name, sidecar="explicit", decision=decision)
 
     async def explain(self, sent: RequestSpec) -> Any:
         check(sent)

@@ -41,6 +41,16 @@ async def test_proxies_are_listed_by_namespace_and_read_by_name(inspect_client: 
     }
 
 
+async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_client: Client) -> None:
+    found = await inspect_client.call("GET", f"{GROUP}/namespaces/b/pods/one/sidecar")
+    assert (found.code, found.body["kind"], found.body["sidecar"]) == (200, "PodSidecar", "explicit")
+    missing = await inspect_client.call("GET", f"{GROUP}/namespaces/b/pods/two/sidecar")
+    assert (missing.code, missing.body["message"]) == (404, "Pod b/two not found")
+    assert (await inspect_client.call("GET", f"{GROUP}/namespaces/b/deployments/one/sidecar")).code == 404
+    rows = {row["name"]: row for row in (await inspect_client.call("GET", GROUP)).body["resources"]}
+    assert (rows["pods/sidecar"]["kind"], rows["pods/sidecar"]["verbs"]) == ("PodSidecar", ["get"])
+
+
 async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: Client) -> None:
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
     assert found["kind"] == "Table"

@@ -78,7 +78,7 @@ async def test_aggregated_discovery_lists_each_metric_as_a_subresource(client: C
 
 
 async def test_the_metric_of_selected_pods_has_exactly_the_fields_of_the_specification(client: Client) -> None:
-    """The request of a metric of type Pods."""
+    """An autoscaler sends this request for a metric of type Pods."""
 
     def item(name: str, value: str) -> dict[str, Any]:
         return {
@@ -110,7 +110,7 @@ async def test_the_metric_of_selected_pods_has_exactly_the_fields_of_the_specifi
 async def test_the_metric_of_a_deployment_is_computed_from_all_requests_to_its_pods(
     client: Client, metric: str, value: str
 ) -> None:
-    """The request of a metric of type Object: 104 of 114 requests succeeded in 30 s, 9 of them took 250 ms."""
+    """An autoscaler sends this request for a metric of type Object. Of 114 requests, 10 failed and 9 took 250 ms."""
     found = await get(client, f"{DEFAULT}/deployments.apps/web/{metric}")
     assert [item["value"] for item in found["items"]] == [value]
     assert found["items"][0]["describedObject"]["apiVersion"] == "apps/v1"
@@ -152,7 +152,7 @@ async def test_a_pod_without_a_sidecar_and_without_requests_has_no_metric(client
     assert "its pods have no sidecar" in message
 
 
-async def test_success_is_complete_only_without_a_failure(client: Client, source: FakeSource) -> None:
+async def test_the_success_rate_is_1_only_without_a_failure(client: Client, source: FakeSource) -> None:
     source.flows = {flow(GATEWAY, WEB1): requests(99_999, 1)}
     path = f"{DEFAULT}/pods/web-5d-c4c4c/success_rate"
     assert await values(client, path) == {"web-5d-c4c4c": "999m"}
@@ -160,7 +160,7 @@ async def test_success_is_complete_only_without_a_failure(client: Client, source
     assert await values(client, path) == {"web-5d-c4c4c": "1"}
 
 
-async def test_the_window_is_the_default_of_the_metrics_api(client: Client, source: FakeSource) -> None:
+async def test_custom_metrics_have_the_default_window_of_the_metrics_api(client: Client, source: FakeSource) -> None:
     await get(client, f"{DEFAULT}/pods/*/requests_per_second")
     assert source.windows == [30.0]
 
@@ -192,7 +192,7 @@ async def test_custom_metrics_are_read_only(client: Client) -> None:
     assert code == 405
 
 
-async def test_failing_counts_are_an_error_and_not_zero(client: Client, source: FakeSource) -> None:
+async def test_an_unavailable_source_causes_an_error_instead_of_zero(client: Client, source: FakeSource) -> None:
     """An autoscaler keeps the number of replicas after an error."""
     source.fails = "no source"
     assert (await error(client, f"{DEFAULT}/pods/*/requests_per_second"))[0] == 503

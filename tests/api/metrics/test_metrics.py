@@ -405,7 +405,7 @@ async def test_kubectl_tables_have_a_row_for_each_item(client: Client) -> None:
 
 
 async def test_rounding_in_tables_hides_no_failure_and_no_request(client: Client, source: FakeSource) -> None:
-    """As in `kubectl traffic`: only a full success is 100 %, one request is not 0, and a second is not 1e+03ms."""
+    """As in `kubectl traffic`, one failure prevents 100 %, one request is not 0.0rps, and 1.05 s are not 1e+03ms."""
     slow = requests(99_999, 1, ms=1050)
     source.flows = {
         flow(SHOP, WEB1): slow.plus(Counts.of({CONNECTIONS: 4, UNREACHED: 2})),
@@ -418,7 +418,7 @@ async def test_rounding_in_tables_hides_no_failure_and_no_request(client: Client
 
 
 async def test_denied_requests_are_counted_separately(client: Client, source: FakeSource) -> None:
-    """R68, R83. A denied request is neither a success nor a failure; its metrics are present only if there are any."""
+    """R68, R83. A denied request is neither a success nor a failure. Without denied requests, their metrics are omitted."""
     refused = Counts.of({DENIED_REQUESTS: 6, CONNECTIONS: 4, DENIED_CONNECTIONS: 3})
     source.flows = {flow(SHOP, WEB1): requests(1).plus(refused)}
     for group in (SEED, MESH, RELEASED):

@@ -77,7 +77,7 @@ READ = [  # commands to run after ALLOWED is applied, each with a regular expres
     ("api-resources --api-group=headgate.dev", r"tlsconfigs +headgate.dev/v1beta1 +true +TLSConfig"),
     ("explain tt.spec.rules.matches", "all when absent"),
     ("explain tt.destination --api-version=access.smi-spec.io/v1alpha1", "port"),
-    ("explain traffictarget.status.pods.sidecars", "nothing is enforced for pods"),
+    ("explain traffictarget.status.pods.sidecars", "nothing is enforced at pods"),
     ("explain tr.spec.matches.ports", "all when empty"),
     ("explain tlsconfig.spec.selector.matchLabels", "every pod of the"),
     ("explain tlsconfig.spec.subjectNames", "DNS|certificates"),
@@ -153,14 +153,14 @@ async def test_an_object_with_two_different_names_is_rejected(client: Client) ->
 
 
 async def test_the_api_stores_the_same_spec_as_a_manifest_file_in_the_early_form(client: Client) -> None:
-    answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _written(SEED_004))
+    answer = await client.call("POST", "/api/v1beta1/namespaces/default/tlsconfigs", _early_form(SEED_004))
     assert answer.code == 201
     stored = await client.call("GET", "/apis/headgate.dev/v1beta1/namespaces/default/tlsconfigs/my-tls-config")
     assert stored.body["spec"] == to_hub(parse(SEED_004)[0][0].object)["spec"]
     assert "name" not in stored.body
 
 
-def _written(text: str) -> Mapping[str, Any]:
-    """Parse a manifest of the early form, and move the name from the metadata back to the top level."""
+def _early_form(text: str) -> Mapping[str, Any]:
+    """Return a manifest's object in the early form, with its name at the top level. The parser moves the name."""
     obj = json.loads(json.dumps(parse(text)[0][0].object))
     return {**{field: value for field, value in obj.items() if field != "metadata"}, "name": obj["metadata"]["name"]}

@@ -181,6 +181,15 @@ async def test_the_status_subresource_reads_and_writes_the_status(client: Client
     assert (await client.call("GET", f"{MAPS}/x/status")).code == 404
 
 
+async def test_a_write_to_the_main_resource_ignores_an_invalid_status(client: Client) -> None:
+    """Go clients send null for empty required fields of a status, such as `status.parents` of an HTTPRoute."""
+    created = await client.call("POST", SPLITS, {**split(), "status": {"conditions": None, "proxies": "none"}})
+    assert created.code == 201
+    changed = await client.call("PUT", f"{SPLITS}/website", {**split(), "status": {"proxies": "none"}})
+    assert (changed.code, "status" in changed.body) == (200, False)
+    assert (await client.call("PUT", f"{SPLITS}/website/status", {**split(), "status": 1})).code in {400, 422}
+
+
 async def test_a_split_with_its_status_can_be_read_and_written_back(client: Client) -> None:
     """The schema has every field that the control plane writes, so the output of `-o yaml` can be applied."""
     condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1}
@@ -223,7 +232,7 @@ async def test_pages_of_a_list_contain_every_object_once(client: Client) -> None
         token = page["metadata"].get("continue")
         url = f"{MAPS}?limit=3&continue={token}" if token else ""
     assert names == [f"c{index}" for index in range(7)]
-    assert len(revisions) == 1  # a watch from this revision sends the changes since the first page
+    assert len(revisions) == 1  # all pages have the revision of the first page
 
 
 async def test_the_accept_header_selects_a_table_or_metadata_only(client: Client) -> None:
@@ -254,7 +263,7 @@ async def test_a_watch_sends_each_change_after_its_revision(client: Client) -> N
     ]
 
 
-async def test_a_watch_with_a_selector_sends_added_and_deleted_as_objects_start_and_stop_matching(
+async def test_an_object_that_starts_or_stops_matching_a_selector_is_sent_as_added_or_deleted(
     client: Client,
 ) -> None:
     await client.call("POST", MAPS, config("blue", color="blue"))
@@ -305,7 +314,7 @@ async def test_initial_events_end_with_a_bookmark(client: Client) -> None:
     assert int(mark["object"]["metadata"]["resourceVersion"]) == client.store.revision
 
 
-async def test_a_bookmark_has_the_revision_of_changes_of_other_kinds(
+async def test_a_bookmark_has_a_revision_that_includes_changes_to_other_kinds(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.standalone.apiserver.watches.BOOKMARK_SECONDS", 0.01)

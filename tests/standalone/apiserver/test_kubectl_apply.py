@@ -87,7 +87,7 @@ async def test_a_user_can_switch_from_client_side_to_server_side_apply_and_back(
     assert [backend["weight"] for backend in found["spec"]["backends"]] == [80, 10]
     last = json.loads(found["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"])
     assert last["spec"]["backends"][0]["weight"] == 80
-    await api.ok("apply", "-f", "-", stdin=SPLIT)  # and back
+    await api.ok("apply", "-f", "-", stdin=SPLIT)  # back to client-side apply
     assert [backend["weight"] for backend in (await split(api))["spec"]["backends"]] == [90, 10]
 
 

@@ -59,7 +59,7 @@ async def test_each_manager_owns_the_fields_that_it_writes(client: Client) -> No
     assert ("curl", "Update", "") not in owners(put)  # curl owned only the labels, which the update removed
 
 
-async def test_a_write_of_scale_owns_the_replicas_field(client: Client) -> None:
+async def test_a_manager_that_writes_the_scale_subresource_owns_the_replicas_field(client: Client) -> None:
     deployment = next(kind for kind in KINDS if kind.kind == "Deployment")
     url = f"{path(deployment)}/web"
     await client.call("POST", path(deployment), sound(deployment, "web"))

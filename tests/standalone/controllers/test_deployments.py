@@ -31,8 +31,8 @@ async def test_a_deployment_creates_a_replicaset_and_pods(world, deployment):
     assert condition(stored, "Progressing")["reason"] == "NewReplicaSetAvailable"
 
 
-async def test_a_replicaset_has_no_annotations_of_applied_objects(world, deployment):
-    """With such an annotation, the ReplicaSet would be pruned, because no manifest file contains the ReplicaSet."""
+async def test_a_replicaset_does_not_inherit_the_annotation_of_applied_objects(world, deployment):
+    """With this annotation, the ReplicaSet would be pruned, because no manifest file contains it."""
     annotations = {APPLIED_FROM: "web.yaml", "kubernetes.io/change-cause": "the first one"}
     await world.store.create({**deployment(), "metadata": {"name": "web", "annotations": annotations}})
     await world.settle()

@@ -1,4 +1,4 @@
-"""Tests of the GatewayClass of one machine, and of the addresses of Gateways."""
+"""Tests of a machine's GatewayClass, and of the addresses that Gateways get."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ async def test_each_gateway_gets_an_address_that_survives_a_restart(store, addre
     assert store.revision == revision
 
 
-async def test_a_gateway_with_an_address_of_another_range_gets_a_new_address(store, addresses):
+async def test_a_gateway_with_an_address_outside_the_range_gets_a_new_address(store, addresses):
     await store.create(gateway())
     await GatewayAddresses(store, AddressPool(80)).reconcile()
     await GatewayAddresses(store, addresses).reconcile()

@@ -97,7 +97,7 @@ async def test_a_restart_reserves_the_addresses_of_stored_services(store):
 async def test_services_get_new_addresses_if_another_headgate_owns_their_range(store):
     old = await store.create(service("a"))
     addresses = AddressPool(78)
-    # as after a restart of headgate
+    # headgate was restarted with another address range
     store._admit, store._kept = service_admission(addresses), track_cluster_ips(addresses)
     await reserve_cluster_ips(store, addresses)
     new = await store.get(Key("", "Service", "default", "a"))

@@ -37,7 +37,7 @@ from headgate.xds.server import XdsServer
 
 
 class MeshedMachine(Machine):
-    """An async context manager with one control plane and consecutive runtimes, whose pods have sidecars."""
+    """A `Machine` whose pods have sidecars. One control plane serves all of its consecutive runtimes."""
 
     def __init__(self, state: Path, a: int, sockets: Path) -> None:
         super().__init__(state, a)
@@ -99,7 +99,7 @@ class MeshedMachine(Machine):
                 self.give(read(change.object, Pod))
 
     def give(self, pod: Pod) -> None:
-        """Set the configuration of a pod's sidecar."""
+        """Set the configuration of a pod's sidecar, unless the sidecar is held back."""
         node = f"sidecar/{pod.metadata.namespace}/{pod.metadata.name}"
         if not pod.status.pod_ip or pod.metadata.annotations.get("headgate.dev/sidecar") != "explicit":
             return
@@ -161,7 +161,7 @@ async def ask(found: Object, port: int = 18080) -> str:
 
 
 def fact(found: Object, type: str) -> dict[str, str]:
-    """Return a condition of a pod."""
+    """Return the condition `type` of a pod."""
     return next(dict(item) for item in found["status"]["conditions"] if item["type"] == type)
 
 

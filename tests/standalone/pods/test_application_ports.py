@@ -164,7 +164,7 @@ def test_a_target_port_of_a_service_counts_as_a_declared_port_of_its_pods():
     assert sidecar_ports(pod(HTTP, annotations={EXCLUDED_PORTS: "3001"}), [3001, 8080, 9090]) == [8080, 9090]
 
 
-def test_the_only_container_without_ports_gets_the_first_undeclared_port():
+def test_the_port_variable_of_the_only_container_without_ports_is_the_first_undeclared_port():
     numbers = {8080: 20417, 9090: 20418}
     silent, talking = {"name": "app"}, {"name": "talking", "ports": [HTTP]}
     alone = labelled(silent)

@@ -44,7 +44,7 @@ def test_variables_expand_as_in_kubernetes(text, expected):
     assert expand(text, {"A": "x"}) == expected
 
 
-def test_a_variable_may_reference_earlier_variables_and_those_of_the_runtime():
+def test_a_variable_may_reference_earlier_variables_and_variables_of_the_runtime():
     variables = [{"name": "A", "value": "$(B) $(PORT)"}, {"name": "B", "value": "b"}, {"name": "C", "value": "$(B)"}]
     assert env(variables) == {"A": "$(B) 8080", "B": "b", "C": "b"}
 

@@ -55,7 +55,7 @@ def key(name: str = "web") -> Key:
 
 
 async def at_once(*_: object) -> None:
-    """Return at once: replaces the functions `wait_...` of `ProxyServices`."""
+    """Do nothing: takes the place of the functions `wait_...` of `ProxyServices`."""
 
 
 def alone(**more: Any) -> ProxyServices:
@@ -65,7 +65,7 @@ def alone(**more: Any) -> ProxyServices:
 
 
 class Machine:
-    """A store and consecutive runtimes with this store, as after restarts of headgate."""
+    """A store and its runtimes. Each start creates a new runtime, as a restart of headgate does."""
 
     def __init__(self, state: Path, a: int) -> None:
         self.state = state

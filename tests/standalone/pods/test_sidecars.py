@@ -325,7 +325,7 @@ def leading(port: int, name: str = "web") -> Any:
     }
 
 
-async def test_the_sidecar_listens_on_a_port_that_only_a_service_names(machine):
+async def test_the_sidecar_listens_on_a_target_port_that_no_container_declares(machine):
     """D26. The targetPort counts as declared: the sidecar listens on it, and the process gets a process port."""
     await machine.store.create(leading(18080))
     await machine.store.create(pod(readinessProbe={"tcpSocket": {"port": 18080}, "periodSeconds": 1}))
@@ -363,13 +363,15 @@ async def test_a_target_port_without_a_listener_is_reported_and_the_pod_is_ready
     await machine.store.create(leading(18081))
     await machine.store.create(pod(ports=PORTS))
     found = await machine.ready()
-    led = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))["18081"]
+    process_port = dict(pair.split("=") for pair in found["metadata"]["annotations"][APPLICATION_PORTS].split(","))[
+        "18081"
+    ]
 
     async def has_event() -> str:
         messages = [event["message"] for event in (await machine.store.list("", "Event")).items]
         return next((text for text in messages if "the sidecar forwards port 18081" in text), "")
 
     text = await machine.until(has_event)
-    assert f"nothing listens on {found['status']['podIP']}:{led}" in text
+    assert f"nothing listens on {found['status']['podIP']}:{process_port}" in text
     assert "Correct the targetPort" in text
-    assert f"$PORT_18081 ({led})" in text
+    assert f"$PORT_18081 ({process_port})" in text

@@ -213,7 +213,7 @@ async def test_an_error_names_a_missing_envoy_binary(tmp_path: Path) -> None:
         await process.start()
 
 
-async def test_an_error_status_of_the_admin_interface_raises_an_error_with_its_text(envoy: Start) -> None:
+async def test_a_failed_admin_request_raises_an_error_with_the_reason(envoy: Start) -> None:
     process = envoy()
     await process.start()
     await process.ready()

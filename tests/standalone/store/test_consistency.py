@@ -17,7 +17,7 @@ KINDS = [("", "Namespace"), ("", "ServiceAccount"), ("", "ConfigMap")]
 
 
 class Tape:
-    """A journal in memory."""
+    """A journal in memory that asserts consecutive revisions."""
 
     def __init__(self, revision=0, objects=()):
         self.revision = revision
@@ -52,7 +52,7 @@ def calls(draw):
         what,
         draw(NAMES),
         draw(SPACES),
-        draw(st.lists(NAMES, max_size=2)),  # its owners
+        draw(st.lists(NAMES, max_size=2)),  # names of the owners
         draw(st.sampled_from([(), (), ("example.com/wait",)])),
         draw(st.integers(0, 2)),
         draw(st.booleans()),  # for a deletion: orphan the dependents; for a write: a dry run
@@ -79,9 +79,9 @@ async def everything(store):
     return {key_of(obj): obj for kind in KINDS for obj in (await store.list(*kind)).items}
 
 
-async def watched(store, since):
-    """Apply all events of a watch to the objects `since`; return the result."""
-    found = dict(since)
+async def watched(store, before):
+    """Apply all events of a watch to a copy of the objects `before`; return the copy."""
+    found = dict(before)
     for change in await changes_after(store, 0):
         if change.type == "DELETED":
             del found[change.key]

@@ -93,7 +93,7 @@ async def test_a_new_store_has_the_system_namespaces_and_their_service_accounts(
     assert shop["status"] == {"phase": "Active"}
 
 
-async def test_generate_name_gives_a_new_object_its_name():
+async def test_a_new_object_with_generate_name_gets_a_generated_name():
     made = await MemoryStore().create(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "run-"}, "data": {}}
     )
@@ -251,6 +251,15 @@ async def test_the_deletion_of_an_owner_deletes_its_dependents():
     ]
 
 
+async def test_an_object_whose_owner_is_of_an_unknown_kind_stays():
+    """As in Kubernetes: the store can't know whether such an owner exists."""
+    store = MemoryStore()
+    rollout = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "demo", "uid": "0-1-2"}
+    obj = config_map("x")
+    await store.create({**obj, "metadata": {**obj["metadata"], "ownerReferences": [rollout]}})
+    assert await names(store) == [("default", "x")]
+
+
 async def test_the_deletion_of_an_owner_deletes_a_long_chain_of_dependents():
     store = MemoryStore()
     obj = await store.create(config_map("c0"))
@@ -397,7 +406,7 @@ async def test_a_watch_from_a_discarded_revision_raises_gone():
 
 
 class FullDisk:
-    """A journal whose writes fail."""
+    """A journal whose writes fail while `full` is set."""
 
     def __init__(self):
         self.full = False
@@ -468,7 +477,7 @@ async def test_an_apply_of_status_fields_changes_no_other_field():
     assert found["spec"]["backends"][0]["weight"] == 1
 
 
-async def test_an_apply_to_a_missing_namespace_or_a_missing_objects_status_raises_not_found():
+async def test_an_apply_raises_not_found_for_a_missing_namespace_or_the_status_of_a_missing_object():
     store = MemoryStore()
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await store.apply(config_map("roots", "nowhere"), manager="headgate")

@@ -125,7 +125,7 @@ async def test_the_store_skips_revisions_after_a_reboot_of_the_machine(path, tmp
     with opened(path) as store:
         revision = store.revision
     boot = tmp_path / "boot"
-    boot.write_text("another run of the machine")
+    boot.write_text("the ID of another boot")
     monkeypatch.setattr(module, "_BOOT_ID", boot)
     with opened(path) as store:
         assert store.revision > revision + 100_000
@@ -152,7 +152,7 @@ async def test_a_write_to_a_full_disk_changes_nothing(path):
 
 
 def killed_while_writing(path, lines):
-    """Run the crash writer, kill it after `lines` acknowledged writes or later, and return the acknowledged writes."""
+    """Run the crash writer, kill it after at least `lines` acknowledged writes, and return these writes."""
     with subprocess.Popen([sys.executable, WRITER, path], stdout=subprocess.PIPE, text=True) as writer:
         acknowledged = [json.loads(writer.stdout.readline()) for _ in range(lines)]
         writer.send_signal(signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_the_traffic_of_a_resource_is_the_sum_over_its_pods(kind: str, expected:
 
 
 @pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "ReplicationController"])
-def test_an_owner_without_an_object_has_the_traffic_of_its_pods(kind: str) -> None:
+def test_an_owner_has_the_traffic_of_its_pods_even_if_its_own_object_is_unknown(kind: str) -> None:
     info = ObjectInfo(ref=Ref("Pod", "default", "db-0"), owner=Ref(kind, "default", "db"))
     found = answers({flow(SHOP, pod("db-0")): requests(4)}, (info,))
     assert counted(found, kind) == {"default/db": (4, 0)}
@@ -247,8 +247,8 @@ SPLIT_TRAFFIC = {
 }
 
 
-def test_a_service_has_the_requests_to_its_pods_on_its_ports_whatever_name_was_called() -> None:
-    """R89, D25. Backends of a split have their own traffic, the root has the sum of its pods; each port counts separately."""
+def test_a_service_counts_requests_to_its_pods_and_ports_even_if_the_client_called_another_service() -> None:
+    """R89, D25. The root of a split has the sum of its backends; `admin` selects the same pods, but another port."""
     found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS))
     assert counted(found, "Service") == {
         "default/admin": (2, 0),
@@ -262,8 +262,8 @@ def test_a_service_has_the_requests_to_its_pods_on_its_ports_whatever_name_was_c
     assert (p50, p99) == pytest.approx((0.001, 0.5), rel=0.1)  # the percentiles of all requests of the Service
 
 
-def test_edges_of_a_service_are_the_sum_of_its_pods_with_the_same_counts_at_both_ends() -> None:
-    """R86, R89. Clients called any Service of the pods; `called` counts the requests to the name of this Service."""
+def test_both_ends_of_an_edge_between_services_have_the_sum_over_the_pods() -> None:
+    """R86, R89. An edge includes requests that named another Service of the same pods; `called` excludes these."""
     found = answers(SPLIT_TRAFFIC, (ROOT, V1, V2, ADMIN, *VERSIONS, *INFOS))
     assert between(found, "Service", "v1") == {"from Pod default/alone": 5, "from Service default/shop": 90}
     assert between(found, "Service", "root") == {"from Pod default/alone": 5, "from Service default/shop": 100}
@@ -282,7 +282,7 @@ def test_requests_to_a_port_without_a_service_count_only_for_the_pod() -> None:
     assert between(found, "Service", "root") == {}
 
 
-def test_a_service_without_a_selector_counts_by_its_endpoints() -> None:
+def test_a_service_without_a_selector_has_the_requests_that_its_endpoints_answered() -> None:
     """D25. The user writes its endpoints: addresses of pods, or other addresses."""
     written = service("written", 8080)
     flows = {
@@ -325,7 +325,7 @@ def test_an_answer_counts_the_meshed_pods_of_a_resource() -> None:
 
 
 def test_an_edge_has_the_requests_over_mutual_tls_and_the_identities() -> None:
-    """R74, R76. Counts requests, denied requests and connections; names the identities of both sides."""
+    """R74, R76. The number includes denied requests and connections. The identities are those of both ends."""
     client, server = "spiffe://a/ns/default/sa/shop", "spiffe://a/ns/default/sa/web"
     pods = (
         ObjectInfo(ref=Ref("Pod", "default", "shop-5d8f-aaaaa"), identity=client),
@@ -366,8 +366,8 @@ def test_a_split_has_a_row_for_each_backend() -> None:
     assert not list(found.splits("default", lambda info: info.ref.name == "another"))
 
 
-def test_copies_are_counted_separately() -> None:
-    """D22. Copies are never part of success or failure, and their edges are marked."""
+def test_mirrored_requests_are_counted_separately() -> None:
+    """D22. Mirrored requests are never part of success or failure, and their edges are marked as copies."""
     copies = requests(0, 4)
     found = answers({flow(SHOP, WEB1): requests(9), flow(SHOP, WEB2, backend="default/copy", copy=True): copies})
     row = found.one(Ref("Deployment", "default", "web"))

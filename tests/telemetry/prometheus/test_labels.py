@@ -63,7 +63,7 @@ def test_a_deleted_pod_keeps_its_workload_label(objects):
     assert describe(flow) == before
 
 
-def test_all_outside_peers_are_one_series_unless_labels_name_pods(objects):
+def test_all_outside_peers_share_one_series_unless_labels_name_pods(objects):
     """A label per address would make an unlimited number of series."""
     stranger = Flow(source=Peer(outside="192.0.2.1"), destination=ELSEWHERE)
     assert side(labels(objects)(stranger), "source") == {"_workload": "outside"}
@@ -81,7 +81,7 @@ def test_traffic_is_labeled_mutual_tls_if_the_proxy_reports_it(objects, secured)
     assert labels(objects)(flow)["connection_security_policy"] == ("mutual_tls" if secured else "none")
 
 
-def test_labels_with_pods_have_the_port_of_the_pod(objects):
+def test_the_port_of_the_pod_is_a_label_only_if_labels_name_pods(objects):
     flow = Flow(source=NO_PEER, destination=Peer(pod="default/bare"), target=8080)
     assert "destination_pod_port" not in labels(objects)(flow)
     assert labels(objects, by_pod=True)(flow)["destination_pod_port"] == "8080"

@@ -1,4 +1,4 @@
-"""The totals for Prometheus, which are limited in number, and their text, which promtool accepts."""
+"""The totals for Prometheus, with a limited number of series, and their text format, which promtool checks."""
 
 import itertools
 import re
@@ -87,7 +87,7 @@ def test_denied_requests_and_connections_have_series_of_their_own():
         ("denied", "denied"),
     ],
 )
-def test_classes_are_successes_or_failures(name, expected):
+def test_each_response_class_is_a_success_a_failure_or_a_denial(name, expected):
     assert classification(name) == expected
 
 
@@ -116,7 +116,7 @@ def test_exposed_buckets_are_exact_because_proxies_count_by_the_same_bounds():
     assert total == pytest.approx(sum(min(latency, 60_000_000) for latency in latencies) / 1e6, rel=0.1)
 
 
-def test_copies_do_not_count_as_requests():
+def test_mirrored_requests_are_counted_only_in_headgate_copies_total():
     """D22."""
     found = totals()
     found.add(Flow(source=WEB.source, destination=WEB.destination, copy=True), Counts.of({SUCCEEDED: 5, FAILED: 2}))

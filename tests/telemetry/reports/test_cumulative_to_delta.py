@@ -221,7 +221,7 @@ def test_reports_without_series_show_that_a_series_was_evicted():
 @pytest.mark.parametrize("seconds", [stats_sink.LOCAL_SECONDS, stats_sink.CLUSTER_SECONDS])
 @pytest.mark.parametrize("idle", [1, 110, 125, 235, 245, 295, 305, 595, 605])
 def test_counts_are_exact_after_any_idle_time_at_any_report_interval(seconds, idle):
-    """An idle series continues from its old value, or starts from zero after the second eviction."""
+    """An idle series continues from its old value, or restarts from zero once Envoy has evicted it."""
     number = stats_sink.reports_per_eviction(seconds)
     growth, proxy = CumulativeToDelta(number, START), Proxy(reports_per_eviction=number)
     proxy.count("a", 2)

@@ -79,7 +79,7 @@ def test_a_response_has_a_class_and_counts_as_success_or_failure(code, grpc, nam
     assert bool(found.success) is is_success
 
 
-def test_the_flow_of_copies_is_marked():
+def test_the_flow_of_mirrored_requests_is_marked_as_a_copy():
     """D22."""
     tags = {"envoy.cluster_name": "mirror/default/web/8080", "envoy.endpoint_hostname": "default/web-0"}
     for name, outcome in {"copies": (3, 0), "copies_failed": (0, 3)}.items():
@@ -89,7 +89,7 @@ def test_the_flow_of_copies_is_marked():
         assert (found.success, found.failure) == outcome
 
 
-def test_dropped_copies_have_no_flow():
+def test_dropped_mirrored_requests_are_counted_by_mirror_and_have_no_flow():
     cluster = "mirror/default/web/8080"
     tags = {"envoy.cluster_name": cluster}
     assert dropped_at(Delta(series_of("mesh.copies_dropped", **tags), 3)) == cluster
@@ -107,7 +107,7 @@ def test_requests_without_a_service_and_tunnel_connections_are_left_out():
     assert flow_of("connections", cluster="tunnel", pod="") is None
 
 
-def test_connections_to_addresses_outside_the_mesh_have_the_destination_elsewhere():
+def test_all_addresses_outside_the_mesh_are_one_destination():
     flow, _ = flow_of("connections", cluster="passthrough")
     assert flow == Flow(source=CLIENT, destination=Peer(outside="elsewhere"))
 

@@ -27,6 +27,7 @@ from headgate.resources.inspect import (
     MESH,
     TYPES,
     ObjectName,
+    PodSidecar,
     ProxyConfig,
 )
 
@@ -76,6 +77,8 @@ async def _result(inspector: Inspector, path: InspectPath, query: QueryParams) -
             return _Result(await _config(inspector, path, query))
         case "proxies", _:
             return _proxies(inspector, path)
+        case "pods", _:
+            return _Result(await _pod_sidecar(inspector, path))
         case "explanations", _:
             return _Result(await _explanation(inspector, path, query))
         case "findings", _:
@@ -106,6 +109,13 @@ async def _config(inspector: Inspector, path: InspectPath, query: QueryParams) -
     if found is None:
         raise not_found(path.resource.plural, GROUP, path.name)
     return found
+
+
+async def _pod_sidecar(inspector: Inspector, path: InspectPath) -> PodSidecar:
+    try:
+        return await inspector.pod_sidecar(ObjectName(namespace=path.namespace, name=path.name))
+    except NotFound:
+        raise ApiError(404, f"Pod {path.namespace}/{path.name} not found") from None
 
 
 async def _explanation(inspector: Inspector, path: InspectPath, query: QueryParams) -> Mapping[str, Any]:

@@ -26,7 +26,13 @@ class Resource(Value, frozen=True, kw_only=True):
 
 INSPECT = GROUP, VERSION
 TAP, TAP_VALUES = "tap", "tapvalues"
+SIDECAR = "sidecar"
 _TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
+
+
+def _subresources(kind: str) -> Mapping[str, str]:
+    return {**_TAPS, SIDECAR: "PodSidecar"} if kind == "Pod" else _TAPS
+
 
 RESOURCES: Mapping[str, Resource] = {
     item.plural: item
@@ -36,7 +42,13 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="findings", kind="Finding", verbs=("list",)),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
         *(
-            Resource(plural=one.plural, kind=one.kind, verbs=(), namespaced=one.namespaced, subresources=_TAPS)
+            Resource(
+                plural=one.plural,
+                kind=one.kind,
+                verbs=(),
+                namespaced=one.namespaced,
+                subresources=_subresources(one.kind),
+            )
             for one in TAPPABLE_KINDS
         ),
     )
@@ -44,7 +56,7 @@ RESOURCES: Mapping[str, Resource] = {
 
 
 class InspectPath(NamedTuple):
-    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` is empty without one."""
+    """A parsed path: one object, or all objects of a namespace or of the mesh. `subresource` may be empty."""
 
     resource: Resource
     namespace: str = ""

@@ -26,6 +26,7 @@ _GVK = "x-kubernetes-group-version-kind"
 _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     "Proxy": inspect.Proxy,
     "ProxyConfig": inspect.ProxyConfig,
+    "PodSidecar": inspect.PodSidecar,
     "Finding": inspect.Finding,
     "MeshStatus": inspect.MeshStatus,
     "Explanation": Explanation,

@@ -11,7 +11,7 @@ from headgate.resources.inspect import Finding, Proxy
 from headgate.resources.meta import epoch_seconds
 
 Columns: TypeAlias = tuple[tuple[str, str, Callable[[Any], str]], ...]
-"""The columns after the first one (the name): title, description, and function from an object to its cell."""
+"""The columns after the first one (the name): title, description, and the function that returns an object's cell."""
 
 
 def columns(resource: Resource) -> Columns | None:

@@ -25,7 +25,7 @@ KEEPALIVE_S = 10.0
 async def answer(
     inspector: Inspector, path: InspectPath, query: Mapping[str, str], closing: asyncio.Event
 ) -> StreamResponse:
-    """Start a stream of the requests of a workload. Raises ApiError 400, 404."""
+    """Start a stream of a workload's requests. Raises ApiError 400, 404."""
     wanted = TapQuery(
         kind=path.resource.kind,
         namespace=path.namespace,

@@ -51,7 +51,7 @@ def _success_rate(counts: Statistics, _window: float) -> int | None:
 
 
 def _latency(index: int, counts: Statistics, _window: float) -> int:
-    """Return a percentile; 0 without requests, because an autoscaler does not scale an idle workload down without the metric."""
+    """Return a percentile; 0 without requests, because an autoscaler does not scale down a workload without the metric."""
     return round(counts.latencies[index] * 1e6) if counts.latencies else 0
 
 
@@ -103,7 +103,7 @@ def parse_path(parts: Sequence[str]) -> CustomMetricsPath:
 
 
 class CustomMetricsApi:
-    """The handler of requests for custom metrics, which have the counts of the metrics API."""
+    """The handler of requests for custom metrics, with values from the same counts as in the metrics API."""
 
     def __init__(self, metrics: MetricsApi) -> None:
         self._metrics = metrics

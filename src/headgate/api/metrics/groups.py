@@ -160,13 +160,13 @@ def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
         latencies[shapes.P50, p50],
         _count(shapes.SUCCESS, counts.success),
         _count(shapes.FAILURE, counts.failure),
-        *_beyond(counts, row.sum.copies),
+        *_optional_metrics(counts, row.sum.copies),
         *((_count(shapes.CALLED, row.called),) if row.called is not None else ()),
     )
 
 
-def _beyond(counts: Statistics, copies: Statistics) -> Iterator[Metric]:
-    """Yield the optional metrics: denied requests, TCP connections and copies of requests (D22)."""
+def _optional_metrics(counts: Statistics, copies: Statistics) -> Iterator[Metric]:
+    """Yield the metrics of denied requests, TCP connections and mirrored requests (D22)."""
     if counts.denied:
         yield _count(shapes.DENIED, counts.denied)
     if counts.denied_connections:

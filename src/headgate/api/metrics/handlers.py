@@ -32,8 +32,8 @@ from headgate.telemetry.answers.answers import Answers, Grouping, Row, Selects, 
 from headgate.telemetry.answers.object_graph import ObjectInfo
 from headgate.telemetry.counters.flows import Reading, Source
 
-_YIELD_ROWS = 500  # number of rows that are computed before other asyncio tasks run
-_WINDOWS = 4  # number of windows whose indexes are cached
+_YIELD_ROWS = 500  # Number of rows that are computed before other asyncio tasks run.
+_WINDOWS = 4  # Number of windows whose indexes are cached.
 
 
 class _Result(Value, frozen=True, kw_only=True):
@@ -83,7 +83,10 @@ class MetricsApi:
         )
 
     async def answers(self, kind: str, seconds: float) -> tuple[Reading, Answers]:
-        """Return the counts of a window in seconds, and the answers about objects of a kind. Raises ApiError 501, 503."""
+        """Return the Reading of the last `seconds`, and the answers about objects of a kind.
+
+        Raises ApiError 501, 503.
+        """
         reading = await self._read(seconds)
         return reading, await self._answers_on(self._indexed(seconds, reading), kind)
 
@@ -139,7 +142,7 @@ async def collect(rows: Iterable[Row]) -> Sequence[Row]:
 
 
 def selection(query: Mapping[str, str]) -> Selects:
-    """Return a predicate for the query's selectors: they omit items, and change no metrics (R94). Raises ApiError 400."""
+    """Return a predicate for the query's selectors. They filter items but change no metric (R94). Raises ApiError 400."""
     tests = [label_selector(text) for text in (query.get("labelSelector"),) if text]
     tests += [field_selector(text, "") for text in (query.get("fieldSelector"),) if text]
 

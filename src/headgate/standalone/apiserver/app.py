@@ -91,7 +91,7 @@ def create_app(
 async def serve(app: Starlette, listener: socket.socket, certificate: Certificate) -> None:
     """Serve on a bound loopback socket until canceled, then end open watches.
 
-    The server uses TLS because kubectl sends its token over TLS only. Raises ValueError for another address than loopback.
+    The server uses TLS because kubectl sends its token over TLS only. Raises ValueError if the address is not loopback.
     """
     server = Server(app, ssl_certfile=certificate.path, ssl_keyfile=certificate.key_path)
     await serve_on_loopback(server, listener, app.state.closing.set)

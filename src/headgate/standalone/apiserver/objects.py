@@ -94,7 +94,7 @@ class Objects:
 
     async def create(self, target: Target, obj: Mapping[str, Any], options: WriteOptions) -> WriteResult:
         """Store a new object in the path's namespace."""
-        hub, warnings = self._checked(target, obj, None, options)
+        hub, warnings = self._checked(target, _with_status(obj, None, target), None, options)
         target = target._replace(name=_name(hub))
         managers = tracked_update(None, as_served(hub, target.served), _write(target, options, "Update"))
         with _as_api_errors(target):
@@ -113,7 +113,7 @@ class Objects:
         with _as_api_errors(target):
             for attempt in range(_ATTEMPTS):
                 old = await self.get(target)
-                new = change(old)
+                new = change(old) if subresource else _with_status(change(old), old, target)
                 hub, warnings = self._checked(target, new, old, options)
                 hub = with_metadata(hub, managedFields=tracked_update(old, as_served(hub, target.served), write))
                 try:
@@ -200,7 +200,7 @@ def _as_api_errors(target: Target) -> Iterator[None]:
 
 
 def _with_path_identity(target: Target, obj: Mapping[str, Any]) -> Object:
-    """Return the object with the kind, namespace and name of its path. Raises ApiError 400 when they differ."""
+    """Return the object with the kind, namespace and name of its path. Raises ApiError 400 if it has different ones."""
     served = target.served
     for field, wanted in (("apiVersion", served.api_version), ("kind", served.kind.kind)):
         given = obj.get(field) or wanted
@@ -246,6 +246,18 @@ def _write(
 def _name(obj: Mapping[str, Any]) -> str:
     metadata = obj.get("metadata")
     return str(metadata.get("name") or metadata.get("generateName") or "") if isinstance(metadata, Mapping) else ""
+
+
+def _with_status(new: Mapping[str, Any], old: Object | None, target: Target) -> Object:
+    """Return the object. For a custom kind, it has the old status: only writes to the subresource `status` change it.
+
+    An invalid status in the client's object is ignored too: Go clients write `null` for empty required fields, such as
+    `status.parents`.
+    """
+    if not (target.served.kind.is_custom and target.served.kind.status):
+        return dict(new)
+    bare = {name: value for name, value in new.items() if name != "status"}
+    return {**bare, "status": old["status"]} if old and "status" in old else bare
 
 
 def _revision(obj: Object) -> Any:

@@ -1,5 +1,6 @@
 """Printer columns of `kubectl get`: functions from an object to a cell. Paths name fields, as in `status.phase`."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -10,8 +11,11 @@ Cell: TypeAlias = str | int
 Cells: TypeAlias = Callable[[Object], Cell]
 
 NONE = "<none>"
+_CONDITION = re.compile(r'\.status\.conditions\[\?\(@\.type=="(\w+)"\)\]\.status')
 _ROLE = "node-role.kubernetes.io/"
-_STEPS = (  # for each format of an age: its limit (s), unit, seconds in the unit, smaller unit, its seconds (0: none)
+# Formats of ages: the age in seconds below which a format applies, the unit and its seconds, the smaller unit and its
+# seconds (0: no smaller unit).
+_STEPS = (
     (120, "s", 1, "", 0),
     (600, "m", 60, "s", 1),
     (3 * 3600, "m", 60, "", 0),
@@ -58,6 +62,13 @@ def at(path: str, default: Cell = NONE) -> Cells:
         return default if found in (None, "") else found if isinstance(found, int) else str(found)
 
     return cell
+
+
+def at_json_path(path: str) -> Cells:
+    """Return a column that shows the value at a JSONPath: a field, or the status of a condition."""
+    if found := _CONDITION.fullmatch(path):
+        return condition(found[1])
+    return at(path.removeprefix("."))
 
 
 def since(*paths: str) -> Cells:

@@ -30,7 +30,7 @@ _JSON = "application/json"
 _MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_EMPTY = "google.protobuf.Any"  # the message type for kinds whose fields are ignored
+_EMPTY = "google.protobuf.Any"  # the message type to decode kinds whose fields headgate ignores
 _EVICTION = "io.k8s.api.policy.v1beta1.Eviction"
 _UNPUBLISHED = {  # the message types of kinds that our schema catalog does not contain
     ("policy/v1", "Eviction"): _EVICTION,

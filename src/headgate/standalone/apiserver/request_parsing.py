@@ -20,7 +20,7 @@ from headgate.standalone.apiserver.objects import Target, WriteOptions
 from headgate.standalone.apiserver.tables import table
 from headgate.standalone.pods.logs import LogOptions
 
-LARGEST_BODY = 3 * 1024 * 1024  # in bytes, the same limit as in kube-apiserver
+LARGEST_BODY = 3 * 1024 * 1024  # the longest body in bytes, as in kube-apiserver
 _LONGEST_MANAGER = 128
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
 # Log options that are not supported; logs are stored without timestamps.
@@ -36,7 +36,7 @@ class ResourcePath(NamedTuple):
 
 
 def parse_path(group: str, version: str, parts: list[str]) -> ResourcePath:
-    """Parse the path after the version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
+    """Parse a path after its version: `[namespaces/NS/]RESOURCE[/NAME[/SUBRESOURCE]]`. Raises ApiError 404."""
     namespace = ""
     if parts[0] == "namespaces" and len(parts) >= 3 and served_at(group, version, parts[2]):
         _, namespace, *parts = parts
@@ -101,8 +101,8 @@ def int_parameter(query: Mapping[str, str], name: str) -> int | None:
 def check_resource_version(query: Mapping[str, str], current: int) -> None:
     """Check that a list at resource version `current` satisfies the request.
 
-    Raises ApiError 504 if the request needs a newer version, and 410 if it needs exactly an older version, which the store
-    has discarded.
+    Raises ApiError 504 if the request needs a newer version, and 410 if it asks for exactly an older version, because
+    the store lists only the current objects.
     """
     wanted = int_parameter(query, "resourceVersion") or current
     if wanted > current:
@@ -236,12 +236,15 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 
 class Renderer(Value, frozen=True, kw_only=True):
-    """Renders objects as a client accepts them. `shape` is `Table`, `PartialObjectMetadata`, or empty for whole objects."""
+    """Renders objects in the form that a client accepts.
+
+    `shape` is `Table`, `PartialObjectMetadata`, or empty for whole objects.
+    """
 
     served: ServedKind
     shape: str = ""
-    version: str = "v1"  # of meta.k8s.io
-    include: str = "Metadata"  # the part of the object in each row of a Table (`includeObject`)
+    version: str = "v1"  # The version of meta.k8s.io.
+    include: str = "Metadata"  # The part of the object in each row of a Table (`includeObject`).
 
     def one(self, obj: Object) -> Mapping[str, Any]:
         """Render one object."""

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.api import responses
-from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
+from headgate.kinds import GATEWAY
+from headgate.resources.definitions.printer_columns import AGE, COLUMNS, PROGRAMMED, PrinterColumn
 from headgate.resources.meta import Object
 from headgate.resources.registry import Kind
 from headgate.standalone.apiserver import printer_columns as cells
@@ -41,7 +42,17 @@ def table(
 
 def columns_of(kind: Kind) -> Sequence[Column]:
     """Return the columns of a kind; the default is name and age."""
-    return _COLUMNS.get((kind.group, kind.kind), (_NAME, _AGE))
+    key = (kind.group, kind.kind)
+    if key in COLUMNS:
+        return (_NAME, *(_shared(column, _CELLS.get((kind.kind, column.name))) for column in COLUMNS[key]))
+    return _COLUMNS.get(key, (_NAME, _AGE))
+
+
+def _shared(column: PrinterColumn, cell: Callable[[Object], Cell] | None) -> Column:
+    """Return a column of a CustomResourceDefinition; without `cell` it shows the value at its JSONPath."""
+    if column == AGE:
+        return _AGE
+    return Column(column.name, cell or cells.at_json_path(column.path), column.description, wide=column.wide)
 
 
 def _row(obj: Object, columns: Sequence[Column], include: str, api: str) -> dict[str, Any]:
@@ -70,30 +81,9 @@ _IN_PODS = (
 )
 _PARENTS = Column("Parents", cells.names("spec.parentRefs"), "The parents that the route attaches to.", wide=True)
 _HOSTNAMES = Column("Hostnames", cells.names("spec.hostnames"), "The hostnames that the route matches.")
-_PROGRAMMED = "Whether all proxies have acknowledged the configuration."
 _ROUTE_STATE = (
     Column("Accepted", cells.at_parents("Accepted"), "Whether every parent accepts the route."),
-    Column("Programmed", cells.at_parents("Programmed"), _PROGRAMMED),
-)
-_STATE = (
-    Column("Accepted", cells.condition("Accepted"), "Whether the object is valid and in use."),
-    Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
-)
-_ACKNOWLEDGED = "The proxies that have acknowledged the configuration, out of all proxies that need it."
-_PROXIES_CELL = cells.ratio("status.proxies.programmed", "status.proxies.total")
-_REACH = (
-    Column(
-        "Sidecars",
-        cells.ratio("status.pods.sidecars", "status.pods.total"),
-        "The pods with a sidecar, out of all pods that the object selects.",
-        wide=True,
-    ),
-    Column("Proxies", _PROXIES_CELL, _ACKNOWLEDGED, wide=True),
-)
-_PORT_ROUTE = (
-    _NAME,
-    Column("Ports", cells.listed("spec.matches.ports", str, "<all>"), "The ports that the route matches."),
-    _AGE,
+    Column("Programmed", cells.at_parents("Programmed"), PROGRAMMED),
 )
 _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
     ("", "Namespace"): (_NAME, Column("Status", cells.at("status.phase", "Active")), _AGE),
@@ -177,53 +167,6 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         Column("Count", cells.at("count", 1), wide=True),
         Column("Name", cells.at("metadata.name"), format="name", wide=True),
     ),
-    (SPLIT, "TrafficSplit"): (
-        _NAME,
-        Column("Service", cells.at("spec.service"), "The root Service that clients call."),
-        Column(
-            "Backends",
-            cells.listed("spec.backends", lambda one: f"{one.get('service')}:{one.get('weight')}"),
-            "The backends and their weights.",
-        ),
-        *_STATE,
-        _AGE,
-        Column("Proxies", _PROXIES_CELL, _ACKNOWLEDGED, wide=True),
-    ),
-    (SPECS, "HTTPRouteGroup"): (
-        _NAME,
-        Column("Matches", cells.names("spec.matches"), "The names of the matches."),
-        _AGE,
-    ),
-    (SPECS, "TCPRoute"): _PORT_ROUTE,
-    (SPECS, "UDPRoute"): _PORT_ROUTE,
-    (ACCESS, "TrafficTarget"): (
-        _NAME,
-        Column("Destination", cells.subjects("destination"), "The ServiceAccount whose pods may be called."),
-        Column("Sources", cells.subjects("sources"), "The ServiceAccounts whose pods may call the destination."),
-        Column("Rules", cells.rules, "The routes that allowed requests match."),
-        *_STATE,
-        _AGE,
-        *_REACH,
-    ),
-    (MESH, "TLSConfig"): (
-        _NAME,
-        Column("Pods", cells.pod_labels, "The labels of the selected pods."),
-        Column(
-            "Subject-Names",
-            cells.names("spec.subjectNames"),
-            "Subject alternative names of the pods' certificates, besides the SPIFFE ID.",
-        ),
-        *_STATE,
-        _AGE,
-        *_REACH,
-    ),
-    (MESH, "Sidecar"): (
-        _NAME,
-        Column("Pods", cells.at("status.pods.total"), "The number of selected pods."),
-        Column("Injected", cells.at("status.pods.injected"), "The number of pods that have the current generation."),
-        *_STATE,
-        _AGE,
-    ),
     (GATEWAY, "GatewayClass"): (
         _NAME,
         Column("Controller", cells.at("spec.controllerName"), "The controller that implements Gateways of the class."),
@@ -239,7 +182,7 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
             cells.listed("status.addresses", lambda one: one.get("value")),
             "The IP addresses of the Gateway's listeners.",
         ),
-        Column("Programmed", cells.condition("Programmed"), _PROGRAMMED),
+        Column("Programmed", cells.condition("Programmed"), PROGRAMMED),
         _AGE,
         Column("Listeners", cells.names("spec.listeners"), wide=True),
     ),
@@ -253,3 +196,25 @@ _COLUMNS: Mapping[tuple[str, str], Sequence[Column]] = {
         _AGE,
     ),
 }
+_PROXIES = cells.ratio("status.proxies.programmed", "status.proxies.total")
+_SIDECARS = cells.ratio("status.pods.sidecars", "status.pods.total")
+_PORTS = cells.listed("spec.matches.ports", str, "<all>")
+_CELLS: Mapping[tuple[str, str], Callable[[Object], Cell]] = {
+    ("TrafficSplit", "Backends"): cells.listed(
+        "spec.backends", lambda one: f"{one.get('service')}:{one.get('weight')}"
+    ),
+    ("TrafficSplit", "Proxies"): _PROXIES,
+    ("HTTPRouteGroup", "Matches"): cells.names("spec.matches"),
+    ("TCPRoute", "Ports"): _PORTS,
+    ("UDPRoute", "Ports"): _PORTS,
+    ("TrafficTarget", "Destination"): cells.subjects("destination"),
+    ("TrafficTarget", "Sources"): cells.subjects("sources"),
+    ("TrafficTarget", "Rules"): cells.rules,
+    ("TrafficTarget", "Sidecars"): _SIDECARS,
+    ("TrafficTarget", "Proxies"): _PROXIES,
+    ("TLSConfig", "Pods"): cells.pod_labels,
+    ("TLSConfig", "Subject-Names"): cells.names("spec.subjectNames"),
+    ("TLSConfig", "Sidecars"): _SIDECARS,
+    ("TLSConfig", "Proxies"): _PROXIES,
+}
+"""Functions for cells that are shorter than the value at the column's JSONPath, by kind and column."""

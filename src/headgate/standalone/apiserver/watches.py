@@ -112,7 +112,8 @@ async def _steps(
 ) -> AsyncGenerator[Change | int | bytes]:
     """Yield each change, the revision of each bookmark, and an ERROR event if the store has discarded the next change.
 
-    The revision of a bookmark is that of the store at the start of the last wait. All changes up to it have been yielded.
+    The revision of a bookmark is the store's revision at the start of the last wait. All changes up to this revision
+    have been yielded.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.seconds

@@ -41,7 +41,7 @@ Action: TypeAlias = Create | Update | Delete
 
 
 async def apply_actions(store: Store, actions: Iterable[Action]) -> None:
-    """Execute actions. Skip objects that changed meanwhile: the change triggers a new decision of the controller.
+    """Execute actions. Skip objects that have changed since the decision: the change makes the controller decide again.
 
     Raises Invalid when the store rejects an object.
     """

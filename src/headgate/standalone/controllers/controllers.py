@@ -24,8 +24,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _SLICES = "discovery.k8s.io"
 _KINDS = (("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "Pod"), ("", "Service"), (_SLICES, "EndpointSlice"))
-_BATCH = 200  # the number of Services after which a reconciliation lets other tasks run
-_TIMER = 2.0  # seconds between checks for elapsed minReadySeconds and progress deadlines
+_BATCH = 200  # The number of Services after which a reconciliation lets other tasks run.
+_TIMER = 2.0  # Seconds between checks for elapsed minReadySeconds and progress deadlines.
 
 
 class Controllers:
@@ -39,8 +39,8 @@ class Controllers:
         self._wake = asyncio.Event()
         self._memo: dict[str, tuple[str, Any]] = {}
         self._errors: dict[str, str] = {}
-        self._rejected: set[str] = set()  # namespaces with writes that the store rejected, to reconcile again
-        # by the UID of a Service: the versions of the objects from which the Service's slices were computed
+        self._rejected: set[str] = set()  # Namespaces to reconcile again, because the store rejected a write.
+        # By the UID of a Service: the versions of the objects from which the Service's slices were computed.
         self._computed_from: dict[str, tuple[str, ...]] = {}
 
     async def run(self) -> None:

@@ -94,7 +94,7 @@ def _condition(deployment: Deployment, type: str) -> Condition | None:
 
 
 def _condition_json(deployment: Deployment, type: str, fact: _Fact, *, progressed: bool, now: float) -> dict[str, str]:
-    """Return a condition as JSON. An unchanged condition has unchanged times.
+    """Return a condition as JSON. An unchanged condition keeps its times.
 
     Progress of the rollout updates `lastUpdateTime` of the condition Progressing. The progress deadline counts from
     that time.

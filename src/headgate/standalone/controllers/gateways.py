@@ -21,14 +21,14 @@ class GatewayAddresses:
         self._users: set[str] = set()
 
     async def run(self) -> None:
-        """Reconcile the Gateways after each change of a Gateway or GatewayClass, until canceled."""
+        """Reconcile the Gateways after each change of an object that they depend on, until canceled."""
         async for _ in follow_all(self._store, KINDS):
             await self.reconcile()
 
     async def reconcile(self) -> None:
         """Assign an address to each Gateway, write the addresses that changed, and release those of deleted Gateways."""
         present: set[str] = set()
-        for obj, gateway in await own_gateways(self._store):
+        for obj, gateway, _ in await own_gateways(self._store):
             user = str(key_of(obj))
             present.add(user)
             address = self._address(user, gateway)
@@ -38,7 +38,7 @@ class GatewayAddresses:
         self._users = present
 
     def _address(self, user: str, gateway: Gateway) -> str:
-        """Reserve and return the requested address of a Gateway; without a request, its present address or a free one.
+        """Reserve and return the requested address of a Gateway; without a request, its current address or a free one.
 
         The result is empty if no such address is available.
         """

@@ -50,7 +50,10 @@ def recreate(sizes: Sizes, *, old_left: bool) -> tuple[int, tuple[int, ...]]:
 
 
 def resize(sizes: Sequence[int], wanted: int) -> list[int]:
-    """Return new sizes of a paused Deployment: the newest (last) ReplicaSet grows, the oldest ReplicaSets shrink first."""
+    """Return the next sizes of a paused Deployment's ReplicaSets, oldest first.
+
+    Only the newest ReplicaSet grows, and the oldest ones shrink first.
+    """
     result = list(sizes)
     if not result:
         return result
@@ -61,7 +64,10 @@ def resize(sizes: Sequence[int], wanted: int) -> list[int]:
 
 
 def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tuple[int, ...], int]:
-    """Reduce each size by up to its limit in `most`, and all by up to `budget`; return the sizes and the unused budget."""
+    """Reduce each size by at most its limit in `most`, and their sum by at most `budget`.
+
+    Return the sizes and the unused budget.
+    """
     result = []
     for size, limit in zip(sizes, most, strict=True):
         taken = max(min(size, limit, budget), 0)
@@ -71,7 +77,10 @@ def _shrink(sizes: Sequence[int], most: Sequence[int], budget: int) -> tuple[tup
 
 
 def _share(limit: int | str, wanted: int, *, up: bool) -> int:
-    """Return a limit of `2` or `25%` as a number of pods, rounded `up` or down. Other texts count as 25%, the default."""
+    """Return a limit such as `2` or `25%` as a number of pods, rounded `up` or down.
+
+    Any other text means 25%, the default.
+    """
     if isinstance(limit, int):
         return max(limit, 0)
     number = limit.removesuffix("%")

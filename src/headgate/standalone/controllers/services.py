@@ -67,12 +67,12 @@ def track_cluster_ips(addresses: AddressPool) -> Mapping[tuple[str, str], Change
 
 
 def service_user(service: Object) -> str:
-    """Return the name of a Service as an owner of addresses: `Service shop/web`."""
+    """Return the name under which a Service owns addresses: `Service shop/web`."""
     return str(key_of(service))
 
 
 def stored_range(objects: Iterable[Object]) -> int | None:
-    """Return the number A of the range 127.A.0.0/16 of stored Services and pods; None if they have no addresses."""
+    """Return A of the range 127.A.0.0/16 in which stored Services and pods have addresses; None if they have none."""
     for obj in objects:
         address = _address(obj) or str((obj.get("status") or {}).get("podIP", ""))
         if is_loopback(address):

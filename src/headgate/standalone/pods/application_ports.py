@@ -58,7 +58,7 @@ def is_free(port: int) -> bool:
 
 
 class ApplicationPorts:
-    """Assigns process ports. A user, for example the uid of a pod, keeps its ports until `release`."""
+    """Assigns process ports. A `user`, for example the uid of a pod, keeps its ports until `release`."""
 
     def __init__(self, ports: Iterable[int] | None = None, *, free: Callable[[int], bool] = is_free) -> None:
         self._candidates = list(candidates(ephemeral_range()) if ports is None else ports)
@@ -95,13 +95,13 @@ class ApplicationPorts:
         raise NoAddress(f"all {len(self._candidates)} ports for processes behind sidecars are in use; delete some pods")
 
 
-def sidecar_ports(pod: Pod, led: Iterable[int] = ()) -> list[int]:
+def sidecar_ports(pod: Pod, target_ports: Iterable[int] = ()) -> list[int]:
     """Return the TCP ports of a pod's sidecar, without excluded ports. Raises DecodeError.
 
-    These are the declared ports and `led`, the targetPorts of Services.
+    These are the ports that containers declare, and `target_ports`, the targetPorts of Services.
     """
     left_out = excluded_ports(pod.metadata)
-    return [port for port in dict.fromkeys((*_declared(pod), *led)) if port not in left_out]
+    return [port for port in dict.fromkeys((*_declared(pod), *target_ports)) if port not in left_out]
 
 
 def service_ports(pod: Pod, services: Iterable[Service], *, lowest: int = 0) -> list[int]:
@@ -179,9 +179,9 @@ def with_process_ports(container: Container, port_map: PortMap) -> Container:
 
 
 def listen_advice(pod: Pod, container: Container, port_map: PortMap) -> str:
-    """Return advice for messages: where a process must listen. It is empty if its ports are those of the pod.
+    """Return advice for messages: where a process must listen. It is empty without process ports.
 
-    `container` declares process ports in place of the pod's ports.
+    `container` has process ports in place of the ports that it declares in the pod (`with_process_ports`).
     """
     declared = {number: port for port, number in port_map.items()}
     wanted = []

@@ -21,16 +21,16 @@ from headgate.standalone.pods.probes import tcp_ports
 from headgate.standalone.pods.runs import ContainerState, Ended, Owner, Run, RunSettings
 from headgate.standalone.processes import Launch, Process, StartError, adopt, spawn, until_gone
 
-FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before a restart
-STABLE_SECONDS = 60.0  # seconds after which a run resets the delay
-# a pattern for log messages about EADDRINUSE
+FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # Seconds before a restart.
+STABLE_SECONDS = 60.0  # Seconds after which a run resets the delay.
+# A pattern for log messages about EADDRINUSE.
 _IN_USE = re.compile(rb"address (already )?in use|EADDRINUSE", re.IGNORECASE)
 _ANOTHER = "use another containerPort"
 _UNKNOWN_EXIT = 255  # exit code of a process that ended while headgate did not run
 
 
 class Record(Value, frozen=True, kw_only=True):
-    """The description of a container's process in a private file. The next headgate adopts the process with it."""
+    """The record of a container's process, in a private file, with which the next headgate adopts the process."""
 
     identity: ProcessIdentity
     address: str
@@ -105,7 +105,7 @@ class ContainerRun(Run):
             await self._wait()
 
     async def end(self, grace: float) -> bool:
-        """End the process, also a detached one; return whether it is gone."""
+        """End the process, even after `detach`; return whether it is gone."""
         record = recorded(self.settings.directory)
         process = self.process or (adopt(record.identity) if record else None)
         gone = not process or await process.end(grace)
@@ -116,7 +116,7 @@ class ContainerRun(Run):
         return gone
 
     def kill(self) -> None:
-        """Kill the process, also while `end` waits for it."""
+        """Kill the process, even while `end` waits for it."""
         if self.process:
             self.process.signal(signal.SIGKILL)
 
@@ -162,7 +162,8 @@ class ContainerRun(Run):
         )
         self._set(msgspec.structs.replace(self.state, reason="NoCommand", message=message))
         await self.owner.record_event("Warning", "NoCommand", message)
-        await asyncio.Event().wait()  # the command of a pod is immutable: a retry is pointless
+        # Wait until the pod is deleted: its command is immutable, so a retry would fail too.
+        await asyncio.Event().wait()
 
     async def _fail_to_start(self, reason: str, message: str) -> None:
         self._failures += 1
@@ -222,7 +223,7 @@ class ContainerRun(Run):
         return f"its log says that an address is in use: {self.settings.advice}"
 
     async def _check_ports(self) -> None:
-        """Raise OSError if another program listens on a port of the container: it would receive the requests."""
+        """Raise OSError if another program listens on a port of the container, and would receive its requests."""
         for port in tcp_ports(self.settings.container):
             try:
                 with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -248,7 +249,7 @@ class ContainerRun(Run):
         container = self.settings.container
         try:
             launch = await self.owner.prepare(container)
-        except ConfigError:  # its ConfigMap was deleted; only exec probes need the environment
+        except ConfigError:  # a ConfigMap of the container was deleted; only exec probes need the environment
             launch = Launch(command=(), env={})
         await watch_health(self, launch)
 

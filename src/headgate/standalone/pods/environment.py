@@ -70,7 +70,7 @@ def runtime_variables(pod: Pod, container: Container, address: str) -> dict[str,
 
 
 def port_variable(name: str) -> str:
-    """Return the name of the variable with the process port of a named port."""
+    """Return the name of the environment variable for a port name; its value is the process port."""
     return "PORT_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 

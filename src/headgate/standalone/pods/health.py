@@ -87,7 +87,8 @@ async def _faults(which: str, probe: Probe, *, target: Target, run: Run) -> Asyn
 async def _check_declared_ports(run: Run) -> None:
     """Wait until every declared port accepts connections; then a container without a readiness probe is ready.
 
-    A container without ports is ready at once. With a readiness probe the check only explains why the probe fails.
+    A container without ports is ready at once. If the container has a readiness probe, this check does not change its
+    readiness: it only explains why the probe fails.
     """
     is_reported = False
     async for port, seconds in _closed_ports(run.settings.address, tcp_ports(run.settings.container)):

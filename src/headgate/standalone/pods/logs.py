@@ -1,4 +1,4 @@
-"""Logs of local pods: files that the processes write themselves, also while headgate does not run.
+"""Logs of local pods: files that the processes write themselves, even while headgate does not run.
 
 `STATE/pods/NAMESPACE_NAME_UID/CONTAINER/` holds `current.log`, its older part `current.log.1`, and `previous.log` of
 the previous run. A log that is too long is copied and truncated; lines written at this moment may be lost.
@@ -19,10 +19,10 @@ from headgate.errors import NotFound
 from headgate.resources.meta import Key, is_dns_label, is_dns_subdomain
 from headgate.standalone.proxies.envoy_process import LOG
 
-MAX_LOG_BYTES = 10 << 20  # bytes
+MAX_LOG_BYTES = 10 << 20  # a larger log is rotated
 _CHUNK = 1 << 16
-_SEARCHED_BYTES = 1 << 14  # bytes to search at the end of a log: enough for a long stack trace
-_POLL = 0.2  # seconds between reads of a followed log
+_SEARCHED_BYTES = 1 << 14  # Bytes to search at the end of a log: enough for a long stack trace.
+_POLL = 0.2  # Seconds between reads of a followed log.
 _CURRENT, _PREVIOUS = "current.log", "previous.log"
 _OLDER = ".1"  # suffix of the older part of a log
 
@@ -67,7 +67,7 @@ def rotate_logs(state: Path, *, largest: int = MAX_LOG_BYTES) -> None:
 
 
 def _matching(root: Path, pattern: str) -> list[Path]:
-    """Return the paths below `root` that match a pattern. Unlike `Path.glob`, ignore directories removed meanwhile."""
+    """Return the paths below `root` that match a pattern. Unlike `Path.glob`, skip a directory that is removed."""
     return [root / path for path in glob.glob(pattern, root_dir=root)]  # noqa: PTH207
 
 

@@ -40,8 +40,8 @@ from headgate.standalone.pods.volumes import materialize, mounts
 from headgate.standalone.processes import Launch, inherited
 
 FINALIZER = "headgate.dev/process"
-_VOLUMES = "_volumes"  # the directory of volumes; no container can have this name
-DRAIN = 0.5  # seconds for requests in flight, after the last proxy has stopped routing to the process
+_VOLUMES = "_volumes"  # The directory of volumes; no container can have this name.
+DRAIN = 0.5  # Seconds for requests in flight, after the last proxy has stopped routing to the process.
 
 
 class PodServices(NamedTuple):
@@ -55,7 +55,7 @@ class PodServices(NamedTuple):
 
 
 class PodRun:
-    """Runs one pod. `update` passes it each newer object; `run` ends when the object is gone."""
+    """Runs one pod. `update` sets a newer version of its object; `run` ends when the object is gone."""
 
     def __init__(self, services: PodServices, pod: Object, address: str) -> None:
         self.key = key_of(pod)
@@ -102,7 +102,7 @@ class PodRun:
 
     async def bind(self) -> None:
         """Bind the pod to this machine, adopt its running processes, and write its status."""
-        # With the finalizer, the pod was already bound, and its processes have their ports.
+        # A pod that already has the finalizer was bound earlier, and its processes have their ports.
         if FINALIZER not in (self._pod["metadata"].get("finalizers") or ()):
             await self._assign_service_ports()
         await self._edit(self._bound)
@@ -128,7 +128,7 @@ class PodRun:
             await self._terminate()
 
     def detach(self) -> None:
-        """Stop watching the processes, which keep running."""
+        """Stop watching the processes, and let them run."""
         for one in self._all_runs():
             one.detach()
         if self.sidecar:
@@ -157,7 +157,7 @@ class PodRun:
         ]
 
     def kill(self) -> None:
-        """Kill all processes, also while `end` waits for them."""
+        """Kill all processes, even while `end` waits for them."""
         for one in self._all_runs():
             one.kill()
 
@@ -173,7 +173,10 @@ class PodRun:
         return Launch(command=command_line(container, {**base, **own}, found), env=env, cwd=cwd)
 
     def _variables(self, container: Container) -> dict[str, str]:
-        """Return the variables of the runtime. Proxy variables override port variables; `runtime_variables` override both."""
+        """Return port variables and proxy variables if the pod has a sidecar, and the `runtime_variables`.
+
+        Of variables with the same name, the last one in this order wins.
+        """
         own = port_variables(self._typed, container, self._port_map)
         beside = own | proxy_variables(self.address) if self.sidecar else {}
         return {**beside, **runtime_variables(self._typed, container, self.address)}
@@ -243,7 +246,9 @@ class PodRun:
         if not any(one.live for one in self._containers):
             if self.sidecar:
                 await self.sidecar.wait_ready()
-                if not self._external and await self._assign_service_ports():  # Services may be new
+                if (
+                    not self._external and await self._assign_service_ports()
+                ):  # a Service may be newer than the pod's ports
                     await self._edit(self._bound)
             for init in self._inits:
                 if await init.run():
@@ -266,7 +271,7 @@ class PodRun:
             await self._write_status()
 
     async def _terminate(self) -> None:
-        """End the processes when no endpoint and no proxy contains the pod's address, so that no request is lost."""
+        """End the processes. First wait until no proxy routes to the pod, so that no request is lost."""
         began = time.monotonic()
         if not self._gone.is_set() and any(one.live for one in self._all_runs()):
             await self._write_status()
@@ -355,7 +360,7 @@ class PodRun:
             return
 
     async def _read(self) -> Object | None:
-        """Read the object; return None if it is gone or was replaced by another one with its name."""
+        """Read the pod's object; return None if it is gone, or if a newer pod has its name."""
         try:
             pod = await self._services.store.get(self.key)
         except NotFound:

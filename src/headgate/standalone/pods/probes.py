@@ -19,7 +19,7 @@ from headgate.standalone.processes import Launch, start_fault
 
 _READ_BYTES = 10 << 10  # bytes of a response body to read, as the kubelet does
 _MAX_HEADER_BYTES = 1 << 20
-_MAX_REQUESTS = 10  # requests of one probe, including redirects
+_MAX_REQUESTS = 10  # the most requests of one probe, including redirects
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 

@@ -104,7 +104,7 @@ class Run:
         """End a process after a failed probe; `run` starts the next one."""
 
     def kill(self) -> None:
-        """Kill the process, also while `end` waits for it."""
+        """Kill the process, even while `end` waits for it."""
 
     def detach(self) -> None:
         """Stop watching the process, which keeps running for the next headgate."""

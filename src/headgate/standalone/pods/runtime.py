@@ -32,8 +32,8 @@ from headgate.standalone.proxies.envoy_process import EnvoyState
 
 log = logging.getLogger(__name__)
 COMPONENT = "headgate-local"
-_ROTATE = 10.0  # seconds between checks of the size of logs
-_RETRY = 5.0  # seconds before headgate runs a pod again after an error
+_ROTATE = 10.0  # Seconds between checks of the size of logs.
+_RETRY = 5.0  # Seconds before headgate runs a pod again after an error.
 
 
 class LocalRuntime:
@@ -93,7 +93,7 @@ class LocalRuntime:
         return sorted(name for run in self._runs.values() for name in run.running())
 
     def kill(self) -> None:
-        """Kill all processes, also while `stop` waits for them."""
+        """Kill all processes, even while `stop` waits for them."""
         for run in self._runs.values():
             run.kill()
 

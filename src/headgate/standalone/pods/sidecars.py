@@ -22,10 +22,10 @@ from headgate.standalone.proxies.envoy_process import MeshEnvoy, MeshEnvoySettin
 
 DIRECTORY = "_sidecar"  # the directory of sidecars; no container can have this name
 STARTING = "waiting for its configuration"
-_PATIENCE = 20.0  # seconds without a configuration until an Event reports it
-_RETRY = 1.0  # seconds between checks of a sidecar that does not serve
-_LAST_REPORT = 5.0  # seconds to wait for the last metrics report; a sidecar reports every two seconds
-_SETTLE = 0.1  # seconds until Envoy has counted requests that ended
+_PATIENCE = 20.0  # Seconds without a configuration until an Event reports it.
+_RETRY = 1.0  # Seconds between checks of a sidecar that does not serve.
+_LAST_REPORT = 5.0  # Seconds to wait for the last metrics report; a sidecar reports every two seconds.
+_SETTLE = 0.1  # Seconds until Envoy has counted requests that ended.
 
 
 class ProxyServices(NamedTuple):
@@ -186,6 +186,7 @@ class Sidecar:
 
     async def _renew_token(self) -> None:
         async for error, _ in self._envoy.renewals():
-            if not isinstance(error, FileNotFoundError):  # the pod's directory is being removed
+            # FileNotFoundError is expected while the pod's directory is removed.
+            if not isinstance(error, FileNotFoundError):
                 message = f"the token of the pod's sidecar can't be renewed; headgate retries: {error}"
                 await self._owner.record_event("Warning", "SidecarToken", message)

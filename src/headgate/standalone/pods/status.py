@@ -9,7 +9,7 @@ from headgate.standalone.pods.runs import ContainerState, Ended
 
 States = Mapping[str, ContainerState]
 Fact = tuple[str, bool, tuple[str, str]]
-"""A condition: its type, whether it is True, and (reason, message) for the case that it is not."""
+"""A condition: its type, whether it is True, and its reason and message if it is not."""
 SIDECAR_READY = "headgate.dev/SidecarReady"
 """The condition of pods with a sidecar: True while the sidecar serves."""
 

@@ -1,7 +1,7 @@
-"""Follows the troubles of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
+"""Follows the problems of pods: Warning Events about pods, and failed pods, with the last lines of their logs.
 
-A trouble ends when its pod is ready or gone. If several pods of a ReplicaSet have a trouble with the same reason and
-message, only the first pod's is reported.
+A problem ends when its pod is ready or gone. If several pods of a ReplicaSet have a problem with the same reason and
+message, only the problem of the first pod is reported.
 """
 
 import re
@@ -16,7 +16,7 @@ from headgate.resources.registry import POD, key_of
 from headgate.standalone.pods.logs import LogOptions, Logs
 
 SHOWN_LINES = 5
-LONGEST_LINE = 400  # characters
+LONGEST_LINE = 400  # longer log lines are cut to this number of characters
 _ABOUT_OUTPUT = frozenset({"BackOff", "Failed", "Unhealthy"})
 # control characters and escape sequences of terminals
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -25,7 +25,7 @@ _KINDS = (("", POD.kind), ("", "Event"))
 
 
 class PodTrouble(Value, frozen=True, kw_only=True):
-    """The trouble of a pod: reason and message of an Event, exit code of a process that ended, and its last log lines."""
+    """A problem of a pod: reason and message of an Event, exit code of a process that ended, and its last log lines."""
 
     pod: Key
     container: str
@@ -36,7 +36,7 @@ class PodTrouble(Value, frozen=True, kw_only=True):
 
 
 class PodTroubles:
-    """Follows the pods of a store while `run` runs. `current` has the current troubles, oldest first."""
+    """Follows the pods of a store while `run` runs. `current` has the current problems, oldest first."""
 
     def __init__(self, store: Store, output: Logs) -> None:
         self.current: Latest[tuple[PodTrouble, ...]] = Latest(())
@@ -47,7 +47,7 @@ class PodTroubles:
     async def run(self) -> None:
         """Follow the store until canceled."""
         async for step in follow_all(self._store, _KINDS):
-            if isinstance(step, Relist):  # skip Events and failures of an earlier run
+            if isinstance(step, Relist):  # skip Events and failures from before the start
                 continue
             if step.key.kind == POD.kind:
                 await self._handle_pod(step.object, gone=step.type == "DELETED")

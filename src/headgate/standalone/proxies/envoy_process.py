@@ -36,10 +36,10 @@ _ERROR = re.compile(r"\]\[(critical|error)\]\[|^error: ")
 _PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")
 STEADY_S = 30.0
 """An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
-BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # seconds before the first and the following restarts
-TERM_S = 5.0  # seconds between SIGTERM and SIGKILL
+BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # Seconds before the first and the following restarts.
+TERM_S = 5.0  # Seconds between SIGTERM and SIGKILL.
 RECORD = "envoy.json"
-_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # files' names
+_TOKEN, _TOKEN_SOURCE = "token", "token.json"  # names of files in the Envoy's directory
 
 
 class EnvoyFlags(Value, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class EnvoyFlags(Value, frozen=True, kw_only=True):
     def arguments(self) -> list[str]:
         """Return the arguments after `-c BOOTSTRAP`."""
         return [
-            "--disable-hot-restart",  # hot restart would conflict between the Envoys of a machine
+            "--disable-hot-restart",  # with hot restart, the Envoys of a machine would conflict
             *("--concurrency", str(self.concurrency)),
             *("--drain-time-s", str(self.drain_s)),
             *("--drain-strategy", "immediate"),
@@ -145,7 +145,7 @@ class EnvoyProcess:
     async def ready(self, timeout: float = 20.0) -> None:  # noqa: ASYNC109 - it raises an error with the reason
         """Wait until Envoy has its first configuration and is ready for traffic.
 
-        Raises ProxyError with an error from its log when it exits before that, or after `timeout` seconds.
+        Raises ProxyError with an error from Envoy's log when Envoy exits first, or after `timeout` seconds.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -168,7 +168,7 @@ class EnvoyProcess:
             self._process = None
 
     async def stop(self) -> None:
-        """Stop Envoy, also a detached Envoy or one of an earlier headgate: SIGTERM, then SIGKILL after `TERM_S`."""
+        """Stop Envoy, even if it is detached or from an earlier headgate: SIGTERM, then SIGKILL after `TERM_S`."""
         if self._watching:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):

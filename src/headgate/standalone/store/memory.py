@@ -5,7 +5,7 @@ are rolled back when validation or the journal rejects them, and sent to watches
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, Protocol
 
@@ -21,10 +21,10 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import Kind, find, key_of
 from headgate.settings import DEFAULTS
 from headgate.standalone.store.history import History
-from headgate.standalone.store.object_index import ObjectIndex, owners
+from headgate.standalone.store.object_index import ObjectIndex, known_owners, owners
 
 SYSTEM_NAMESPACES = ("default", "kube-system")
-_NAME_ATTEMPTS = 20  # most names to generate from `generateName` until one is free
+_NAME_ATTEMPTS = 20  # the most names to generate from `generateName` until one is free
 _DEFAULT_CHECK = object_check(DEFAULTS)
 
 
@@ -102,7 +102,7 @@ class MemoryStore:
     async def create(self, obj: Object, *, dry_run: bool = False, sound: bool = False) -> Object:
         """Store a new object. Raises AlreadyExists, Invalid, NotFound (when its namespace does not exist).
 
-        `sound` says that the object is the `hub` of `checked` and needs no second validation.
+        `sound` says that `checked` has validated the object and converted it to the hub version already.
         """
         kind = lifecycle.kind_of(obj)
         wanted = self._named(lifecycle.with_namespace(obj, kind), kind)
@@ -171,7 +171,7 @@ class MemoryStore:
         with self._transaction(dry_run=dry_run):
             return self._delete_or_mark(key, orphan=orphan)
 
-    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncIterator[Change]:
+    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncGenerator[Change]:
         """Yield every change of a kind after a resource version, without end. Raises Gone."""
         async for change in self._history.after(since, group, kind):
             if namespace in ("", change.key.namespace):
@@ -179,7 +179,7 @@ class MemoryStore:
 
     @contextmanager
     def _transaction(self, *, dry_run: bool = False) -> Iterator[None]:
-        """Commit the changes of the body. Roll them back on an exception of the body or the journal, and on a dry run."""
+        """Commit the changes of the `with` block. Roll them back on a dry run, or if the block or the journal fails."""
         kept = False
         try:
             yield
@@ -261,7 +261,7 @@ class MemoryStore:
             )
 
     def _delete_or_mark(self, key: Key, *, orphan: bool = False) -> Object:
-        """Delete an object, or set its deletionTimestamp while it has finalizers or, as a namespace, contents."""
+        """Delete an object. If it has finalizers, or is a namespace with objects, only set its deletionTimestamp."""
         obj = self._existing(key)
         if orphan:
             for dependent in self._index.owned_by(obj["metadata"]["uid"]):
@@ -285,7 +285,7 @@ class MemoryStore:
         return self._put("MODIFIED", key, lifecycle.mark_deleted(obj))
 
     def _finish(self, key: Key) -> Object:
-        """Remove an object that has no finalizers left; a namespace with contents stays."""
+        """Remove an object that has no finalizers left, unless it is a namespace with objects in it."""
         if key.kind == "Namespace" and self._index.in_namespace(key.name):
             return self._existing(key)
         return self._remove(key)
@@ -306,12 +306,15 @@ class MemoryStore:
             self._remove(key)
 
     def _collect(self, key: Key) -> None:
-        """Delete an object whose owners are all deleted; else remove the references to deleted owners."""
+        """Delete an object whose owners are all deleted; else remove the references to deleted owners.
+
+        As in Kubernetes, an owner of an unknown kind counts as existing: another API server may store it.
+        """
         obj = self._index.get(key)
         if obj is None:
             return
         named = owners(obj)
-        gone = {uid for uid in named if not self._index.can_own(uid, key.namespace)}
+        gone = {uid for uid in known_owners(obj) if not self._index.can_own(uid, key.namespace)}
         if gone and gone == named:
             self._delete_or_mark(key)
         elif gone:

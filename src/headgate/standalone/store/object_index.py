@@ -4,11 +4,18 @@ import bisect
 from collections import defaultdict
 
 from headgate.resources.meta import Key, Object
+from headgate.resources.registry import find
 
 
 def owners(obj: Object) -> set[str]:
     """Return the UIDs in an object's owner references."""
     return {reference["uid"] for reference in obj["metadata"].get("ownerReferences") or ()}
+
+
+def known_owners(obj: Object) -> set[str]:
+    """Return the UIDs in an object's owner references to kinds that the embedded API serves."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return {one["uid"] for one in references if find(one["apiVersion"].rpartition("/")[0], one["kind"])}
 
 
 class ObjectIndex:

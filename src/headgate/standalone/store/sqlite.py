@@ -1,6 +1,6 @@
 """Persists the embedded store in SQLite: one transaction for the changes of a call, before watches return them.
 
-What a crash may lose:
+What is lost in a crash:
 
 - `kill -9` or a crash of headgate loses no acknowledged write, because the kernel already has the commit.
 - A power loss or a kernel crash may lose the newest calls, each as a whole; the file stays consistent. SQLite syncs at
@@ -26,8 +26,9 @@ from headgate.resources.meta import Key, Object
 
 _APPLICATION = 0x68656467  # "hedg", which marks the file as a store of headgate
 _FORMAT = 1
-_FREE_BYTES = 64 * 1024  # with fewer free bytes on the disk, `check` raises Unavailable
-_REVISION_SKIP = 1_000_000  # added after a reboot; exceeds the number of changes that a power loss can lose
+_FREE_BYTES = 64 * 1024  # With fewer free bytes on the disk, `check` raises Unavailable.
+# Added to the revision after a reboot; exceeds the number of changes that a power loss can lose.
+_REVISION_SKIP = 1_000_000
 _REFUSED_BY_DISK = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY})
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SCHEMA = """
@@ -53,7 +54,7 @@ class SqliteJournal:
     def open(cls, path: Path) -> "SqliteJournal":
         """Open the file. Create it with mode 0600, and its directory with 0700, when they do not exist.
 
-        Raises StoreError when it is damaged, or written by a newer headgate.
+        Raises StoreError if the file is damaged, or was written by a newer headgate.
         """
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ SHARES = (0.5, 0.9, 0.99)
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
     """Statistics of some flows, with the field names of `Counts`.
 
-    `latencies` are the percentiles of `SHARES`, in seconds; empty without requests.
+    `latencies` are the latency percentiles for `SHARES`, in seconds; empty without requests.
     """
 
     success: int = 0
@@ -68,9 +68,9 @@ class Edge(Value, frozen=True, kw_only=True, order=True, gc=False):
 class Row(Value, frozen=True, kw_only=True, gc=False):
     """One row of an answer: the traffic of the resource `about` over an edge, or of one backend of a TrafficSplit.
 
-    `mesh` has the number of pods of `about`. Only an edge has `security`: the share of mutual TLS, and the identities
-    of both ends, without deleted pods. On an edge between Services, `called` is the number of requests and connections
-    for which the client called the receiving Service by name. `apex` and `backend` are set in the row of a
+    `mesh` has the number of pods of `about`. Only an edge has `security`: the share of mutual TLS, and the SPIFFE IDs
+    of both ends, except those of deleted pods. On an edge between Services, `called` is the number of requests and
+    connections for which the client called the receiving Service by name. `apex` and `backend` are set in the row of a
     TrafficSplit.
     """
 
@@ -118,7 +118,7 @@ class Traffic:
         return Sum(counts=_statistics(of_users), copies=_statistics(of_mirrors) if of_mirrors else NOTHING)
 
     def answered(self, apex: str, backend: str) -> Sum:
-        """Return the requests to the apex Service of a split that a backend answered."""
+        """Return the sum of the requests that clients sent to a split's apex Service and that `backend` answered."""
         return summed(one for one in self.called_as.get(apex, ()) if one[0].backend == backend)
 
     @cached_property
@@ -202,7 +202,7 @@ def _total(several: Sequence[Counts]) -> Counts:
 
 
 class Answers:
-    """Answers queries about the traffic of a Reading, among the objects of a graph."""
+    """Answers queries about the traffic in a Reading, for the resources in an object graph."""
 
     def __init__(self, traffic: Traffic, graph: ObjectGraph) -> None:
         self._traffic = traffic
@@ -229,7 +229,10 @@ class Answers:
                 yield Row(about=split.ref, sum=what, labels=split.labels, apex=apex, backend=backend)
 
     def split_totals(self, namespace: str, selects: Selects, is_counted: Callable[[Backend], bool]) -> Iterator[Row]:
-        """Yield a row for each TrafficSplit with counted backends: the requests to the apex that these backends answered."""
+        """Yield a row for each TrafficSplit: the requests to the apex that its counted backends answered.
+
+        A TrafficSplit without a counted backend has no row.
+        """
         for split in filter(selects, self._graph.of(SPLIT, namespace)):
             service, apex = split.apex
             counted = {backend.service for backend in split.backends if is_counted(backend)}
@@ -324,7 +327,7 @@ class Answers:
         return (one for pod in self._pods(ref) for one in self._traffic.into.get(pod, ()))
 
     def _is_whole(self, service: Ref, pod: str) -> bool:
-        """Return whether all traffic of a pod counts for a Service, so that the pod's sum can be used."""
+        """Return whether all traffic of a pod belongs to a Service, so that the pod's sum can be used."""
         ports = self._service_index[1].get(pod)
         return ports is not None and self._graph.targets_ports(service, pod, ports)
 
@@ -339,9 +342,10 @@ class Answers:
 
     @cached_property
     def _service_index(self) -> tuple[Mapping[Ref, Sequence[CountedFlow]], Mapping[str, set[int] | None]]:
-        """Two indexes: by Service, the flows without attribution by selector and port; by pod, the ports of other flows.
+        """Two indexes of the flows: by Service, and by destination pod.
 
-        The ports of a pod are None if one of its flows can't be attributed by selector and port.
+        The first contains only flows whose Services do not follow from selectors and target ports. The second maps each
+        pod to the target ports of its incoming flows, or to None if the first contains one of these flows.
         """
         by_service: defaultdict[Ref, list[CountedFlow]] = defaultdict(list)
         ports: dict[str, set[int] | None] = {}

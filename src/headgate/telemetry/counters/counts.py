@@ -10,8 +10,8 @@ NO_RESPONSE = "none"
 DENIED = "denied"
 """The class of requests that access rules denied: neither successes nor failures, whatever their status."""
 _GRPC_CODES = 17
-_GRPC_UNKNOWN = 2  # gRPC's code UNKNOWN, which also counts statuses that gRPC does not define
-_GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # the codes that map to HTTP statuses of 500 and above
+_GRPC_UNKNOWN = 2  # gRPC's code UNKNOWN, which also counts statuses that gRPC does not define.
+_GRPC_SERVER_FAULTS = frozenset({2, 4, 12, 13, 14, 15})  # The codes that map to HTTP statuses of 500 and above.
 _CLASSES = (
     *(f"{hundreds}xx" for hundreds in range(1, 6)),
     NO_RESPONSE,

@@ -8,8 +8,8 @@ import msgspec
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.counts import Counts
 
-SWEEP_FROM = 1000  # below this number of flows, unused numbers are not freed
-PART = 1000  # flows in one encoded part of a checkpoint; a change of a flow encodes its part again
+SWEEP_FROM = 1000  # Below this number of flows, unused numbers are not freed.
+PART = 1000  # Flows in one encoded part of a checkpoint; when a flow changes, its part is encoded again.
 
 
 class Peer(Value, frozen=True, kw_only=True, order=True, gc=False, cache_hash=True):

@@ -68,5 +68,5 @@ def _middle(index: int) -> float:
     return sqrt(below * above) / 1e6
 
 
-# One entry more than buckets: an overflow of the last bucket makes another bucket.
+# One entry more than there are buckets, because the last bucket may overflow into another.
 _MIDDLES = tuple(map(_middle, range(BUCKETS + 1)))

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 Width: TypeAlias = Literal["I", "Q"]
 """The width of a counter as a type code of `array`: `I` is 32 bits, `Q` is 64 bits."""
 NARROW: Width = "I"
-"""32 bits, for histograms, because memory contains many of them."""
+"""32 bits, for histograms, because many of them are in memory."""
 WIDE: Width = "Q"
 """64 bits, for counts without a limit."""
 BITS: Mapping[Width, int] = {NARROW: 32, WIDE: 64}
@@ -83,7 +83,7 @@ def difference(new: int, old: int, highest: int) -> int | None:
     """Subtract wide counters; return None if a counter is smaller in `new` than in `old`. Counts must be below 2^63.
 
     `highest` is the result of `highest_bits`. These bits are set in `new` before the subtraction. Afterwards, the bit of
-    a counter is 0 exactly if the counter had to borrow.
+    a counter is 0 if and only if the counter had to borrow.
     """
     if not old:
         return new

@@ -11,7 +11,9 @@ from headgate.telemetry.counters.flows import NO_PEER, Flow, PodTotals
 from headgate.telemetry.counters.time_buckets import TimeBucket
 
 Key = TypeVar("Key")
-_NAMELESS = Flow(source=NO_PEER, destination=NO_PEER)  # unreachable: each number in a bucket has a flow
+_NAMELESS = Flow(
+    source=NO_PEER, destination=NO_PEER
+)  # a default that is never used, because each flow number in a bucket has a flow
 
 
 class SlidingSum:
@@ -48,8 +50,11 @@ class SlidingSum:
         self.flows: dict[Flow, Counts] = {}
         self._requests: dict[str, Counts] = {}
         self._copies: dict[str, Counts] = {}
-        self._buckets: dict[int, TimeBucket] = {}  # by id(), which is unique while this dict refers to the bucket
-        self._names: dict[int, Flow] = {}  # the flow of each number when its bucket was added; numbers are reused later
+        self._buckets: dict[
+            int, TimeBucket
+        ] = {}  # The keys are `id(bucket)`, unique while this dict refers to the bucket.
+        self._names: dict[int, Flow] = {}
+        """The flow of each flow number at the time when its bucket was added; numbers are reused."""
 
     def _add(self, bucket: TimeBucket, names: Sequence[Flow | None]) -> None:
         for number, counts in bucket.items():

@@ -12,10 +12,10 @@ from struct import Struct
 
 from headgate.telemetry.counters.counts import Counts
 
-LENGTH = 1.0  # seconds in a bucket; the start of a window is rounded to a bucket
-FINE = 140.0  # seconds after which buckets are merged; shorter windows are exact to one second
-COARSE = 30.0  # seconds in a merged bucket
-KEPT = 900.0  # seconds after which a bucket is dropped
+LENGTH = 1.0  # Seconds in a bucket; the start of a window is rounded to a bucket.
+FINE = 140.0  # Seconds after which buckets are merged; shorter windows are exact to one second.
+COARSE = 30.0  # Seconds in a merged bucket.
+KEPT = 900.0  # Seconds after which a bucket is dropped.
 _HEAD = Struct("<IHHHH")
 """The flow number, then for `latency` and `counters`: the number of omitted leading zero bytes, and of stored bytes."""
 
@@ -82,7 +82,7 @@ class TimeBuckets:
         self._merging: OpenBucket | None = None
 
     def advance(self, now: float) -> bool:
-        """Start a new bucket if the current bucket has ended, and merge and drop old buckets. Return True on a new bucket."""
+        """Start a new bucket if the current one has ended, and merge and drop old ones. Return whether it has ended."""
         if now < self.current.end:
             return False
         self.cut(now)
@@ -114,7 +114,7 @@ class TimeBuckets:
     def since(self, moment: float) -> Iterator[TimeBucket]:
         """Yield the buckets of which at least half is after `moment`, oldest first.
 
-        Buckets that still change are copies.
+        A bucket that still changes is yielded as a copy.
         """
         yield from (bucket for bucket in self._coarse if _is_since(moment, bucket))
         if self._merging and _is_since(moment, self._merging):

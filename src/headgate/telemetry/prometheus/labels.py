@@ -8,8 +8,8 @@ from headgate.telemetry.prometheus.totals import Labels
 from headgate.telemetry.reports.series import ELSEWHERE
 
 OUTSIDE = "outside"
-_GATEWAYS = "headgate-system"  # the namespace in the gateway's identity
-_CACHE_SIZE = 20_000  # the limit of entries in each of two caches, for pods and for flows
+_GATEWAYS = "headgate-system"  # The namespace in the gateway's identity.
+_CACHE_SIZE = 20_000  # The limit of entries in each of two caches, for pods and for flows.
 
 
 class FlowLabels:

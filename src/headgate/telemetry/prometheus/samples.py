@@ -22,7 +22,7 @@ from headgate.telemetry.counters.histogram import bucket_of, gathered
 from headgate.telemetry.prometheus import text
 
 BEFORE = 130.0  # seconds by which the query starts before the window, to include an earlier scrape
-NO_PODS = "headgate processes with labels of workloads instead of pods, whose counts are left out"
+NO_PODS = "headgate processes that label series with workloads instead of pods, so that their counts are left out"
 NEW = "series whose growth before their first scrape is unknown"
 _BUCKET = f"{text.LATENCY}_bucket"
 _INDEXES = {
@@ -209,7 +209,7 @@ def _index(name: str, labels: Labels) -> int:
 def _middle_buckets(by_bound: Mapping[float, int]) -> Iterable[tuple[int, int]]:
     """Yield (index, count) for each bucket of a Prometheus histogram.
 
-    `index` is that of headgate's bucket which contains the middle of the Prometheus bucket.
+    `index` is the index of headgate's bucket that contains the middle of the Prometheus bucket.
     """
     below, last = 0, 0.0
     for bound, count in sorted(by_bound.items()):

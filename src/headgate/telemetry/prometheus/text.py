@@ -1,7 +1,7 @@
 """Writes metrics in Prometheus' text format 0.0.4, and defines the families of the mesh's traffic.
 
-Names and labels follow Linkerd and Istio (docs/prometheus.md). Values count since headgate started, so that Prometheus
-can choose the window.
+Names and labels follow Linkerd and Istio (docs/prometheus.md). Values are totals since headgate started; queries in
+Prometheus choose the window.
 """
 
 from bisect import bisect_left

@@ -14,9 +14,9 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import Flow
 
-MOST = 5_000  # the limit of totals; a total with latencies has about 28 lines in `/metrics`
-IDLE = 3600.0  # seconds without traffic after which a total is dropped if the limit is reached
-SWEEP = 60.0  # the shortest time between two searches for idle totals, in seconds
+MOST = 5_000  # The limit of totals; a total with latencies has about 28 lines in `/metrics`.
+IDLE = 3600.0  # Seconds without traffic after which a total is dropped if the limit is reached.
+SWEEP = 60.0  # The shortest time between two searches for idle totals, in seconds.
 
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]

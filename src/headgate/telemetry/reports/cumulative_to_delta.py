@@ -1,12 +1,12 @@
 """Converts the cumulative values that proxies report to deltas, so that each request counts once.
 
 Within one process of a proxy a series only grows, with two exceptions:
-- A counter is reset: a value below the last one is growth from zero.
+- A counter is reset: if a value is smaller than the last one, the growth is counted from zero.
 - Envoy evicts idle series. Measured with Envoy 1.40: at the first eviction after its last growth, Envoy leaves the series out
   of its reports. If the series grows before the next eviction, it continues from its old value. At the next eviction Envoy
   drops the series; later growth starts from zero. So a series starts from zero if it was missing from more reports than
-  there are between two evictions. If reports are lost, headgate can't count the missing reports. Then the smaller delta
-  counts, because no request may count twice.
+  there are between two evictions. If reports are lost, headgate doesn't know from how many reports the series was
+  missing. It then counts the smaller of the two possible deltas, because no request may count twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +20,19 @@ from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.reports.otlp import Report, Sample, Series
 
-GAP = 10.0  # seconds without a report after which the next report is late
-STEPS = 3  # consecutive reports over GAP in the past, after which the proxy's clock counts as set back
-FORGET = 3600.0  # seconds of silence after which a proxy is forgotten
-MOST_SERIES = 20_000  # the limit of series of one process; Envoy's own limits are lower
-STALE = 20  # reports after which the checkpoint of an idle process is encoded again
-_PROCESSES = 2  # processes to store per proxy: the last report of one may follow the first report of the next
+GAP = 10.0  # Seconds without a report after which the next report is late.
+STEPS = 3  # After this many consecutive reports from more than GAP in the past, the proxy's clock counts as set back.
+FORGET = 3600.0  # Seconds of silence after which a proxy is forgotten.
+MOST_SERIES = 20_000  # The limit of series of one process; Envoy's own limits are lower.
+STALE = 20  # Reports after which the checkpoint of an idle process is encoded again.
+_PROCESSES = (
+    2  # Processes to store per proxy: a process may send its last report after the first report of its successor.
+)
 _HIGHEST = packed_counters.highest_bits(len(BOUNDS) + 1)
 
 
 class SeriesCheckpoint(Value, frozen=True, kw_only=True, array_like=True):
-    """A series on disk: its value at `time`, in the proxy's report `number`."""
+    """The checkpoint of a series: its value at `time`, in the proxy's report `number`."""
 
     series: Series
     time: float
@@ -40,7 +42,7 @@ class SeriesCheckpoint(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class ProcessCheckpoint(Value, frozen=True, kw_only=True):
-    """A process of a proxy on disk. `number` counts the reports until the last one, which arrived at `last_report`."""
+    """The checkpoint of a proxy process. `number` is that of its last report, which arrived at `last_report`."""
 
     node: str
     start: float
@@ -50,9 +52,9 @@ class ProcessCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class DeltaCheckpoint(Value, frozen=True, kw_only=True):
-    """The last values of all series on disk. Each of `runs` is a `ProcessCheckpoint` as MessagePack.
+    """The checkpoint of the last values of all series. Each of `runs` is a `ProcessCheckpoint` as MessagePack.
 
-    headgate has counted every process that started after `began` from its start.
+    headgate has counted all requests of every process that started after `began`.
     """
 
     began: float
@@ -72,7 +74,7 @@ class Deltas(NamedTuple):
 
     `late` is the number of seconds without a report before this report, or 0 if the report is not late. Some of the
     counted requests may be that old. `unknown` is True if the process started before headgate counted its requests, so
-    that its first values do not count. `full` is True if the process has more series than `MOST_SERIES`. `changed` is
+    that its first values are ignored. `full` is True if the process has more series than `MOST_SERIES`. `changed` is
     True if the checkpoint is out of date, even without growth.
     """
 
@@ -266,10 +268,10 @@ class _Process:
             last.time = min(last.time, time)
 
     def checkpoint(self, node: str, start: float, proxy: _Proxy) -> bytes:
-        """Return all series as of the last growth, or of a report up to `STALE` reports later.
+        """Return all series as MessagePack. Reuse the last result until a series grows, for at most `STALE` reports.
 
-        The checkpoint does not include the number of later reports in which an idle series was missing. So after a
-        restart of headgate, the growth of that series may be counted too low.
+        So the result may ignore recent reports in which an idle series was missing. After a restart of headgate, the
+        growth of that series may then be counted too low.
         """
         if not self._encoded or proxy.number > self._encoded_at + STALE:
             series = tuple(

@@ -18,8 +18,9 @@ from headgate.telemetry.reports import otlp_messages
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", STATS_OVERFLOW
 _BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
-_COUNTS = 8 * (len(BOUNDS) + 1)  # the size of a histogram's encoded bucket counts, in bytes
-_NANOSECONDS = 1e17  # Envoy writes the start in microseconds. Larger values are nanoseconds (since 1973; as microseconds, the year 5138)
+_COUNTS = 8 * (len(BOUNDS) + 1)  # The size of a histogram's encoded bucket counts, in bytes.
+# Envoy writes the start time in microseconds. Larger values are nanoseconds: 1e17 microseconds are the year 5138.
+_NANOSECONDS = 1e17
 
 
 class Series(NamedTuple):

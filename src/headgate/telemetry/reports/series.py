@@ -62,7 +62,7 @@ _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each de
 class _Meaning(NamedTuple):
     """A flow, and the indexes of the counters in `Counts` that grow with a series.
 
-    `timed` is True if the latencies of the series count. `caller` is the address and identity with which `FindCaller`
+    `timed` is True if the latencies of the series are recorded. `caller` is the address and identity with which `FindCaller`
     finds the source of the flow.
     """
 
@@ -73,9 +73,9 @@ class _Meaning(NamedTuple):
 
 
 def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Counts] | None:
-    """Return the flow of a series and its growth; None if it does not count.
+    """Return the flow of a series, and the growth of the flow's counters.
 
-    The growth does not count if another proxy counts the same traffic, or if headgate does not use the series.
+    Return None if another proxy counts the same traffic, or if headgate does not use the series.
     """
     meaning = _meaning(node, delta.series)
     if meaning is None:
@@ -95,7 +95,7 @@ def dropped_at(delta: Delta) -> str:
 
 
 def peer(node: str) -> Peer:
-    """Return the peer of a proxy: its pod, or the gateway."""
+    """Return the peer that a proxy stands for: its pod, or the gateway."""
     pod = pod_of(node)
     return Peer(pod=pod) if pod else GATEWAY
 
@@ -103,7 +103,7 @@ def peer(node: str) -> Peer:
 @lru_cache(_REMEMBERED)
 def _meaning(node: str, series: Series) -> _Meaning | None:
     found = series.pairs()
-    indexes, timed = _grown(series.name, found)
+    indexes, timed = _counters_of(series.name, found)
     if not indexes and not timed:
         return None
     if source := found.get("source", ""):
@@ -115,13 +115,13 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
     return _Meaning(sent, indexes, timed) if sent else None
 
 
-def _grown(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
-    """Return the indexes of the counters of a series, and whether its latencies count.
+def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:
+    """Return the indexes of the counters that grow with a series, and whether its latencies are recorded.
 
-    For a series that is not counted, return `()` and False.
+    For a series that headgate does not use, return `()` and False.
     """
     if name == _DENIED:
-        # The proxy of a client with an identity counted the connection when it opened.
+        # A client with an identity has a proxy, which has counted the connection.
         only = (counts.DENIED_CONNECTIONS,)
         return only if found.get("identity") else (*only, counts.CONNECTIONS), False
     if name not in (_LATENCY, _FLAGGED):

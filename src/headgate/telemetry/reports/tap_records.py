@@ -22,9 +22,9 @@ class Record(Value, frozen=True, kw_only=True):
 
     `time` is in seconds since the epoch, `latency` in microseconds.
 
-    `port` is the port of the server's pod if the server's proxy sent the record; it is 0 from the client's proxy.
+    `port` is the port of the server's pod if the server's proxy sent the record, else 0.
     Without a response, `status` is 0; without a complete response, `latency` is None. `denied` is True if access rules
-    denied it.
+    denied the request.
     """
 
     node: str
@@ -87,7 +87,7 @@ def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
         denied=found.get("verdict") == "denied"
         or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
-        **{name: found.get(name, "") for name in _TEXTS},  # these fields have the names that the proxy sends
+        **{name: found.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
     )
 
 
