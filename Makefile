@@ -15,7 +15,7 @@ test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS
 	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder --ignore tests/pods)
 	$(if $(ARGS),,$(BIN)/pytest -q tests/pods)
 
-check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart; imports every test
+check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -25,6 +25,7 @@ check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spellin
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/chart.py --check
 	$(BIN)/python tools/tests_tree.py
+	$(BIN)/python tools/conformance.py --check
 	$(BIN)/python tools/coverage_floor.py
 
 coverage: $(VENV)/dev.stamp       ## measure which lines and branches the packages' own tests run; raises the floor

@@ -1,8 +1,8 @@
 """Write the protobuf descriptors of Kubernetes' kinds and of OpenAPI documents to standalone/apiserver/messages.fds.z.
 
-Clients send typed objects in protobuf. The tool reads the descriptors from a kube-apiserver binary that embeds them (up
-to 1.2x) and adds two facts. Go pointers become optional fields, because zero differs from a missing value. A field whose
-JSON fields are inlined into its parent has the JSON name INLINE.
+Clients send typed objects in protobuf. The tool reads the descriptors from the binary of an older kube-apiserver (such
+as 1.20), which embeds them, and changes them in two ways. Go pointers become optional fields, because zero differs from
+a missing value. A field whose JSON fields are inlined into its parent gets the JSON name INLINE.
 
     python tools/core_messages.py "$KUBEBUILDER_ASSETS/kube-apiserver" v2.json
 """

@@ -74,7 +74,7 @@ def records(key: str, **properties: Any) -> dict[str, Any]:
     }
 
 
-TCP = {**text(), "default": "TCP"}  # a key of the list of ports; ports without a protocol use TCP
+TCP = {**text(), "default": "TCP"}  # `protocol`, a key of the list of ports; ports without a protocol use TCP
 # Objects that server-side apply treats as one value; OpenAPI documents mark these since Kubernetes 1.21.
 ATOMIC = (
     *(CORE + part for part in ("LocalObjectReference", "ObjectReference", "TypedLocalObjectReference")),

@@ -20,7 +20,7 @@ from headgate.resources.definitions.schema_builders import REF, kind
 from headgate.resources.registry import KINDS
 
 TARGET = Path(__file__).parent.parent / "src/headgate/resources/schemas/gateway_api.json"
-VERSION = "v1.5"  # the package does not name its release: the last one without TCPRoute in v1
+VERSION = "v1.5"  # the package does not name its release; it is the last release without TCPRoute in v1
 TYPE = "IoK8sSigsGatewayApiApis"
 META = re.compile(r"IoK8sApimachineryPkgApisMetaV1(\w+)")
 OWN = re.compile(TYPE + r"(V\d+(?:alpha\d+|beta\d+)?)(\w+)")

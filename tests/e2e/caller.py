@@ -1,6 +1,7 @@
-"""The program of a pod that sends planned requests: `N.json` in the directory $PLANS maps URLs to numbers of requests.
+"""The program of a pod that sends planned requests: a file `N.json` in $PLANS has the number of requests for each URL.
 
-It writes `N.done`: the number of responses by URL and status, and the duration of each request in seconds, by URL.
+For each plan the program writes `N.done`, with the number of responses by URL and status, and with the durations of
+the requests in seconds by URL.
 """
 
 import asyncio

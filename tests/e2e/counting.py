@@ -54,7 +54,7 @@ def read(message: pb.ExportMetricsServiceRequest) -> Report:
 
 
 def counts_requests(series: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether a series counts requests: `mesh.flagged` with response flags, else `mesh.latency`."""
+    """Return whether a series counts such requests: `mesh.flagged` if Envoy set response flags, else `mesh.latency`."""
     flagged = parse_code(attributes.get("code", "")).is_flagged
     return series == ("mesh.flagged" if flagged else "mesh.latency")
 

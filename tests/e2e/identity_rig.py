@@ -43,7 +43,7 @@ def tls_config(name: str = "strict", app: str = SERVER) -> str:
 
 
 def target(*sources: str, rule: Mapping[str, str]) -> str:
-    """Return a TrafficTarget that allows ServiceAccounts to call the server; `rule` is a reference to a route."""
+    """Return a TrafficTarget that allows ServiceAccounts to call the server; `rule` refers to an SMI route."""
     spec = {
         "destination": {"kind": "ServiceAccount", "name": SERVER},
         "sources": [{"kind": "ServiceAccount", "name": name} for name in sources],

@@ -116,7 +116,10 @@ class Caller(Client):
 
 
 class Sidecar(Rig):
-    """An explicit sidecar of the pod `default/web-1`, a context manager; `authority` signs the mesh's certificates."""
+    """An explicit sidecar of the pod `default/web-1`. Use it as a context manager.
+
+    `authority` signs the certificates of the mesh.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

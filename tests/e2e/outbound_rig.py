@@ -91,7 +91,7 @@ class Server:
         return server
 
     def endpoint(self, identity: str | None = None) -> Endpoint:
-        """Return this server's endpoint; clients expect the server's identity there, or `identity` if set."""
+        """Return this server's endpoint; clients expect `identity` there, by default the server's own identity."""
         expected = self.identity if identity is None else identity
         return Endpoint(address=self.address, port=self.port, identity=expected)
 

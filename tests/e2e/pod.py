@@ -8,7 +8,7 @@ import os
 import signal
 
 NAME = os.environ["NAME"]
-QUIET_S = 0.3  # seconds without a request after which the server ends on SIGTERM, so that no request is lost
+QUIET_S = 0.3  # after SIGTERM, the seconds without a request before the server ends, so that no request is lost
 COUNT = os.open(os.environ["COUNT"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 BODY = f"{NAME}\n".encode()
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.e2e.manifests import external
 from tests.e2e.wire import Address, Request
@@ -84,6 +85,7 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
     assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
 
 
+@pytest.mark.conformance("GatewayStaticAddresses")
 def test_a_gateway_reports_unsupported_and_unusable_addresses(world: World, namespace: str) -> None:
     """UnsupportedAddress and AddressNotUsable, in the order of the Gateway API's conformance tests."""
     world.apply(gateway(HTTP), namespace=namespace)

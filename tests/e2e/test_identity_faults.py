@@ -30,8 +30,8 @@ def fails(world: World) -> str:
     return world.stderr[before:]
 
 
-def ends(world: World) -> float:
-    """Return when the first certificate of any proxy expires (seconds since the epoch)."""
+def first_expiry(world: World) -> float:
+    """Return the time at which the first of the proxies' certificates expires (seconds since the epoch)."""
     moments = []
     for path in rig.admin_sockets(world):
         shown = json.loads(rig.ask_admin(world, path, "/certs"))["certificates"]
@@ -49,10 +49,10 @@ def test_calls_succeed_without_headgate_until_certificates_expire_and_after_its_
     """Expired certificates end all calls: no proxy falls back to plaintext."""
     world = new_world(*SHORT, manifests=rig.site(tmp_path))
     server = rig.pod_address(rig.pod(world, SERVER))
-    until(lambda: ends(world) - time.time() > 7)  # all certificates are new
+    until(lambda: first_expiry(world) - time.time() > 7)  # every certificate is less than 3 s old
     with world.load(*rig.caller_requests(world)) as load:
         world.kill()
-        last = ends(world)
+        last = first_expiry(world)
         until(lambda: time.time() > last - 3)
         assert set(load.counts) == {SERVER}
         until(lambda: load.counts["503"] > 20)
@@ -146,7 +146,7 @@ def test_the_next_start_replaces_an_expired_root_certificate(new_world: Callable
     until(lambda: world.send(5, world.request(SERVER, 8080)) == {SERVER: 5})
 
 
-class Given:
+class UserAuthority:
     """A user's certificate authority in files."""
 
     def __init__(self, directory: Path) -> None:
@@ -165,7 +165,7 @@ class Given:
 def test_up_fails_with_an_authority_that_is_expired_or_not_valid_yet(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
-    given = Given(tmp_path)
+    given = UserAuthority(tmp_path)
     given.write(new_root(DOMAIN, time.time()))
     world = new_world(*given.options)
     world.stop()
@@ -181,7 +181,7 @@ def test_headgate_reports_an_expired_root_and_loads_a_new_root_without_a_restart
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
     """Calls fail after the root certificate has expired; `headgate ca` and Events on the pods report it."""
-    given = Given(tmp_path)
+    given = UserAuthority(tmp_path)
     first, brief, last = (new_root(DOMAIN, time.time() + 60 * number) for number in range(3))
     given.write(first)
     world = new_world(*SHORT, *given.options, manifests=rig.site(tmp_path))

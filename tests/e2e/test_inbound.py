@@ -296,8 +296,8 @@ def test_a_change_of_access_rules_applies_to_open_connections_at_once(sidecar, w
     assert client._writer is connection
 
 
-def test_a_counter_names_the_rule_that_allowed_a_request(sidecar, web):
-    """The rule's name is unique in this file: the counters of other tests' rules disappear with their filter chains."""
+def test_envoy_counts_allowed_requests_by_access_rule(sidecar, web):
+    """No other test here uses this rule name: Envoy removes a rule's counters together with its filter chain."""
     served(sidecar, web, tls_mode=TlsMode.STRICT, access=closed(CLIENT, match=BOOKS, name="routes/counted"))
     denied = sidecar.count("http.inbound.rbac.denied")
     sidecar.caller(web, CLIENT).get("/books")
@@ -365,7 +365,7 @@ def test_the_sidecar_trusts_a_root_certificate_until_its_removal(sidecar, web):
 
 
 def test_each_mesh_client_gets_the_protocol_of_the_service_that_it_calls(sidecar, database):
-    """R67, D15: two Services share a target port. Plaintext names no Service: the first one's protocol applies."""
+    """R67, D15: two Services share a target port; plaintext clients get the protocol of the first Service."""
     port = sidecar.port(database.address.port, Protocol.TCP, Protocol.HTTP)
     served(sidecar, port, tls_mode=TlsMode.PERMISSIVE)
     assert is_echoed(sidecar, connected(sidecar, port, plain=True))
@@ -436,7 +436,7 @@ def test_a_denied_client_gets_no_byte_and_no_connection_to_the_application(sidec
 
 
 def test_a_withdrawn_access_rule_closes_open_connections(sidecar, database):
-    """R69: the sidecar closes them within seconds, and no other connections."""
+    """R69: the sidecar closes these connections within seconds; a port that keeps its rule accepts connections."""
     port, other = (sidecar.port(database.address.port, Protocol.TCP) for _ in range(2))
     allowed = closed(CLIENT, connections=True)
     sidecar.serve(port, other, tls_mode=TlsMode.STRICT, access=allowed)
@@ -480,7 +480,7 @@ def is_echoed(sidecar: Sidecar, caller: Caller) -> bool:
 
 
 def is_closed(sidecar: Sidecar, caller: Caller) -> bool:
-    """Wait until the sidecar closes a connection; return whether it sent nothing before."""
+    """Wait until the sidecar closes a connection; return whether the client got no data before."""
 
     async def last() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""The metrics API: counts of Services (R89, D25), of denied requests (R68, R69), and of mutual TLS (R74, R76)."""
+"""The metrics API counts requests to Services (R89, D25), denied requests (R68, R69), and those over mutual TLS (R74)."""
 
 import json
 import socket
@@ -108,8 +108,8 @@ def test_denied_requests_are_counted_as_denied_and_do_not_reach_the_server(
     assert (counts(sent), sent["edge"]["security"]) == (counts(received["from", CALLER]), found)
 
 
-def test_a_service_counts_all_requests_of_its_pods(new_world: Callable[..., World], tmp_path: Path) -> None:
-    """R89, D25: the called Service does not matter; the root of a split counts the requests of its pods."""
+def test_a_service_counts_all_requests_to_its_pods(new_world: Callable[..., World], tmp_path: Path) -> None:
+    """R89, D25: a request counts for each Service that selects the pod, whichever Service the client called."""
     manifests = {"web.yaml": service("web", {"http": HTTP}, selector={"app": "web"})}
     for version in ("v1", "v2"):
         labels = {"app": "web", "version": version}

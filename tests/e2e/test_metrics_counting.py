@@ -447,13 +447,13 @@ ORIGIN = Key("access.smi-spec.io", "TrafficTarget", "default", "target")
 
 
 def only(*sources: str) -> Access:
-    """Return access that allows these identities to request /books and to connect."""
+    """Return access rules that allow these identities to request /books and to open connections."""
     grant = Grant(origin=ORIGIN, sources=sources, requests=(BOOKS,), connections=(ConnectionRule(name="all"),))
     return Access(closed=True, grants=(grant,))
 
 
 def test_the_clients_proxy_counts_responses_marked_as_denied_separately(rig):
-    """R68. A server without a sidecar may send any mark: the proxy reports its first character only."""
+    """R68. A server without a sidecar may send any mark: the proxy reports only the mark's first character."""
     ready(rig, rig.route("one"))
     for mark in ("", "\r\nx-headgate-denied: true", "\r\nx-headgate-denied: anything"):
         rig.echo("one").status = f"403 Forbidden{mark}"
@@ -527,7 +527,7 @@ def answer_by_tls(sidecar: ReportingSidecar, port: InboundPort, tls: ssl.SSLCont
 # --- limits
 
 
-def test_envoy_counts_requests_whose_latency_series_exceeds_the_limit(monkeypatch):
+def test_the_overflow_counter_counts_requests_beyond_the_limit_of_latency_series(monkeypatch):
     monkeypatch.setattr(traffic_stats, "MAX_HISTOGRAMS", 2)
     with tempfile.TemporaryDirectory(prefix="hg") as root, ReportingRig(Path(root)) as rig:
         rig.echo("one")

@@ -52,7 +52,7 @@ class Shop:
         self._number = Counter[str]()
 
     def send(self, plan: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, Sequence[float]]]:
-        """Send the planned number of requests by client and `server/status/delay`; return the seconds of each request.
+        """Send the planned number of requests by client and `server/status/delay`; return the durations in seconds.
 
         Asserts that each answer has the planned status.
         """
@@ -258,7 +258,7 @@ def test_a_killed_proxy_loses_only_the_requests_that_it_had_not_reported(shop: S
     shop.wait_for_agreement()
 
 
-def test_reset_counters_of_envoy_lose_no_counts(shop: Shop) -> None:
+def test_no_count_is_lost_when_the_counters_of_envoy_are_reset(shop: Shop) -> None:
     """The reset happens while headgate runs: headgate can't detect a reset while it is down."""
     shop.send(PLAN)
     shop.wait_for_agreement()

@@ -86,7 +86,7 @@ def test_endpoints_with_and_without_identity_share_a_cluster(rig):
 
 @pytest.mark.parametrize("with_tls_endpoint", [False, True])
 def test_no_request_fails_when_an_endpoint_changes_between_tls_and_plaintext(rig, with_tls_endpoint):
-    """Pods of a workload change one by one: another endpoint of the cluster may already have the identity."""
+    """Pods of a workload change one by one, so another endpoint of the Service may already use TLS."""
     web, other = rig.server("web", BLUE), rig.server("other", BLUE)
     beside = [other.endpoint()] if with_tls_endpoint else []
     rig.push(rig.mesh({"web": [web.endpoint(""), *beside]}))
@@ -177,7 +177,7 @@ def test_a_request_without_a_matching_route_gets_404_that_names_the_service(rig,
 
 
 def test_a_service_that_a_workload_may_not_call_gets_403_with_the_reason(rig):
-    """D21 `deny`: a sidecar gets no configuration of a Service before a TrafficTarget allows its account."""
+    """D21 `deny`: a sidecar gets no configuration of a Service until a TrafficTarget allows the sidecar's account."""
     server = rig.server("web", BLUE)
     port = InboundPort(port=server.port, application=server.port, protocols=(PortProtocol(protocol=Protocol.HTTP),))
     mesh = rig.mesh({"web": [server.endpoint()]})

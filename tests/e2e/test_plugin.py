@@ -36,7 +36,7 @@ def deployment(name: str, program: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Run a world in which `traffic` called foo, foo called bar and baz, and bar and baz called each other."""
+    """Run a world whose Deployment `traffic` called foo, foo called bar and baz, and bar and baz called each other."""
     plans = tmp_path_factory.mktemp("plans")
     manifests = {"traffic.yaml": deployment("traffic", "caller.py", PLANS=str(plans))}
     for name, calls in CHAIN.items():

@@ -76,6 +76,7 @@ def pushed(rig: Rig, protocol: str) -> tuple[Mesh, Address]:
     return mesh, proxy
 
 
+@pytest.mark.conformance("MeshFrontend")
 def test_a_request_to_a_pods_address_bypasses_the_routes_of_its_service(rig: Rig) -> None:
     mesh, proxy = pushed(rig, "http")
     by_name = rig.ask(address=proxy, host="web.default:8080")

@@ -23,7 +23,7 @@ from headgate.model.routing import Broken, Mirror, PortRef, Route, Split, SplitM
 from headgate.resources.meta import Key
 
 
-def copied(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:
+def mirror_to(ref: PortRef, numerator: int = 1, denominator: int = 1) -> Mirror:
     """Return a mirror to a plain Service."""
     return Mirror(ref=ref, targets=(Target(ref=ref, weight=1),), numerator=numerator, denominator=denominator)
 
@@ -249,7 +249,7 @@ def test_a_route_whose_only_share_fails_answers_every_request_with_the_status_of
 def test_a_mirror_gets_its_percentage_of_the_requests(rig, percent):
     """R45, R47, R50, R59: exact for 0 and 100 %, random otherwise; the Host is unchanged."""
     copies = rig.echo("two")
-    mirror = copied(rig.ref("two"), numerator=percent, denominator=100)
+    mirror = mirror_to(rig.ref("two"), numerator=percent, denominator=100)
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     sent = "mirror/default/two/80.upstream_rq_total"
     before = rig.count(sent)
@@ -261,23 +261,23 @@ def test_a_mirror_gets_its_percentage_of_the_requests(rig, percent):
 
 def test_a_fraction_of_a_mirror_is_exact_in_envoys_configuration(rig):
     """R46: 5/1000 is 50 of 10000 in Envoy."""
-    rig.apply(rig.route("one", mirrors=(copied(rig.ref("two"), numerator=5, denominator=1000),), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two"), numerator=5, denominator=1000),), **rule()))
     assert '{"numerator": 50, "denominator": "TEN_THOUSAND"}' in rig.configured("RoutesConfigDump")
 
 
 def test_a_mirror_sends_each_copy_to_one_endpoint(rig):
     """R53, R60: one copy of each request, for any number of endpoints and backends."""
     copies = [rig.echo(f"copy{number}") for number in range(3)]
-    mirror = copied(rig.ref("copies"))
+    mirror = mirror_to(rig.ref("copies"))
     rig.apply(rig.route("one", "other", mirrors=(mirror,), **rule()), services={"copies": copies})
     assert rig.load(300) == {"one": 150, "other": 150}
     until(lambda: sum(len(echo.seen) for echo in copies) == 300, "the copies have arrived")
     assert all(len(echo.seen) > 50 for echo in copies)
 
 
-def test_a_route_with_several_mirrors_copies_to_each_and_another_route_to_none(rig):
+def test_every_mirror_of_a_route_gets_copies_but_none_of_another_routes_requests(rig):
     """R58."""
-    mirrors = tuple(copied(rig.ref(name)) for name in ("two", "other"))
+    mirrors = tuple(mirror_to(rig.ref(name)) for name in ("two", "other"))
     rig.apply(rig.route("one", match=prefix("/a"), mirrors=mirrors, **rule(0)), rig.route("one", **rule(1)))
     two, other = rig.echo("two"), rig.echo("other")
     assert rig.load(40, path="/b") == {"one": 40}
@@ -287,13 +287,13 @@ def test_a_route_with_several_mirrors_copies_to_each_and_another_route_to_none(r
 
 @pytest.mark.parametrize("fault", ["fails", "hangs", "dead"])
 def test_a_failing_mirror_fails_no_request(rig, fault):
-    """R44. Each fault has its own backend: hanging copies use up the proxy's limit for a mirror."""
+    """R44. Each fault has its own backend: copies without a response use up the backend's limit of copies in flight."""
     copies = rig.echo(fault)
     copies.hangs = fault == "hangs"
     copies.status = "500 Internal Server Error"
     if fault == "dead":
         copies.close()
-    mirror = copied(rig.ref(fault))
+    mirror = mirror_to(rig.ref(fault))
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()))
     assert rig.load(600) == {"one": 600}
     if fault != "dead":
@@ -302,14 +302,14 @@ def test_a_failing_mirror_fails_no_request(rig, fault):
 
 def test_a_mirror_without_endpoints_fails_no_request(rig):
     """D14."""
-    mirror = copied(rig.ref("empty"))
+    mirror = mirror_to(rig.ref("empty"))
     rig.apply(rig.route("one", mirrors=(mirror,), **rule()), services={"empty": ()})
     assert rig.load(200) == {"one": 200}
 
 
 def test_a_removed_mirror_gets_no_more_copies(rig):
     """R55."""
-    rig.apply(rig.route("one", mirrors=(copied(rig.ref("two")),), **rule()))
+    rig.apply(rig.route("one", mirrors=(mirror_to(rig.ref("two")),), **rule()))
     two = rig.echo("two")
     rig.load(10)
     until(lambda: len(two.seen) == 10)

@@ -86,6 +86,7 @@ def test_a_gateway_overwrites_forwarded_proto_and_appends_to_forwarded_for(rig):
     assert seen["x-forwarded-for"].startswith("10.9.9.9,")
 
 
+@pytest.mark.conformance("HTTPRouteRedirectPortAndScheme")
 @pytest.mark.parametrize(
     ("tls", "redirect", "location"),
     [
@@ -148,7 +149,7 @@ MISDIRECTED = [  # server name of the TLS connection, host of the request, answe
 
 @pytest.mark.parametrize("same", [True, False], ids=["one certificate", "a certificate each"])
 def test_a_request_for_a_host_of_another_tls_listener_gets_421(rig, same):
-    """RFC 9110 (421 Misdirected Request). The test also compares the model's decision."""
+    """RFC 9110 (421 Misdirected Request). The model predicts the same answers as Envoy."""
     address, one = rig.free(), certificate("all")
     hosts = [(host, routed(rig, backend, number=index)) for index, (host, backend) in enumerate(LISTENERS.items())]
     tls = tuple((host, one if same else certificate(f"c{index}")) for index, host in enumerate(LISTENERS))

@@ -88,6 +88,7 @@ def gets_copies(backend: Backend, count: int) -> bool:
     return bool(until(lambda: backend.requests == count, f"{count} copies, not {backend.requests}"))
 
 
+@pytest.mark.conformance("HTTPRouteRequestMirror")
 def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(world: World, namespace: str) -> None:
     """R44, R50, R53, R58, R59: one copy of each request, to one of three endpoints."""
     v1, copies = world.backend("v1"), [world.backend(f"copy{number}") for number in range(3)]
@@ -110,6 +111,7 @@ def test_a_mirror_gets_a_copy_of_every_request_and_its_errors_reach_no_client(wo
     assert sum(backend.requests for backend in copies) == 60
 
 
+@pytest.mark.conformance("HTTPRouteRequestPercentageMirror")
 @pytest.mark.parametrize(
     ("proportion", "share"),
     [
@@ -130,6 +132,7 @@ def test_a_mirror_gets_its_percentage_or_fraction_of_the_requests(
     assert fits(copy.requests, share, of=MANY)
 
 
+@pytest.mark.conformance("HTTPRouteRequestMultipleMirrors")
 def test_mirrors_of_0_and_100_percent_are_exact(world: World, namespace: str) -> None:
     """R47. One rule has both mirrors."""
     v1, none, each = world.backend("v1"), world.backend("none"), world.backend("each")

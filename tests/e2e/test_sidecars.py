@@ -165,7 +165,7 @@ def test_with_sidecars_labelled_only_labelled_pods_get_a_sidecar(
     until(lambda: world.send(1, world.request("v3", 8080)) == {"v3": 1})
 
 
-def test_a_tls_config_injects_sidecars_into_new_pods_and_names_the_old_pods(
+def test_a_tls_config_injects_sidecars_into_new_pods_and_reports_existing_pods_without_a_sidecar(
     new_world: Callable[..., World], tmp_path: Path
 ) -> None:
     """R73, R77: the test uses `--sidecars labelled`. A pod with the label `inject: false` gets no sidecar."""
@@ -181,9 +181,14 @@ def test_a_tls_config_injects_sidecars_into_new_pods_and_names_the_old_pods(
     _, message = until(lambda: found if (found := programmed())[0] == "False" else None)
     assert f"pod default/{old['metadata']['name']}" in message
     assert "Replace the pods (kubectl rollout restart)" in message
+    code, out, _ = world.headgate("explain", f"pod/{old['metadata']['name']}")
+    assert code == 1
+    assert "New pods   get one: the TLSConfig strict selects the pod" in out
     world.kubectl("rollout", "restart", "deployment/v1")
     world.kubectl("rollout", "status", "deployment/v1", "--timeout", "60s")
     until(lambda: programmed() == ("True", "strict on 1 of 1 pods"))
+    (new,) = pods(world, "v1")
+    assert "InSync: it has its configuration" in world.headgate("explain", f"pod/{new['metadata']['name']}")[1]
     assert len(world.sidecars()) == 1
     patch = {"spec": {"template": {"metadata": {"labels": {"headgate.dev/inject": "false"}}}}}
     world.kubectl("patch", "deployment", "v1", "-p", json.dumps(patch))

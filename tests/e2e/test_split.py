@@ -134,8 +134,8 @@ def test_the_api_rejects_a_split_that_names_its_own_root_without_the_annotation(
     assert world.send(50, request) == {"root": 45, "v1": 5}
 
 
-def test_the_older_of_two_splits_applies_and_the_younger_is_conflicted(world: World, namespace: str) -> None:
-    """D8. Both have the same creation time (in seconds), so the first by name takes precedence."""
+def test_the_first_of_two_splits_of_a_root_applies_and_the_second_is_conflicted(world: World, namespace: str) -> None:
+    """D8. Both splits have the same creation time (in seconds), so the first split by name takes precedence."""
     world.apply(
         external("web"),
         external("web-v1", world.backend("v1")),

@@ -18,7 +18,7 @@ from headgate.model.hash_slots import slot_of, slot_range_at
 from headgate.model.routing import PortRef, Split, Sticky, Target
 
 USERS = tuple(f"user-{number}" for number in range(300))
-Sides = Mapping[str, str]
+BackendByUser = Mapping[str, str]
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def apply_split(world: World, namespace: str, weights: Mapping[str, int], **anno
     world.apply(annotated(split("web", "web", named), **annotations), namespace=namespace)
 
 
-def ask_all(world: World, requests: Mapping[str, Request]) -> Sides:
+def ask_all(world: World, requests: Mapping[str, Request]) -> BackendByUser:
     """Send each user's request over a new connection; return the answering backend by user."""
 
-    async def ask() -> Sides:
+    async def ask() -> BackendByUser:
         found = {}
         for user, request in requests.items():
             client = Client(request)
@@ -52,18 +52,21 @@ def ask_all(world: World, requests: Mapping[str, Request]) -> Sides:
     return world.network.run(ask())
 
 
-def by_header(world: World, namespace: str) -> Callable[[], Sides]:
+def by_header(world: World, namespace: str) -> Callable[[], BackendByUser]:
     request = world.request("web", 8080, namespace=namespace)
     return lambda: ask_all(world, {user: request._replace(headers={"x-user": user}) for user in USERS})
 
 
-def shifted(before: Sides, after: Sides) -> Counter[tuple[str, str]]:
+def shifted(before: BackendByUser, after: BackendByUser) -> Counter[tuple[str, str]]:
     """Return the number of users that moved, by old and new backend."""
     return Counter((before[user], after[user]) for user in USERS if before[user] != after[user])
 
 
 def is_spread(count: int, share: float) -> bool:
-    """Return whether a count of users is within 3 sigma of a share. Users and hash are fixed, so every run is equal."""
+    """Return whether a count of users is within 3 sigma of a share.
+
+    The users and the hash function are fixed, so every run has the same result.
+    """
     return abs(count - share * len(USERS)) <= 3 * math.sqrt(len(USERS) * share * (1 - share))
 
 

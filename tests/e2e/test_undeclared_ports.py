@@ -136,7 +136,7 @@ def test_an_undeclared_port_of_a_service_is_denied_to_callers_without_a_rule(clo
 
 
 def test_rules_report_not_enforced_when_a_later_service_bypasses_the_sidecar(closed: World) -> None:
-    """D26: a running pod's sidecar can't take over a port; only a new pod's can."""
+    """D26: the sidecar of a running pod can't take over the port; the sidecar of a new pod serves it."""
     closed.apply(json.dumps(STRICT))
     until(lambda: programmed(closed, "tlsconfig/strict")[0] == "True")
     closed.apply(service_to("late", BYPASS))

@@ -65,7 +65,7 @@ def _is_locked(state: Path) -> bool:
     return done.returncode != 0
 
 
-def test_the_table_fits_the_terminal_and_follows_mistakes_and_deletions(
+def test_the_table_fits_the_terminal_and_is_updated_after_invalid_changes_and_deletions(
     show: Callable[[Path], Terminal], tmp_path: Path
 ) -> None:
     directory = tmp_path / "m"
@@ -87,7 +87,7 @@ def test_the_table_fits_the_terminal_and_follows_mistakes_and_deletions(
     wrong = "broken.yaml:1:"
     until(lambda: terminal.shows("must be 0 or more, not -1"))
     assert terminal.shows(wrong)
-    (directory / "website-13.yaml").unlink()  # an unrelated edit keeps the message
+    (directory / "website-13.yaml").unlink()  # the message stays after an unrelated edit
     until(
         lambda: not any(row.startswith("default/website-13") for row in terminal.rows())
     )  # ignore a message below the table that still names website-13

@@ -87,10 +87,18 @@ class Network:
         await asyncio.sleep(0)  # let the loop run the callbacks that close transports
 
 
+class Received(NamedTuple):
+    """A request as a backend received it; the names of headers are in lower case."""
+
+    target: str
+    headers: Mapping[str, str]
+
+
 class Backend:
     """An HTTP server in the test's process that answers with its name and counts requests.
 
-    Tests may set `status` (of all responses) and `hangs` (to withhold responses).
+    Tests may set `status` and `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last
+    request.
     """
 
     def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
@@ -98,7 +106,9 @@ class Backend:
         self.requests = 0
         self.hosts: Counter[str] = Counter()
         self.status = "200 OK"
+        self.headers: Mapping[str, str] = {}
         self.hangs = False
+        self.last = Received("", {})
         self.network = network
         self._server = network.run(self._listen(address))
         self.address = Address(*self._server.sockets[0].getsockname())
@@ -138,9 +148,12 @@ class _Served(asyncio.Protocol):
         *heads, self._read = (self._read + data).split(b"\r\n\r\n")
         for head in heads:
             self._backend.requests += 1
-            self._backend.hosts[_headers(head).get("host", "")] += 1
+            self._backend.last = Received(head.split()[1].decode(), _headers(head))
+            self._backend.hosts[self._backend.last.headers.get("host", "")] += 1
             body = f"{self._backend.name}\n"
-            answer = f"HTTP/1.1 {self._backend.status}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+            fields = {**self._backend.headers, "content-length": len(body)}
+            lines = [f"HTTP/1.1 {self._backend.status}", *(f"{name}: {value}" for name, value in fields.items())]
+            answer = "\r\n".join([*lines, "", body])
             if not self._backend.hangs:
                 self._transport.write(answer.encode())
 
@@ -153,11 +166,15 @@ class Request(NamedTuple):
     host: str = ""
     headers: Mapping[str, str] = {}
     version: str = "1.1"
+    method: str = "GET"
 
     def encoded(self) -> bytes:
         """Return the request as HTTP/1 bytes."""
         fields = {"host": self.host, **self.headers}
-        lines = [f"GET {self.target} HTTP/{self.version}", *(f"{name}: {value}" for name, value in fields.items())]
+        lines = [
+            f"{self.method} {self.target} HTTP/{self.version}",
+            *(f"{name}: {value}" for name, value in fields.items()),
+        ]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -299,5 +316,11 @@ def _unchunked(text: bytes) -> bytes:
 
 
 def _headers(head: bytes) -> dict[str, str]:
-    pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:] if line)
-    return {name.decode().lower(): value.strip().decode() for name, _, value in pairs}
+    """Return the headers of a request or response; the values of repeated names are joined with commas (RFC 9110)."""
+    found: dict[str, str] = {}
+    for line in head.split(b"\r\n")[1:]:
+        name, colon, value = line.decode().partition(":")
+        if colon:
+            written = found.get(name.lower())
+            found[name.lower()] = value.strip() if written is None else f"{written},{value.strip()}"
+    return found

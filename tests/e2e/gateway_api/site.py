@@ -1,0 +1,133 @@
+"""A namespace for a test of the Gateway API: send requests to its Gateways, and read the statuses of its objects."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from tests.e2e.gateway_api.objects import CHANGED
+from tests.e2e.manifests import external
+from tests.e2e.test_routes import PORT
+from tests.e2e.wire import Address, Answer, Request
+from tests.e2e.world import World, until
+
+NAMES = ("v1", "v2", "v3")
+
+
+def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition by type."""
+    return {item["type"]: (item["status"], item["reason"]) for item in entry["conditions"]}
+
+
+class Site:
+    """A namespace with the Services v1, v2 and v3, in which a test creates Gateways and routes."""
+
+    def __init__(self, world: World, namespace: str) -> None:
+        self.world, self.namespace = world, namespace
+        self.backends = {name: world.backend(name) for name in NAMES}
+        self.apply(*(external(name, backend) for name, backend in self.backends.items()))
+
+    def apply(self, *objects: str) -> None:
+        """Apply objects, and wait until they are in force."""
+        self.world.apply(*objects, namespace=self.namespace)
+
+    def patch(self, what: str, spec: Mapping[str, Any]) -> None:
+        """Change fields of an object's spec."""
+        kind, _, name = what.partition("/")
+        change = json.dumps({"spec": spec})
+        self.world.kubectl("patch", kind, name, "-n", self.namespace, "--type", "merge", "-p", change)
+
+    def status(self, what: str) -> Any:
+        """Wait for the status of an object's current generation; return it."""
+
+        def current() -> Any:
+            found = self.world.get(what, self.namespace)
+            status = found["status"]
+            entries = [status, *status.get("listeners", ()), *status.get("parents", ())]
+            shown = [item for entry in entries for item in entry.get("conditions", ())]
+            assert shown, status
+            assert all(item["observedGeneration"] == found["metadata"]["generation"] for item in shown), status
+            return status
+
+        return until(current, f"the status of {what}")
+
+    def parent(self, route: str) -> dict[str, tuple[str, str]]:
+        """Return the conditions of a route's only parent, by type."""
+        (entry,) = self.status(route)["parents"]
+        return conditions(entry)
+
+    def listener(self, name: str = "http", gateway: str = "edge") -> Any:
+        """Return the status of a listener, with its conditions by type."""
+        entries = self.status(f"gateway/{gateway}")["listeners"]
+        found = next(entry for entry in entries if entry["name"] == name)
+        return {**found, "conditions": conditions(found)}
+
+    def wait_for_attached(self, wanted: Mapping[str, int], gateway: str = "edge") -> None:
+        """Wait until the listeners have the wanted numbers of attached routes."""
+
+        def same() -> bool:
+            entries = self.status(f"gateway/{gateway}")["listeners"]
+            assert {entry["name"]: entry["attachedRoutes"] for entry in entries} == wanted
+            return True
+
+        until(same, f"{wanted} attached routes")
+
+    def wait_for_parent(self, route: str, **wanted: str) -> None:
+        """Wait until conditions of a route's only parent have the wanted reasons.
+
+        A condition whose wanted reason is the condition's type must have the status True, any other condition False.
+        """
+
+        def same() -> bool:
+            found = self.parent(route)
+            assert {kind: found[kind] for kind in wanted} == {
+                kind: ("True" if reason == kind else "False", reason) for kind, reason in wanted.items()
+            }
+            return True
+
+        until(same, f"{wanted} of {route}")
+
+    def accepted(self, *routes: str, name: str = "edge") -> Address:
+        """Wait until a Gateway is programmed and accepts the routes; return its address with the port `PORT`.
+
+        `routes` are names of HTTPRoutes, or `KIND/NAME`.
+        """
+
+        def programmed() -> bool:
+            return conditions(self.status(f"gateway/{name}"))["Programmed"] == ("True", "Programmed")
+
+        until(programmed, f"the Gateway {name}")
+        for written in routes:
+            what = written if "/" in written else f"httproute/{written}"
+            self.wait_for_parent(what, Accepted="Accepted", ResolvedRefs="ResolvedRefs")
+        self.world.settle()
+        return Address(self.status(f"gateway/{name}")["addresses"][0]["value"], PORT)
+
+    def ask(self, address: Address, url: str, *, method: str = "GET", **headers: str) -> Answer:
+        """Send a request for `HOST/PATH`; `_` stands for `-` in names of headers."""
+        host, slash, target = url.partition("/")
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.world.ask(Request(address, slash + target or "/", host or "any", named, method=method))
+
+    def answers(self, address: Address, *urls: str) -> Mapping[str, str]:
+        """Return the backend, or the status, that answers each `HOST/PATH`."""
+        return {url: self.ask(address, url).answered_by for url in urls}
+
+    def changed_headers(self) -> Mapping[str, str]:
+        """Return the headers `x-header-...` of the last request that v1 received."""
+        return {name: text for name, text in self.backends["v1"].last.headers.items() if name.startswith(CHANGED)}
+
+    def ask_tls(self, address: Address, server_name: str, host: str) -> str:
+        """Return the status of a GET request over TLS for `/` on a host."""
+        return self.world.network.run(_ask_tls(address, server_name, host))
+
+
+async def _ask_tls(address: Address, server_name: str, host: str) -> str:
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(*address, ssl=trusting, server_hostname=server_name)
+    writer.write(Request(address, "/", host).encoded())
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    return head.split()[1].decode()

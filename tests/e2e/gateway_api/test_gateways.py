@@ -1,0 +1,225 @@
+"""Gateways and GatewayClasses: what the conformance suite tests for the feature Gateway and its extensions."""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.gateway_api.objects import GROUP, gateway, grant, listener, path, route, rule
+from tests.e2e.gateway_api.site import Site, conditions
+from tests.e2e.protocols import certificate
+from tests.e2e.test_routes import PORT, gateway_api_object
+from tests.e2e.wire import Address
+from tests.e2e.world import until
+
+HTTP_ROUTE = [{"group": GROUP, "kind": "HTTPRoute"}]
+
+
+def secret(name: str, directory: Path, *, malformed: bool = False) -> str:
+    text = base64.b64encode(b"no PEM" if malformed else certificate(directory).read_bytes()).decode()
+    data = {"tls.crt": text, "tls.key": text}
+    metadata = {"name": name}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+    )
+
+
+def https(name: str = "https", reference: Mapping[str, Any] | None = None, **more: Any) -> Mapping[str, Any]:
+    """Return a listener with TLS whose certificateRef has the fields of `reference`."""
+    tls = {"certificateRefs": [{"name": "certificate", **(reference or {})}]}
+    return listener(name, protocol="HTTPS", tls=tls, **more)
+
+
+@pytest.mark.conformance("GatewayClassObservedGenerationBump")
+def test_a_gateway_class_reports_its_newest_generation(site: Site) -> None:
+    name = f"class-of-{site.namespace}"
+    spec = {"controllerName": "headgate.dev/gateway-controller"}
+    site.apply(gateway_api_object("GatewayClass", name, spec))
+    assert conditions(site.status(f"gatewayclass/{name}"))["Accepted"] == ("True", "Accepted")
+    site.patch(f"gatewayclass/{name}", {"description": "changed"})
+    assert conditions(site.status(f"gatewayclass/{name}"))["Accepted"] == ("True", "Accepted")
+    assert site.world.get(f"gatewayclass/{name}")["metadata"]["generation"] == 2
+    site.world.delete(f"gatewayclass/{name}")
+
+
+@pytest.mark.conformance("GatewayInvalidRouteKind")
+@pytest.mark.parametrize("known", [[], [{"kind": "HTTPRoute"}]], ids=["alone", "with a known kind"])
+def test_a_listener_reports_unknown_route_kinds(site: Site, known: list[Any]) -> None:
+    site.apply(gateway(listener(allowedRoutes={"kinds": [{"kind": "InvalidRoute"}, *known]})))
+    found = site.listener()
+    assert found["conditions"]["ResolvedRefs"] == ("False", "InvalidRouteKinds")
+    assert found["supportedKinds"] == (HTTP_ROUTE if known else [])
+    assert found["attachedRoutes"] == 0
+
+
+@pytest.mark.conformance("GatewayInvalidTLSConfiguration")
+@pytest.mark.parametrize(
+    "reference",
+    [{"name": "missing"}, {"group": "example.org"}, {"kind": "NotASecret"}, {"name": "malformed"}],
+    ids=str,
+)
+def test_a_listener_reports_an_invalid_certificate(site: Site, tmp_path: Path, reference: Mapping[str, str]) -> None:
+    site.apply(
+        secret("certificate", tmp_path),
+        secret("malformed", tmp_path, malformed=True),
+        gateway(https(reference=reference, allowedRoutes={"kinds": HTTP_ROUTE})),
+    )
+    found = site.listener("https")
+    assert found["conditions"]["ResolvedRefs"] == ("False", "InvalidCertificateRef")
+    assert (found["supportedKinds"], found["attachedRoutes"]) == (HTTP_ROUTE, 0)
+
+
+@pytest.mark.conformance("GatewayModifyListeners", "GatewayObservedGenerationBump")
+def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
+    secure = https(hostname="secure.test.com", port=PORT + 1, allowedRoutes={"kinds": HTTP_ROUTE})
+    plain = listener(hostname="data.test.com", allowedRoutes={"kinds": HTTP_ROUTE})
+    site.apply(secret("certificate", tmp_path), gateway(secure), route("app", rule("v1")))
+    address = site.accepted("app")
+    site.wait_for_attached({"https": 1})
+
+    def check(name: str) -> None:
+        found = site.listener(name)
+        assert found["supportedKinds"] == HTTP_ROUTE
+        for kind in ("Accepted", "ResolvedRefs", "Programmed"):
+            assert found["conditions"][kind][0] == "True"
+
+    site.patch("gateway/edge", {"listeners": [secure, plain]})
+    site.wait_for_attached({"https": 1, "http": 1})
+    site.accepted("app")
+    check("https")
+    check("http")
+    assert site.ask(address, "data.test.com/").answered_by == "v1"
+    site.patch("gateway/edge", {"listeners": [plain]})
+    site.wait_for_attached({"http": 1})
+    site.accepted("app")
+    check("http")
+    assert site.ask(address, "data.test.com/").answered_by == "v1"
+    assert site.world.get("gateway/edge", site.namespace)["metadata"]["generation"] == 3
+    until(lambda: site.ask(Address(address.host, PORT + 1), "secure.test.com/").status == 0, "a closed port")
+
+
+@pytest.mark.conformance(
+    "GatewaySecretMissingReferenceGrant",
+    "GatewaySecretInvalidReferenceGrant",
+    "GatewaySecretReferenceGrantSpecific",
+    "GatewaySecretReferenceGrantAllInNamespace",
+)
+def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: Path) -> None:
+    other = f"{site.namespace}-certificates"
+    site.world.create_namespace(other)
+    site.world.apply(secret("certificate", tmp_path), namespace=other)
+    site.apply(gateway(https(reference={"namespace": other}, allowedRoutes={"kinds": HTTP_ROUTE})))
+    missing, resolved = ("False", "RefNotPermitted"), ("True", "ResolvedRefs")
+
+    def wait_for(wanted: tuple[str, str]) -> None:
+        until(lambda: site.listener("https")["conditions"]["ResolvedRefs"] == wanted, str(wanted))
+        assert site.listener("https")["attachedRoutes"] == 0
+
+    def with_grant(wanted: tuple[str, str], *, kind: str = "Gateway", source: str = "", **to: str) -> None:
+        site.world.apply(grant("certificates", source or site.namespace, kind=kind, **to), namespace=other)
+        wait_for(wanted)
+
+    wait_for(missing)
+    with_grant(resolved, to="Secret", only="certificate")
+    with_grant(missing, to="Secret", only="other")
+    with_grant(resolved, to="Secret")
+    with_grant(missing, to="Service")
+    with_grant(resolved, to="Secret")
+    with_grant(missing, to="Secret", kind="HTTPRoute")
+    with_grant(resolved, to="Secret")
+    with_grant(missing, to="Secret", source=other)
+    wait_for(missing)
+
+
+@pytest.mark.conformance("GatewayWithAttachedRoutes")
+def test_listeners_count_their_attached_routes(site: Site) -> None:
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
+    allowed = {"kinds": [{"kind": "HTTPRoute"}], "namespaces": {"from": "Selector", "selector": selector}}
+    site.apply(gateway(listener(allowedRoutes=allowed)), route("one", rule("v1")))
+    site.accepted("one")
+    site.wait_for_attached({"http": 1})
+    site.apply(route("two", rule("v1")))
+    site.accepted("one", "two")
+    site.wait_for_attached({"http": 2})
+    assert site.listener()["supportedKinds"] == HTTP_ROUTE
+    broken = https(reference={"name": "missing"}, port=PORT + 1, allowedRoutes={"kinds": HTTP_ROUTE})
+    site.apply(gateway(broken, name="unresolved"), route("three", rule("v1"), parent={"name": "unresolved"}))
+    site.wait_for_attached({"https": 1}, "unresolved")
+    found = site.listener("https", "unresolved")["conditions"]
+    assert (found["Accepted"][0], found["ResolvedRefs"]) == ("True", ("False", "InvalidCertificateRef"))
+    assert found["Programmed"][0] == "False"
+
+
+@pytest.mark.conformance("GatewayWithAttachedRoutesWithPort8080")
+def test_a_route_attaches_to_the_named_listener_only(site: Site) -> None:
+    listeners = listener("unattached", port=8080), listener()
+    site.apply(gateway(*listeners), route("app", rule("v1"), parent={"sectionName": "http"}))
+    address = site.accepted("app")
+    site.wait_for_attached({"unattached": 0, "http": 1})
+    assert site.ask(address, "any/").answered_by == "v1"
+    assert site.ask(Address(address.host, 8080), "any/").status == 404
+
+
+@pytest.mark.conformance("GatewayOptionalAddressValue")
+def test_an_address_without_a_value_lets_headgate_choose(site: Site) -> None:
+    site.apply(gateway(addresses=[{"type": "IPAddress"}]), route("app", rule("v1")))
+    assert site.ask(site.accepted("app"), "any/").answered_by == "v1"
+
+
+ISOLATED = {  # the hostname of each listener, and a host that belongs to it
+    "": "bar.com",
+    "*.example.com": "bar.example.com",
+    "*.foo.example.com": "bar.foo.example.com",
+    "abc.foo.example.com": "abc.foo.example.com",
+}
+
+
+@pytest.mark.conformance("GatewayHTTPListenerIsolation")
+@pytest.mark.parametrize("hosts_of_routes", [[], list(ISOLATED.values())], ids=["without hosts", "with all hosts"])
+def test_a_request_is_answered_by_its_listener_only(site: Site, hosts_of_routes: list[str]) -> None:
+    names = {f"l{index}": hostname for index, hostname in enumerate(ISOLATED)}
+    listeners = [listener(name, hostname) for name, hostname in names.items()]
+    routes = [
+        route(name, rule("v1", matches=[path(f"/{name}")]), parent={"sectionName": name}, hosts=hosts_of_routes)
+        for name in names
+    ]
+    site.apply(gateway(*listeners), *routes)
+    address = site.accepted(*names)
+    expected = {
+        f"{ISOLATED[hostname]}/{other}": "v1" if other == name else "404"
+        for name, hostname in names.items()
+        for other in names
+    }
+    assert site.answers(address, *expected) == expected
+
+
+@pytest.mark.conformance("HTTPRouteHTTPSListener", "HTTPRouteHTTPSListenerDetectMisdirectedRequests")
+def test_the_server_name_selects_the_listener_with_tls(site: Site, tmp_path: Path) -> None:
+    hosts = {"any": "example.org", "second": "second-example.org", "third": "third-example.wildcard.org"}
+    site.apply(
+        secret("certificate", tmp_path),
+        gateway(
+            https("any"),
+            https("second", hostname="second-example.org"),
+            https("third", hostname="*.wildcard.org"),
+        ),
+        route("any", rule("v1"), parent={"sectionName": "any"}, hosts=[hosts["any"]]),
+        route("second", rule("v2"), parent={"sectionName": "second"}),
+        route("third", rule("v3"), parent={"sectionName": "third"}),
+    )
+    address = site.accepted("any", "second", "third")
+    expected = {
+        ("example.org", "example.org"): "200",
+        ("example.org", "second-example.org"): "421",
+        ("example.org", "unknown-example.org"): "404",
+        ("second-example.org", "second-example.org"): "200",
+        ("second-example.org", "example.org"): "421",
+        ("second-example.org", "unknown-example.org"): "421",
+        ("third-example.wildcard.org", "fifth-example.wildcard.org"): "200",
+        ("third-example.wildcard.org", "second-example.org"): "421",
+        ("unknown-example.org", "example.org"): "200",
+        ("unknown-example.org", "unknown-example.org"): "404",
+    }
+    assert {pair: site.ask_tls(address, *pair) for pair in expected} == expected

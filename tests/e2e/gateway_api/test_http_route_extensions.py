@@ -1,0 +1,303 @@
+"""HTTPRoutes of Gateways: what the conformance suite tests for the extended features that headgate supports."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.e2e.gateway_api.objects import (
+    CHANGED,
+    MODIFIED,
+    RECEIVED,
+    SENT,
+    change,
+    fields,
+    gateway,
+    listener,
+    path,
+    path_modifier,
+    redirect,
+    route,
+    rule,
+)
+from tests.e2e.gateway_api.site import Site
+from tests.e2e.protocols import http2_server, protocol_service, upgrade, websocket_server
+from tests.e2e.test_routes import PORT
+from tests.e2e.wire import Address, Answer
+
+
+@pytest.mark.conformance("HTTPRouteListenerPortMatching")
+def test_the_port_of_a_parent_reference_selects_listeners(site: Site) -> None:
+    ports = {"one": PORT, "two": PORT + 1, "three": PORT + 2, "four": PORT + 2}
+    hostnames = {"three": "foo.com", "four": "other.com"}
+    site.apply(
+        gateway(*(listener(name, hostnames.get(name, ""), port=port) for name, port in ports.items())),
+        route("v1", rule("v1"), parent={"port": PORT}),
+        route("v2", rule("v2"), parent={"port": PORT + 1}),
+        route("v3", rule("v3"), parent={"port": PORT + 2, "sectionName": "three"}),
+    )
+    host = site.accepted("v1", "v2", "v3").host
+    site.wait_for_attached({"one": 1, "two": 1, "three": 1, "four": 0})
+    expected = {(PORT, "foo.com"): "v1", (PORT + 1, "foo.com"): "v2", (PORT + 1, "bar.com"): "v2"}
+    expected |= {(PORT + 2, "foo.com"): "v3", (PORT + 2, "bar.com"): "404"}
+    found = {pair: site.ask(Address(host, pair[0]), f"{pair[1]}:{pair[0]}/").answered_by for pair in expected}
+    assert found == expected
+
+
+@pytest.mark.conformance(
+    "HTTPRouteInvalidParentRefNotMatchingListenerPort", "HTTPRouteInvalidParentRefSectionNameNotMatchingPort"
+)
+@pytest.mark.parametrize("parent", [{"port": PORT + 5}, {"port": PORT + 1, "sectionName": "http"}])
+def test_a_route_for_a_port_without_listener_is_not_accepted(site: Site, parent: Mapping[str, Any]) -> None:
+    site.apply(gateway(listener(), listener("second", port=PORT + 1)), route("app", rule("v1"), parent=parent))
+    site.wait_for_parent("httproute/app", Accepted="NoMatchingParent", ResolvedRefs="ResolvedRefs")
+    site.wait_for_attached({"http": 0, "second": 0})
+
+
+@pytest.mark.conformance("HTTPRouteMethodMatching")
+def test_methods(site: Site) -> None:
+    rules = (
+        rule("v1", matches=[{"method": "POST"}]),
+        rule("v2", matches=[{"method": "GET"}]),
+        rule("v3", matches=[path("/path", method="GET"), {"method": "PUT", "headers": fields(version="four")}]),
+    )
+    site.apply(gateway(), route("app", *rules))
+    address = site.accepted("app")
+    expected = {("POST", "/"): "v1", ("GET", "/"): "v2", ("DELETE", "/"): "404", ("GET", "/path"): "v3"}
+    found = {pair: site.ask(address, pair[1], method=pair[0]).answered_by for pair in expected}
+    assert found == expected
+    assert site.ask(address, "/", method="PUT", version="four").answered_by == "v3"
+    assert site.ask(address, "/", method="PUT").status == 404
+
+
+@pytest.mark.conformance("HTTPRouteQueryParamMatching")
+def test_query_parameters(site: Site) -> None:
+    def matches(*wanted: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        return [{"queryParams": fields(**parameters)} for parameters in wanted]
+
+    rules = (
+        rule("v1", matches=matches({"animal": "whale"})),
+        rule("v2", matches=matches({"animal": "dolphin"})),
+        rule("v3", matches=matches({"animal": "dolphin", "color": "blue"}, {"ANIMAL": "Whale"})),
+        rule("v2", matches=[{"headers": fields(version="one"), "queryParams": fields(animal="whale")}]),
+        rule("v3", matches=[path("/path", queryParams=fields(animal="shark"))]),
+    )
+    site.apply(gateway(), route("app", *rules))
+    address = site.accepted("app")
+    expected = {
+        "/?animal=whale": "v1",
+        "/?animal=dolphin": "v2",
+        "/?animal=dolphin&color=blue": "v3",
+        "/?ANIMAL=Whale": "v3",
+        "/?animal=whale&otherparam=irrelevant": "v1",
+        "/?animal=dolphin&color=yellow": "v2",
+        "/?color=blue": "404",
+        "/?animal=dog": "404",
+        "/?animal=whaledolphin": "404",
+        "/": "404",
+        "/path?animal=whale": "v1",
+        "/path?animal=shark": "v3",
+        "/?animal=shark": "404",
+    }
+    assert site.answers(address, *expected) == expected
+    assert site.ask(address, "/?animal=whale", version="one").answered_by == "v2"
+
+
+@pytest.mark.conformance("HTTPRouteResponseHeaderModifier")
+def test_changes_of_response_headers(site: Site) -> None:
+    def changed(prefix: str, **modifier: Any) -> Mapping[str, Any]:
+        return rule("v1", matches=[path(prefix)], filters=[change("ResponseHeaderModifier", **modifier)])
+
+    site.apply(
+        gateway(),
+        route(
+            "app",
+            changed("/set", set=fields(X_Header_Set="set")),
+            changed("/add", add=fields(X_Header_Add="added", X_Header_Append="appended")),
+            changed("/remove", remove=["X-Header-Remove"]),
+            changed(
+                "/multiple",
+                set=fields(X_Header_Set="set"),
+                add=fields(X_Header_Add="added"),
+                remove=["x-header-remove"],
+            ),
+        ),
+    )
+    address = site.accepted("app")
+
+    def received(target: str, **headers: str) -> Mapping[str, str]:
+        site.backends["v1"].headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        return {name: value for name, value in site.ask(address, target).headers.items() if name.startswith(CHANGED)}
+
+    assert received("/set") == {"x-header-set": "set"}
+    assert received("/set", X_Header_Set="old", X_Header_Other="1") == {"x-header-set": "set", "x-header-other": "1"}
+    assert received("/add", x_header_append="old") == {"x-header-add": "added", "x-header-append": "old,appended"}
+    assert received("/remove", x_header_remove="old", x_header_other="1") == {"x-header-other": "1"}
+    assert received("/multiple", X_Header_Set="old", X_Header_Remove="old") == {
+        "x-header-set": "set",
+        "x-header-add": "added",
+    }
+
+
+@pytest.mark.conformance("HTTPRouteRequestHeaderModifierBackendWeights")
+def test_each_backend_has_its_own_request_headers(site: Site) -> None:
+    backends = [
+        {"name": name, "port": 8080, "filters": [change("RequestHeaderModifier", set=fields(backend=name))]}
+        for name in ("v1", "v2")
+    ]
+    site.apply(gateway(), route("app", {"backendRefs": backends}))
+    address = site.accepted("app")
+    for _ in range(100):
+        name = site.ask(address, "/").answered_by
+        assert site.backends[name].last.headers["backend"] == name
+    assert {name for name, backend in site.backends.items() if backend.requests} == {"v1", "v2"}
+
+
+def location(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.headers.get("location", "")
+
+
+@pytest.mark.conformance("HTTPRouteRedirectPath")
+def test_redirects_of_the_path(site: Site) -> None:
+    prefix, full = path_modifier("ReplacePrefixMatch", "/new"), path_modifier("ReplaceFullPath", "/full-new")
+    rules = (
+        redirect("/old", path=prefix),
+        redirect("/full", path=full),
+        redirect("/host", path=prefix, hostname="example.org"),
+        redirect("/status", path=prefix, statusCode=301),
+        redirect("/full-host", path=full, hostname="example.org"),
+        redirect("/full-status", path=full, statusCode=301),
+    )
+    site.apply(gateway(), route("app", *rules))
+    address = site.accepted("app")
+    expected = {
+        "/old/lemon": (302, "/new/lemon"),
+        "/full/path/original": (302, "/full-new"),
+        "/host": (302, "http://example.org:18080/new"),
+        "/status": (301, "/new"),
+        "/full-host": (302, "http://example.org:18080/full-new"),
+        "/full-status": (301, "/full-new"),
+    }
+    for target, (status, wanted) in expected.items():
+        same_host = wanted if wanted.startswith("http") else f"http://app.example:18080{wanted}"
+        assert location(site.ask(address, f"app.example:18080{target}")) == (status, same_host), target
+
+
+@pytest.mark.conformance("HTTPRouteRedirectPort", "HTTPRouteRedirectPortAndScheme", "HTTPRouteRedirectScheme")
+def test_redirects_of_port_and_scheme(site: Site) -> None:
+    """A redirect without a port uses the default port of its scheme; without a scheme, it uses the listener's port.
+
+    Envoy can omit a default port only if the redirect or the route names the host, so this route has a host.
+    """
+    contents: dict[str, tuple[Mapping[str, Any], int, str]] = {
+        "/port": ({"port": 8083}, 302, "http://app.example:8083"),
+        "/port-host": ({"port": 8083, "hostname": "example.org"}, 302, "http://example.org:8083"),
+        "/port-status": ({"port": 8083, "statusCode": 301}, 301, "http://app.example:8083"),
+        "/port-80": ({"port": 80}, 302, "http://app.example"),
+        "/nothing": ({"hostname": "example.org"}, 302, "http://example.org:18080"),
+        "/scheme": ({"scheme": "https"}, 302, "https://app.example"),
+        "/scheme-host": ({"scheme": "https", "hostname": "example.org"}, 302, "https://example.org"),
+        "/scheme-status": ({"scheme": "https", "statusCode": 301}, 301, "https://app.example"),
+        "/scheme-443": ({"scheme": "https", "port": 443}, 302, "https://app.example"),
+        "/scheme-8443": ({"scheme": "https", "port": 8443}, 302, "https://app.example:8443"),
+    }
+    rules = [redirect(target, **content) for target, (content, *_) in contents.items()]
+    site.apply(gateway(), route("app", *rules, hosts=["app.example"]))
+    address = site.accepted("app")
+    for target, (_, status, origin) in contents.items():
+        answer = site.ask(address, f"app.example:18080{target}")
+        assert location(answer) == (status, f"{origin}{target}"), target
+
+
+@pytest.mark.conformance("HTTPRoute303Redirect", "HTTPRoute307Redirect", "HTTPRoute308Redirect")
+@pytest.mark.parametrize("status", [303, 307, 308])
+def test_redirects_with_further_statuses(site: Site, status: int) -> None:
+    site.apply(gateway(), route("app", redirect("/see", statusCode=status, hostname="example.org")))
+    assert location(site.ask(site.accepted("app"), "/see")) == (status, "http://example.org:18080/see")
+
+
+@pytest.mark.conformance("HTTPRouteRewriteHost")
+def test_rewrites_of_the_host(site: Site) -> None:
+    site.apply(
+        gateway(),
+        route(
+            "app",
+            rule("v1", matches=[path("/one")], filters=[change("URLRewrite", hostname="one.example.org")]),
+            rule("v1", matches=[path("/kept")]),
+            rule("v1", matches=[path("/both")], filters=[change("URLRewrite", hostname="test.example.org"), MODIFIED]),
+        ),
+    )
+    address = site.accepted("app")
+    for target, host in (("/one", "one.example.org"), ("/kept", "rewrite.example"), ("/both", "test.example.org")):
+        assert site.ask(address, f"rewrite.example{target}", **SENT).answered_by == "v1"
+        assert (site.backends["v1"].last.target, site.backends["v1"].last.headers["host"]) == (target, host)
+    assert site.changed_headers() == RECEIVED
+
+
+@pytest.mark.conformance("HTTPRouteRewritePath")
+def test_rewrites_of_the_path(site: Site) -> None:
+    def rewrite(prefix: str, kind: str, value: str, *more: Mapping[str, Any]) -> Mapping[str, Any]:
+        return rule(
+            "v1", matches=[path(prefix)], filters=[change("URLRewrite", path=path_modifier(kind, value)), *more]
+        )
+
+    site.apply(
+        gateway(),
+        route(
+            "app",
+            rewrite("/prefix/one", "ReplacePrefixMatch", "/one"),
+            rewrite("/strip", "ReplacePrefixMatch", "/"),
+            rewrite("/full/one", "ReplaceFullPath", "/one"),
+            rewrite("/full/both", "ReplaceFullPath", "/test", MODIFIED),
+            rewrite("/prefix/both", "ReplacePrefixMatch", "/prefix", MODIFIED),
+        ),
+    )
+    address = site.accepted("app")
+    expected = {
+        "/prefix/one/two": "/one/two",
+        "/strip/three": "/three",
+        "/strip": "/",
+        "/full/one/two": "/one",
+        "/full/both/test": "/test",
+        "/prefix/both/one": "/prefix/one",
+    }
+    for target, received in expected.items():
+        assert site.ask(address, target, **SENT).answered_by == "v1"
+        assert site.backends["v1"].last.target == received
+        if "both" in target:
+            assert site.changed_headers() == RECEIVED
+
+
+@pytest.mark.conformance("HTTPRouteTimeoutRequest", "HTTPRouteTimeoutBackendRequest")
+@pytest.mark.parametrize("field", ["request", "backendRequest"])
+def test_a_late_response_becomes_504(site: Site, field: str) -> None:
+    rules = [
+        rule(name, matches=[path(f"/{name}")], timeouts={field: limit})
+        for name, limit in (("v1", "20s"), ("v2", "100ms"), ("v3", "0s"))
+    ]
+    site.apply(gateway(), route("app", *rules))
+    address = site.accepted("app")
+    site.backends["v2"].hangs = True
+    assert site.answers(address, "/v1", "/v2", "/v3") == {"/v1": "v1", "/v2": "504", "/v3": "v3"}
+
+
+@pytest.mark.conformance("HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket")
+def test_backends_with_http2_and_websocket(site: Site) -> None:
+    network = site.world.network
+    site.apply(
+        protocol_service("h2c", http2_server(network, "h2c"), app="kubernetes.io/h2c", port=8080),
+        protocol_service("ws", websocket_server(network, "ws"), app="kubernetes.io/ws", port=8080),
+        gateway(),
+        route("app", rule("h2c"), rule("ws", matches=[path("/chat")])),
+    )
+    address = site.accepted("app")
+    assert site.ask(address, "/").answered_by == "h2c"
+    assert network.run(upgrade(address, "\x00\x01 Websocket")) == ["101", "ws", "\x00\x01 Websocket"]
+
+
+@pytest.mark.conformance("HTTPRouteNamedRule")
+def test_rules_with_and_without_a_name(site: Site) -> None:
+    named = rule("v1", matches=[path("/named")], name="rule-1")
+    site.apply(gateway(), route("app", named, rule("v2", matches=[path("/unnamed")])))
+    expected = {"/named": "v1", "/unnamed": "v2"}
+    assert site.answers(site.accepted("app"), *expected) == expected
+    site.wait_for_attached({"http": 1})

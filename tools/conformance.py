@@ -1,0 +1,228 @@
+"""Compare the tests with the Gateway API's conformance suite, and write the report into docs/gateway-api.md.
+
+    python tools/conformance.py            # write the report
+    python tools/conformance.py --check    # `make check`: fail if a test is missing or the report is out of date
+
+A test has the marker `conformance` with the names of those tests of the suite that it stands for. `make test` runs them
+with the real Envoy, so a test that exists on the main branch has passed.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+DOCS, TESTS = ROOT / "docs/gateway-api.md", ROOT / "tests"
+REPORT = re.compile(
+    r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
+)
+RELEASE = "v1.5.0"
+COMPARED = "2026-11-23"
+"""The day on which the lists below were compared with the suite."""
+
+PROFILES: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    "GATEWAY-HTTP": (
+        frozenset({"Gateway", "HTTPRoute", "ReferenceGrant"}),
+        ("BackendTLSPolicy", "Gateway", "HTTPRoute", "ListenerSet"),
+    ),
+    "GATEWAY-GRPC": (frozenset({"Gateway", "GRPCRoute", "ReferenceGrant"}), ("Gateway", "ListenerSet")),
+    "MESH-HTTP": (frozenset({"HTTPRoute", "Mesh"}), ("Mesh",)),
+}
+"""The core features of each profile, and the beginnings of the names of its extended features."""
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
+SUPPORTED = words(
+    """
+    GatewayAddressEmpty GatewayHTTPListenerIsolation GatewayHTTPSListenerDetectMisdirectedRequests GatewayPort8080
+    GatewayStaticAddresses
+    GRPCRouteNamedRouteRule
+    HTTPRoute303RedirectStatusCode HTTPRoute307RedirectStatusCode HTTPRoute308RedirectStatusCode
+    HTTPRouteBackendProtocolH2C HTTPRouteBackendProtocolWebSocket HTTPRouteBackendRequestHeaderModification
+    HTTPRouteBackendTimeout HTTPRouteDestinationPortMatching HTTPRouteHostRewrite HTTPRouteMethodMatching
+    HTTPRouteNamedRouteRule HTTPRouteParentRefPort HTTPRoutePathRedirect HTTPRoutePathRewrite HTTPRoutePortRedirect
+    HTTPRouteQueryParamMatching HTTPRouteRequestMirror HTTPRouteRequestMultipleMirrors HTTPRouteRequestPercentageMirror
+    HTTPRouteRequestTimeout HTTPRouteResponseHeaderModification HTTPRouteSchemeRedirect
+    MeshClusterIPMatching MeshHTTPRouteBackendRequestHeaderModification MeshHTTPRouteNamedRouteRule
+    MeshHTTPRouteQueryParamMatching MeshHTTPRouteRedirectPath MeshHTTPRouteRedirectPort MeshHTTPRouteRewritePath
+    MeshHTTPRouteSchemeRedirect
+    """
+)
+UNSUPPORTED = words(
+    """
+    BackendTLSPolicy BackendTLSPolicySANValidation
+    GatewayBackendClientCertificate GatewayFrontendClientCertificateValidation
+    GatewayFrontendClientCertificateValidationInsecureFallback GatewayInfrastructurePropagation HTTPRouteCORS
+    ListenerSet MeshConsumerRoute
+    """
+)
+"""The extended features of the release, by whether headgate has them."""
+
+TESTED: Mapping[str, str] = {
+    "Gateway": """GatewayClassObservedGenerationBump GatewayInvalidRouteKind GatewayInvalidTLSConfiguration
+        GatewayModifyListeners GatewayObservedGenerationBump""",
+    "Gateway ReferenceGrant": """GatewaySecretInvalidReferenceGrant GatewaySecretMissingReferenceGrant
+        GatewaySecretReferenceGrantAllInNamespace GatewaySecretReferenceGrantSpecific""",
+    "Gateway HTTPRoute": """GatewayWithAttachedRoutes HTTPRouteCrossNamespace HTTPRouteExactPathMatching
+        HTTPRouteHTTPSListener HTTPRouteHeaderMatching HTTPRouteHostnameIntersection HTTPRouteInvalidBackendRefUnknownKind
+        HTTPRouteInvalidCrossNamespaceParentRef HTTPRouteInvalidNonExistentBackendRef
+        HTTPRouteInvalidParentRefNotMatchingSectionName HTTPRouteListenerHostnameMatching HTTPRouteMatching
+        HTTPRouteMatchingAcrossRoutes HTTPRouteObservedGenerationBump HTTPRoutePathMatchOrder
+        HTTPRouteRedirectHostAndStatus HTTPRouteRequestHeaderModifier HTTPRouteServiceTypes HTTPRouteSimpleSameNamespace
+        HTTPRouteWeight""",
+    "Gateway HTTPRoute ReferenceGrant": """HTTPRouteInvalidCrossNamespaceBackendRef HTTPRouteInvalidReferenceGrant
+        HTTPRoutePartiallyInvalidViaInvalidReferenceGrant HTTPRouteReferenceGrant""",
+    "Gateway GRPCRoute": """GRPCExactMethodMatching GRPCRouteHeaderMatching GRPCRouteListenerHostnameMatching
+        GRPCRouteWeight""",
+    "Mesh": "MeshBasic",
+    "Mesh HTTPRoute": """MeshHTTPRouteMatching MeshHTTPRouteRedirectHostAndStatus MeshHTTPRouteRequestHeaderModifier
+        MeshHTTPRouteSimpleSameNamespace MeshHTTPRouteWeight MeshTrafficSplit""",
+    "Gateway GatewayAddressEmpty": "GatewayOptionalAddressValue",
+    "Gateway HTTPRoute GatewayPort8080": "GatewayWithAttachedRoutesWithPort8080",
+    "Gateway GatewayStaticAddresses": "GatewayStaticAddresses",
+    "Gateway HTTPRoute GatewayHTTPListenerIsolation": "GatewayHTTPListenerIsolation",
+    "Gateway HTTPRoute GatewayHTTPSListenerDetectMisdirectedRequests": "HTTPRouteHTTPSListenerDetectMisdirectedRequests",
+    "Gateway HTTPRoute GatewayPort8080 HTTPRoutePortRedirect HTTPRouteSchemeRedirect": "HTTPRouteRedirectPortAndScheme",
+    "Gateway GRPCRoute GRPCRouteNamedRouteRule": "GRPCRouteNamedRule",
+    "Gateway HTTPRoute HTTPRoute303RedirectStatusCode": "HTTPRoute303Redirect",
+    "Gateway HTTPRoute HTTPRoute307RedirectStatusCode": "HTTPRoute307Redirect",
+    "Gateway HTTPRoute HTTPRoute308RedirectStatusCode": "HTTPRoute308Redirect",
+    "Gateway HTTPRoute HTTPRouteBackendProtocolH2C": "HTTPRouteBackendProtocolH2C",
+    "Gateway HTTPRoute HTTPRouteBackendProtocolWebSocket": "HTTPRouteBackendProtocolWebSocket",
+    "Gateway HTTPRoute HTTPRouteBackendRequestHeaderModification": "HTTPRouteRequestHeaderModifierBackendWeights",
+    "Gateway HTTPRoute HTTPRouteBackendTimeout": "HTTPRouteTimeoutBackendRequest",
+    "Gateway HTTPRoute HTTPRouteDestinationPortMatching": "HTTPRouteInvalidParentRefNotMatchingListenerPort",
+    "Gateway HTTPRoute HTTPRouteHostRewrite": "HTTPRouteRewriteHost",
+    "Gateway HTTPRoute HTTPRouteMethodMatching": "HTTPRouteMethodMatching",
+    "Gateway HTTPRoute HTTPRouteNamedRouteRule": "HTTPRouteNamedRule",
+    "Gateway HTTPRoute HTTPRouteParentRefPort": """HTTPRouteInvalidParentRefSectionNameNotMatchingPort
+        HTTPRouteListenerPortMatching""",
+    "Gateway HTTPRoute HTTPRoutePathRedirect": "HTTPRouteRedirectPath",
+    "Gateway HTTPRoute HTTPRoutePathRewrite": "HTTPRouteRewritePath",
+    "Gateway HTTPRoute HTTPRoutePortRedirect": "HTTPRouteRedirectPort",
+    "Gateway HTTPRoute HTTPRouteQueryParamMatching": "HTTPRouteQueryParamMatching",
+    "Gateway HTTPRoute HTTPRouteRequestMirror": "HTTPRouteRequestMirror",
+    "Gateway HTTPRoute HTTPRouteRequestMultipleMirrors": "HTTPRouteRequestMultipleMirrors",
+    "Gateway HTTPRoute HTTPRouteRequestPercentageMirror": "HTTPRouteRequestPercentageMirror",
+    "Gateway HTTPRoute HTTPRouteRequestTimeout": "HTTPRouteTimeoutRequest",
+    "Gateway HTTPRoute HTTPRouteResponseHeaderModification": "HTTPRouteResponseHeaderModifier",
+    "Gateway HTTPRoute HTTPRouteSchemeRedirect": "HTTPRouteRedirectScheme",
+    "Mesh HTTPRoute MeshClusterIPMatching HTTPRouteResponseHeaderModification": "MeshFrontendHostname",
+    "Mesh HTTPRoute HTTPRouteResponseHeaderModification": "MeshFrontend",
+    "Mesh HTTPRoute HTTPRouteParentRefPort HTTPRouteResponseHeaderModification": "MeshPorts",
+    "Mesh HTTPRoute HTTPRoute303RedirectStatusCode": "MeshHTTPRoute303Redirect",
+    "Mesh HTTPRoute HTTPRoute307RedirectStatusCode": "MeshHTTPRoute307Redirect",
+    "Mesh HTTPRoute HTTPRoute308RedirectStatusCode": "MeshHTTPRoute308Redirect",
+    "Mesh HTTPRoute MeshHTTPRouteBackendRequestHeaderModification": "MeshHTTPRouteBackendRequestHeaderModifier",
+    "Mesh HTTPRoute MeshHTTPRouteNamedRouteRule": "MeshHTTPRouteNamedRule",
+    "Mesh HTTPRoute MeshHTTPRouteQueryParamMatching": "MeshHTTPRouteQueryParamMatching",
+    "Mesh HTTPRoute MeshHTTPRouteRedirectPath": "MeshHTTPRouteRedirectPath",
+    "Mesh HTTPRoute MeshHTTPRouteRedirectPort": "MeshHTTPRouteRedirectPort",
+    "Mesh HTTPRoute MeshHTTPRouteRewritePath": "MeshHTTPRouteRewritePath",
+    "Mesh HTTPRoute MeshHTTPRouteSchemeRedirect": "MeshHTTPRouteSchemeRedirect",
+}
+"""The tests of the suite for core features and for those in SUPPORTED, by the features that each needs."""
+
+NEEDS = {name: words(features) for features, names in TESTED.items() for name in words(names)}
+
+
+def marked() -> Mapping[str, Path]:
+    """Return the names in the markers `conformance` of all tests, each with a file that has it."""
+    found = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if "conformance(" in (text := path.read_text()):
+            found.update(dict.fromkeys(_names_in_markers(ast.parse(text)), path))
+    return found
+
+
+def _names_in_markers(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        for decorator in getattr(node, "decorator_list", ()):
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.conformance":
+                yield from (ast.literal_eval(argument) for argument in decorator.args)
+
+
+def faults(proofs: Mapping[str, Path]) -> Iterator[str]:
+    """Yield a message for each test of the suite that no marker names, and for each name that is wrong."""
+    for name in sorted(NEEDS.keys() - proofs.keys()):
+        yield f"no test has the marker conformance({name!r}); write one in tests/e2e/gateway_api"
+    for name in sorted(proofs.keys() - NEEDS.keys()):
+        yield f"{proofs[name].relative_to(ROOT)}: the marker names {name!r}, which TESTED in {__file__} does not have"
+    core = frozenset().union(*(features for features, _ in PROFILES.values()))
+    for feature in sorted(SUPPORTED - frozenset().union(*NEEDS.values())):
+        yield f"{__file__}: SUPPORTED has {feature}, but TESTED has no test for it"
+    for feature in sorted(frozenset().union(*NEEDS.values()) - core - SUPPORTED):
+        yield f"{__file__}: TESTED has a test for {feature}, but SUPPORTED does not have it"
+
+
+def report() -> Mapping[str, Any]:
+    """Return the report in the form of the conformance suite (ConformanceReport)."""
+    project = "https://github.com/headgate/headgate"
+    return {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "ConformanceReport",
+        "date": COMPARED,
+        "gatewayAPIChannel": "experimental",
+        "gatewayAPIVersion": RELEASE,
+        "implementation": {
+            "organization": "headgate",
+            "project": "headgate",
+            "url": project,
+            "version": "v0.1.0",
+            "contact": [f"{project}/issues"],
+        },
+        "mode": "default",
+        "profiles": [profile_report(name) for name in PROFILES],
+    }
+
+
+def profile_report(profile: str) -> Mapping[str, Any]:
+    """Return the results of one profile: a test belongs to it if the profile has all features of the test."""
+    core, beginnings = PROFILES[profile]
+    supported = sorted(name for name in SUPPORTED if name.startswith(beginnings))
+    fitting = [needs for needs in NEEDS.values() if needs <= core.union(supported)]
+    basic = sum(needs <= core for needs in fitting)
+    return {
+        "name": profile,
+        "core": _success(basic),
+        "extended": {
+            **_success(len(fitting) - basic),
+            "supportedFeatures": supported,
+            "unsupportedFeatures": sorted(name for name in UNSUPPORTED if name.startswith(beginnings)),
+        },
+        "summary": "Core tests succeeded. Extended tests succeeded.",
+    }
+
+
+def _success(passed: int) -> dict[str, Any]:
+    return {"result": "success", "statistics": {"Failed": 0, "Passed": passed, "Skipped": 0}}
+
+
+def documentation() -> str:
+    """Return docs/gateway-api.md with the current report."""
+    text = yaml.safe_dump(report(), sort_keys=False)
+    return REPORT.sub(lambda _: f"```yaml\n{text}```\n", DOCS.read_text())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the report, or with `--check` compare it; return 1 if it is out of date or a test is missing."""
+    found = list(faults(marked()))
+    if "--check" not in arguments:
+        DOCS.write_text(documentation())
+    elif DOCS.read_text() != documentation():
+        found.append(f"{DOCS.relative_to(ROOT)} is out of date; run `python tools/conformance.py`")
+    print("\n".join(found) or "conformance: fine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
