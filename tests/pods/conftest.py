@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.world import until
 
 IMAGE = "localhost/headgate:test"
 APPLICATION = "localhost/base:dev"
@@ -26,9 +27,14 @@ SYSTEM = "headgate-system"
 
 
 class Cluster:
-    """Runs commands against the cluster. Every command fails the test when it fails."""
+    """Runs commands against the cluster. Every command fails the test when it fails.
+
+    `work` is the directory of the cluster's files, `host_address` the address of this machine for pods.
+    """
 
     def __init__(self, environment: dict[str, str]) -> None:
+        self.work = Path(environment.get("HEADGATE_CLUSTER_WORK", ""))
+        self.host_address = environment.get("HEADGATE_CLUSTER_HOST_IP", "")
         self._environment = os.environ | environment
 
     def run(self, *command: object, stdin: str = "") -> str:
@@ -60,6 +66,11 @@ class Cluster:
     def get(self, *arguments: object) -> Any:
         """Return objects as JSON."""
         return json.loads(self.kubectl("get", "-o", "json", *arguments))
+
+    @property
+    def api_server(self) -> str:
+        """Return the URL of the API server."""
+        return self.kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
 
     def wait_rolled_out(self, namespace: str, *deployments: str) -> None:
         """Wait until Deployments have only ready pods of their newest template."""
@@ -104,9 +115,14 @@ def installed(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def build_image(tag: str) -> None:
-    """Make an image with Python available to the cluster's nodes."""
-    _run(_kit() / "build-image", tag)
+def build_image(tag: str, *options: object) -> None:
+    """Make an image with Python, and with what the options of `build-image` add, available to the cluster's nodes."""
+    _run(_kit() / "build-image", tag, *options)
+
+
+def node_exec(*command: str) -> list[str]:
+    """Return a command that runs another command in the network namespace of the node."""
+    return [str(_kit() / "node-exec"), *command]
 
 
 def _kit() -> Path:
@@ -135,8 +151,22 @@ def _environment(exports: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in shell.split("\0") if line)
 
 
-def kill_control_plane(pod: str) -> None:
-    """Kill the process of a control plane's pod, which runs on this machine. The kubelet starts it again."""
+def active_pod(cluster: Cluster) -> str:
+    """Return the name of the pod of the active replica, once no other labeled pod runs."""
+
+    def active() -> list[str]:
+        pods = cluster.get("-n", SYSTEM, "pods", "-l", "headgate.dev/active=true")["items"]
+        return [pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    (found,) = until(lambda: names if len(names := active()) == 1 else [])
+    return found
+
+
+def kill_program(pod: str) -> None:
+    """Kill the program of headgate in a pod, which runs on this machine: Envoy, or the control plane.
+
+    The kubelet starts it again.
+    """
     variable = f"POD_NAME={pod}".encode()
     killed = 0
     for process in Path("/proc").glob("[0-9]*"):
@@ -181,6 +211,14 @@ def deployment(
         "metadata": {"name": name, "namespace": place},
         "spec": spec,
     }
+
+
+def graceful(workload: dict[str, Any]) -> dict[str, Any]:
+    """Let the application answer its last requests before it gets SIGTERM, at which it ends at once."""
+    pod = workload["spec"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = 10
+    pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", "2"]}}}
+    return workload
 
 
 def split(place: str, name: str, root: str, **weights: int) -> dict[str, Any]:

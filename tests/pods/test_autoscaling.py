@@ -68,7 +68,7 @@ def autoscaler(version: str, name: str, metric: dict[str, Any]) -> dict[str, Any
 
 
 def wait_replicas(cluster: Cluster, name: str, count: int) -> None:
-    """Wait until a Deployment has `count` ready pods and wants no more. Print the autoscaler's conditions on failure."""
+    """Wait until a Deployment is scaled to `count` pods and all are ready. Print the autoscaler's conditions on failure."""
     for field in ("spec.replicas", "status.readyReplicas"):
         condition = f"--for=jsonpath={{.{field}}}={count}"
         try:

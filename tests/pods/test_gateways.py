@@ -10,6 +10,7 @@ from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service,
 
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
+from headgate.resources.gateway import proxy_name
 from headgate.resources.registry import KINDS
 
 WEB, OUTSIDE = "web", "outside"
@@ -17,8 +18,8 @@ COUNT = """
 import collections, http.client, json, sys
 found = collections.Counter()
 for _ in range(int(sys.argv[2])):
-    connection = http.client.HTTPConnection(sys.argv[1], 80, timeout=10)
-    connection.request("GET", "/", headers={"Host": "shop.example"})
+    connection = http.client.HTTPConnection(sys.argv[1], timeout=10)
+    connection.request("GET", "/", headers={"Host": sys.argv[3]})
     answer = connection.getresponse()
     words = answer.read().decode().split()
     found[words[-2].rsplit("-", 2)[0] if answer.status == 200 else f"status {answer.status}"] += 1
@@ -31,10 +32,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def edge(installed: Cluster) -> Iterator[Cluster]:
     """A Gateway whose route leads to a split between two Deployments with sidecars; a client has none."""
-    definitions = gateway_api_definitions()
-    installed.apply(*definitions)
-    for definition in definitions:
-        installed.kubectl("wait", "--for=condition=Established", f"crd/{definition['metadata']['name']}")
+    install_gateway_api(installed)
     installed.apply(
         namespace(WEB),
         namespace(OUTSIDE, injected=False),
@@ -45,8 +43,8 @@ def edge(installed: Cluster) -> Iterator[Cluster]:
         deployment(WEB, "v1", part="website"),
         deployment(WEB, "v2", part="website"),
         deployment(OUTSIDE, "client", command=["sleep", "infinity"]),
-        gateway("edge"),
-        route("edge"),
+        gateway("edge", 80, 8080),
+        route("edge", "website", "shop.example"),
     )
     installed.wait_rolled_out(WEB, "v1", "v2")
     installed.wait_rolled_out(OUTSIDE, "client")
@@ -63,9 +61,22 @@ def gateway_api_definitions() -> list[dict[str, Any]]:
     return [{**item, "metadata": {**item["metadata"], "annotations": approval}} for item in found]
 
 
-def gateway(name: str) -> dict[str, Any]:
-    """Return a Gateway with an HTTP listener on port 80."""
-    spec = {"gatewayClassName": "headgate", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+def install_gateway_api(cluster: Cluster) -> None:
+    """Create the CustomResourceDefinitions of the Gateway API, and wait until the cluster serves them."""
+    definitions = gateway_api_definitions()
+    cluster.apply(*definitions)
+    until(lambda: all(_is_established(cluster, item["metadata"]["name"]) for item in definitions))
+
+
+def _is_established(cluster: Cluster, definition: str) -> bool:
+    conditions = cluster.get(f"crd/{definition}").get("status", {}).get("conditions") or ()
+    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+
+
+def gateway(name: str, *ports: int, **spec: Any) -> dict[str, Any]:
+    """Return a Gateway with HTTP listeners."""
+    listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports]
+    spec = {"gatewayClassName": "headgate", "listeners": listeners, **spec}
     return {
         "apiVersion": f"{GATEWAY}/v1",
         "kind": "Gateway",
@@ -74,20 +85,20 @@ def gateway(name: str) -> dict[str, Any]:
     }
 
 
-def route(parent: str) -> dict[str, Any]:
-    """Return an HTTPRoute from a Gateway to the root of the split."""
-    rules = [{"backendRefs": [{"name": "website", "port": 8080}]}]
+def route(parent: str, root: str, host: str) -> dict[str, Any]:
+    """Return an HTTPRoute from a Gateway to the root of a split."""
+    rules = [{"backendRefs": [{"name": root, "port": 8080}]}]
     return {
         "apiVersion": f"{GATEWAY}/v1",
         "kind": "HTTPRoute",
-        "metadata": {"name": "website", "namespace": WEB},
-        "spec": {"parentRefs": [{"name": parent}], "hostnames": ["shop.example"], "rules": rules},
+        "metadata": {"name": root, "namespace": WEB},
+        "spec": {"parentRefs": [{"name": parent}], "hostnames": [host], "rules": rules},
     }
 
 
-def address(cluster: Cluster, name: str) -> str:
+def address(cluster: Cluster, name: str, place: str = WEB) -> str:
     """Return the address of a Gateway."""
-    found: str = cluster.get("-n", WEB, f"gateway/{name}")["status"]["addresses"][0]["value"]
+    found: str = cluster.get("-n", place, f"gateway/{name}")["status"]["addresses"][0]["value"]
     return found
 
 
@@ -99,8 +110,49 @@ def proxies(cluster: Cluster) -> list[str]:
 
 def test_clients_without_a_sidecar_reach_a_split_in_its_exact_shares(edge: Cluster) -> None:
     """R30, D13."""
-    found = edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), 100)
+    found = edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), 100, "shop.example")
     assert found == {"v1": 75, "v2": 25}
+
+
+def test_a_root_that_is_a_name_of_the_gateway_gives_all_clients_the_shares_of_its_split(edge: Cluster) -> None:
+    """D23, R32: the name of the root leads clients without a sidecar to the Gateway, and clients with a sidecar too."""
+    external = f"{proxy_name(WEB, 'edge')}.{SYSTEM}.svc.cluster.local"
+    root = service(WEB, "named")
+    spec = {"type": "ExternalName", "externalName": external, "ports": root["spec"]["ports"]}
+    edge.apply(
+        {**root, "spec": spec},
+        split(WEB, "named", "named", website_v1=1, website_v2=9),
+        route("edge", "named", "named.web"),
+    )
+    edge.headgate("wait", "httproute/named", "-n", WEB)
+    for client in ((OUTSIDE, "client"), (WEB, "v1")):
+        assert edge.python(*client, COUNT, "named.web:8080", 100, "named.web") == {"v1": 10, "v2": 90}
+
+
+def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: Cluster) -> None:
+    def parameters(**data: str) -> None:
+        labels = {"headgate.dev/gateway-parameters": "true"}
+        metadata = {"name": "edge", "namespace": WEB, "labels": labels}
+        edge.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    def accepted() -> str:
+        found = edge.get("-n", WEB, "gateway/edge")["status"]["conditions"]
+        return next(f"{item['reason']} {item['message']}" for item in found if item["type"] == "Accepted")
+
+    reference = {"group": "", "kind": "ConfigMap", "name": "edge"}
+    parameters(replicas="2 pods")
+    edge.apply(gateway("edge", 80, 8080, infrastructure={"parametersRef": reference}))
+    until(lambda: "InvalidParameters" in accepted())
+    assert "ConfigMap web/edge, key replicas: must be a whole number" in accepted()
+    found = edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), 4, "shop.example")
+    assert found == {"v1": 3, "v2": 1}
+    parameters(replicas="2")
+    until(lambda: len(proxies(edge)) == 2)
+    edge.wait_rolled_out(SYSTEM, proxy_name(WEB, "edge"))
+    edge.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+    parameters(replicas="1")  # each proxy counts by itself, so the shares of the other tests are exact with one proxy
+    until(lambda: len(proxies(edge)) == 1)
+    edge.apply(gateway("edge", 80, 8080))
 
 
 def test_commands_show_the_proxies_of_a_gateway(edge: Cluster) -> None:
@@ -112,7 +164,7 @@ def test_commands_show_the_proxies_of_a_gateway(edge: Cluster) -> None:
 
 def test_a_deleted_gateway_leaves_no_proxy(edge: Cluster) -> None:
     before = proxies(edge)
-    edge.apply(gateway("second"))
+    edge.apply(gateway("second", 80))
     edge.kubectl("-n", WEB, "wait", "gateway/second", "--for=condition=Programmed", "--timeout=100s")
     assert len(proxies(edge)) == len(before) + 1
     edge.kubectl("-n", WEB, "delete", "gateway/second")

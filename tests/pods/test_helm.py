@@ -1,7 +1,8 @@
 """The Helm chart on a real cluster: an installation, an upgrade that pods don't notice, and an uninstallation."""
 
 from tests.helm import CHART, helm_program
-from tests.pods.conftest import IMAGE, SYSTEM, Cluster, deployment, namespace, service
+from tests.pods.conftest import BIN, IMAGE, SYSTEM, Cluster, build_image, deployment, graceful, namespace, service
+from tests.pods.load import failures, load
 from tests.pods.test_install import KINDS
 
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
@@ -11,23 +12,35 @@ WAIT = ("--server-side=false", "--wait", "--timeout", "100s")
 
 
 def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
-    """The upgrade changes a value and leaves the pods with sidecars; the uninstallation leaves nothing but definitions."""
+    """An upgrade leaves the pods with sidecars, which get the new image when they are replaced, without a lost request.
+
+    The uninstallation leaves nothing but definitions.
+    """
     helm = helm_program()
     cluster.run(helm, "install", "headgate", CHART, "--create-namespace", *OPTIONS, *WAIT)
     cluster.apply(
         namespace("shop"),
         service("shop", "website", app="website"),
-        deployment("shop", "website"),
+        graceful(deployment("shop", "website", replicas=2)),
         deployment("shop", "client", command=["sleep", "infinity"]),
     )
     cluster.wait_rolled_out("shop", "website", "client")
     before = _sidecars(cluster)
-    assert len(before) == 2
+    assert len(before) == 3
 
-    cluster.run(helm, "upgrade", "headgate", CHART, *OPTIONS, "--set", "mtls=strict,replicas=1", *WAIT)
-    cluster.wait_rolled_out(SYSTEM, "headgate")
-    assert cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"] == 1
-    assert _sidecars(cluster) == before
+    build_image(f"{REPOSITORY}:next", "--venv", BIN.parent, "--dist", "headgate")
+    values = "mtls=strict,replicas=1,image.tag=next"
+    with load(cluster, "shop", "website") as counts:
+        cluster.run(helm, "upgrade", "headgate", CHART, *OPTIONS, "--set", values, *WAIT)
+        cluster.wait_rolled_out(SYSTEM, "headgate")
+        assert cluster.get("-n", SYSTEM, "deployment/headgate")["spec"]["replicas"] == 1
+        assert _sidecars(cluster) == before
+        cluster.kubectl("-n", "shop", "rollout", "restart", "deployment/website")
+        cluster.wait_rolled_out("shop", "website")
+        images = {image for _, image, _ in _sidecars(cluster)}
+    assert counts["website"] > 0
+    assert not failures(counts, "website")
+    assert images == {IMAGE, f"{REPOSITORY}:next"}  # the client still has the old image
 
     cluster.kubectl("delete", "namespace", "shop")
     cluster.run(helm, "uninstall", "headgate", "--namespace", SYSTEM, "--wait", "--timeout", "100s")

@@ -28,7 +28,7 @@ def sender(name: str, server: str, *, code: int = 0) -> dict[str, Any]:
 
 
 def job(name: str, policy: str, container: dict[str, Any], **pod: Any) -> dict[str, Any]:
-    """Return a Job of a container."""
+    """Return a Job that runs one container."""
     spec = {"restartPolicy": policy, "containers": [container], **pod}
     template = {"metadata": {"labels": {"app": name}}, "spec": spec}
     return {
@@ -74,7 +74,7 @@ def test_a_job_whose_container_fails_is_failed_and_its_requests_are_counted(batc
 
 
 def test_an_init_container_of_a_job_reaches_a_service(batch: Cluster) -> None:
-    """It runs before a sidecar that is not native, and without the redirection to it."""
+    """The init container runs before a sidecar that is not native, and before connections are redirected to the sidecar."""
     setup = sender("setup", "prepares")
     batch.apply(job("prepared", "Never", sender("app", "prepares"), initContainers=[setup]))
     batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", "job/prepared", "--timeout=100s")

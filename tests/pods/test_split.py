@@ -1,12 +1,28 @@
 """A split between Deployments of a real cluster: injection, exact shares, the commands, updates without a lost request."""
 
 import json
+import os
+import select
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import APPLICATION, SYSTEM, Cluster, deployment, kill_control_plane, namespace, service, split
+from tests.pods.conftest import (
+    APPLICATION,
+    BIN,
+    IMAGE,
+    SYSTEM,
+    Cluster,
+    active_pod,
+    deployment,
+    kill_program,
+    namespace,
+    service,
+    split,
+)
 
 SHOP = "shop"
 COUNT = """
@@ -84,6 +100,22 @@ def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
 
 
+def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
+    """D29: the stream of events comes through the API server too."""
+    command = [BIN / "kubectl-traffic", "tap", "deployment/v1", "-n", SHOP, "-o", "json"]
+    environment = os.environ | {"KUBECONFIG": str(shop.cluster.work / "kubeconfig")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as tap:
+        try:
+            assert tap.stdout
+            until(lambda: shop.send(10) and select.select([tap.stdout], [], [], 0)[0])
+            event = next(found for line in tap.stdout if (found := json.loads(line)).get("side") == "server")
+        finally:
+            tap.terminate()
+    assert event["response"]["status"] == 200
+    assert event["source"]["identity"] == f"spiffe://cluster.local/ns/{SHOP}/sa/default"
+    assert event["secured"]
+
+
 def test_a_split_with_itself_as_a_backend_is_rejected_by_admission(shop: Shop) -> None:
     """R18, D1."""
     with pytest.raises(AssertionError, match=r"spec\.backends\[0\]\.service"):
@@ -108,22 +140,22 @@ def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_pr
     """D28. Each request counts once: those that the old replica counted, and those that no replica was there to count."""
     shop.send(200)
     until(lambda: shop.counted() == shop.sent)
-    (old,) = _active(shop.cluster)
+    old = active_pod(shop.cluster)
     shop.cluster.kubectl("-n", SYSTEM, "delete", "pod", old, "--wait=false")
     shop.send(200)
     shop.cluster.wait_rolled_out(SYSTEM, "headgate")
     shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    (new,) = _active(shop.cluster)
+    new = active_pod(shop.cluster)
     assert new != old
     assert shop.cluster.headgate("proxies").count("InSync") == 4
     until(lambda: shop.counted() == shop.sent)
 
 
 def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
-    """D28. It continues from the last checkpoint, which is older than its last requests."""
-    (active,) = _active(shop.cluster)
+    """D28. The new replica continues from the last checkpoint, which is older than the last requests."""
+    active = active_pod(shop.cluster)
     shop.send(200)
-    kill_control_plane(active)
+    kill_program(active)
     shop.send(200)
     until(lambda: shop.counted() == shop.sent)
     shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
@@ -150,16 +182,54 @@ def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
     assert sorted(item["name"] for item in pod["spec"]["containers"]) == ["app", "headgate-sidecar", "monitor"]
 
 
+def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_without_the_label(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """R73, R77. The strict server answers callers with a sidecar only; a pod that is selected by none of them gets none."""
+    place, annotated = "plain", deployment("plain", "client", command=["sleep", "infinity"])
+    annotations = {"headgate.dev/inject": "enabled", "headgate.dev/proxy-cpu-limit": "500m"}
+    annotated["spec"]["template"]["metadata"]["annotations"] = annotations
+    key = {"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig"}
+    strict = {
+        **key,
+        "metadata": {"name": "strict", "namespace": place},
+        "spec": {"selector": {"matchLabels": {"app": "v1"}}},
+    }
+    shop.cluster.apply(namespace(place, injected=False), service(place, "website", app="v1"), strict)
+    outside, offline = (deployment(place, name, command=["sleep", "infinity"]) for name in ("outside", "offline"))
+    manifest = tmp_path / "offline.json"
+    manifest.write_text(json.dumps(offline))
+    shop.cluster.apply(deployment(place, "v1"), annotated, outside)
+    shop.cluster.kubectl("apply", "-f", "-", stdin=shop.cluster.headgate("inject", "-f", manifest, "--image", IMAGE))
+    shop.cluster.wait_rolled_out(place, "v1", "client", "outside", "offline")
+    shop.cluster.headgate("wait", "tlsconfig/strict", "-n", place)
+    for caller in ("client", "offline"):
+        assert shop.cluster.python(place, caller, COUNT, "website", 10) == {"v1": 10}
+    assert "v1" not in shop.cluster.python(place, "outside", COUNT, "website", 10)
+    pods = {item["metadata"]["labels"]["app"]: item for item in shop.cluster.get("-n", place, "pods")["items"]}
+    assert pods["client"]["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "20m", "memory": "64Mi"},
+        "limits": {"cpu": "500m", "memory": "1Gi"},
+    }
+    for app, sidecar, reason in (
+        ("v1", "transparent", "the TLSConfig strict selects the pod"),
+        ("client", "transparent", 'the pod\'s annotation headgate.dev/inject is "enabled"'),
+        ("outside", "none", "no label, annotation or TLSConfig requests one"),
+    ):
+        explained = shop.cluster.headgate("explain", f"pod/{place}/{pods[app]['metadata']['name']}")
+        assert f"Sidecar    {sidecar}\nReason     {reason}" in explained
+        assert ("InSync" in explained) is (sidecar != "none")
+    shop.cluster.kubectl("delete", "namespace", place)
+
+
 def test_a_wrong_label_is_rejected_with_the_valid_values(shop: Shop) -> None:
     wrong = namespace("wrong")
     wrong["metadata"]["labels"]["headgate.dev/inject"] = "on"
-    with pytest.raises(AssertionError, match=r'must be "true", "enabled", "false" or "disabled", not .on.'):
-        shop.cluster.apply(wrong)
-
-
-def _active(cluster: Cluster) -> list[str]:
-    pods = cluster.get("-n", SYSTEM, "pods", "-l", "headgate.dev/active=true")["items"]
-    return [pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    template = deployment(SHOP, "wrong")
+    template["spec"]["template"]["metadata"]["annotations"] = {"headgate.dev/inject": "on"}
+    for obj in (wrong, template):
+        with pytest.raises(AssertionError, match=r'must be "true", "enabled", "false" or "disabled", not .on.'):
+            shop.cluster.apply(obj)
 
 
 def _pods(shop: Shop, app: str) -> list[dict[str, Any]]:

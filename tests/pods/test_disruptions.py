@@ -1,0 +1,190 @@
+"""Requests on a real cluster while pods, sidecars, the control plane and the API server fail or are replaced."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e.world import until
+from tests.pods.api_faults import ApiFaults
+from tests.pods.conftest import (
+    BIN,
+    SYSTEM,
+    Cluster,
+    active_pod,
+    deployment,
+    graceful,
+    kill_program,
+    namespace,
+    service,
+    split,
+)
+from tests.pods.load import CONNECTIONS, failures, load
+
+SHOP = "shop"
+LEAVE = """
+import http.client, json, signal, sys, threading
+stopped = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+print("ready", flush=True)
+stopped.wait()
+statuses = []
+for _ in range(100):
+    connection = http.client.HTTPConnection(sys.argv[1], 8080, timeout=10)
+    try:
+        connection.request("GET", "/")
+        statuses.append(connection.getresponse().status)
+    except OSError as error:
+        statuses.append(repr(error))
+    connection.close()
+print(json.dumps(statuses), flush=True)
+"""
+"""Sends requests once it is asked to end, and prints their statuses."""
+
+
+@pytest.fixture(scope="module")
+def shop(installed: Cluster) -> Cluster:
+    """A client, and two versions of a server: the Deployments `v1` and `v1-more`, and `v2`."""
+    installed.apply(
+        namespace(SHOP),
+        service(SHOP, "website", part="website"),
+        service(SHOP, "website-v1", version="v1"),
+        service(SHOP, "website-v2", version="v2"),
+        graceful(deployment(SHOP, "v1", replicas=2, part="website", version="v1")),
+        graceful(deployment(SHOP, "v1-more", replicas=2, part="website", version="v1")),
+        graceful(deployment(SHOP, "v2", part="website", version="v2")),
+        deployment(SHOP, "client", command=["sleep", "infinity"]),
+    )
+    installed.wait_rolled_out(SHOP, "v1", "v1-more", "v2", "client")
+    return installed
+
+
+def shift(cluster: Cluster, **weights: int) -> None:
+    """Change the weights of the split, and wait until all proxies have them."""
+    cluster.apply(split(SHOP, "canary", "website", **weights))
+    cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+
+
+def pods(cluster: Cluster, app: str) -> list[str]:
+    """Return the names of the pods of a Deployment, without those that are being deleted."""
+    found = cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
+    return [pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def restarts(cluster: Cluster, place: str, pod: str) -> int:
+    """Return how often the containers of a pod were restarted."""
+    statuses = cluster.get("-n", place, f"pod/{pod}")["status"]["containerStatuses"]
+    return sum(status["restartCount"] for status in statuses)
+
+
+def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Cluster) -> None:
+    """A rolling update, a scale-down, a deleted pod, and a drained node."""
+    (node,) = (item["metadata"]["name"] for item in shop.get("nodes")["items"])
+    shift(shop, website_v1=1, website_v2=0)
+    with load(shop, SHOP, "website") as counts:
+        shop.kubectl("-n", SHOP, "rollout", "restart", "deployment/v1")
+        shop.wait_rolled_out(SHOP, "v1")
+        shop.kubectl("-n", SHOP, "scale", "deployment/v1", "--replicas=1")
+        until(lambda: len(pods(shop, "v1")) == 1)
+        shop.kubectl("-n", SHOP, "delete", "pod", pods(shop, "v1-more")[0])
+        shop.wait_rolled_out(SHOP, "v1-more")
+        try:
+            shop.kubectl("drain", node, "--pod-selector=app=v1,part=website", "--delete-emptydir-data")
+        finally:
+            shop.kubectl("uncordon", node)
+        shop.wait_rolled_out(SHOP, "v1")
+    assert counts["v1"] > 0
+    assert not failures(counts, "v1", "v1-more")
+
+
+def test_a_client_that_is_asked_to_end_can_still_send_requests(shop: Cluster) -> None:
+    """The proxy ends after the application."""
+    shop.apply(deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"]))
+    shop.wait_rolled_out(SHOP, "leaver")
+    (pod,) = pods(shop, "leaver")
+    logs = [BIN / "kubectl", "--kubeconfig", shop.work / "kubeconfig", "-n", SHOP, "logs", "-f", pod, "-c", "app"]
+    with subprocess.Popen(logs, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        shop.kubectl("-n", SHOP, "delete", "deployment/leaver")
+        printed = process.stdout.readline()
+    shop.kubectl("-n", SHOP, "wait", "--for=delete", f"pod/{pod}", "--timeout=100s")
+    assert json.loads(printed) == [200] * 100
+
+
+def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
+    """R4. Only requests in flight at the killed proxy may fail: one for each connection of the client."""
+    shift(shop, website_v1=1, website_v2=0)
+    pod = pods(shop, "v1-more")[0]
+    with load(shop, SHOP, "website") as counts:
+        kill_program(pod)
+        until(lambda: restarts(shop, SHOP, pod) == 1)
+        shop.kubectl("-n", SHOP, "wait", f"pod/{pod}", "--for=condition=Ready", "--timeout=100s")
+    assert counts["v1"] > 0
+    assert "v2" not in counts
+    assert sum(failures(counts, "v1", "v1-more").values()) <= CONNECTIONS
+
+
+def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effect(shop: Cluster) -> None:
+    shift(shop, website_v1=1, website_v2=0)
+    with load(shop, SHOP, "website") as counts:
+        os.kill(int((shop.work / "run/kube-apiserver.pid").read_text()), signal.SIGKILL)
+        until(lambda: "ok" in shop.kubectl("get", "--raw", "/readyz"))
+        until(lambda: "in sync" in shop.headgate("status"))
+        shift(shop, website_v1=0, website_v2=1)
+    assert not failures(counts, "v1", "v1-more", "v2")
+    assert counts["v2"] > 0
+
+
+@pytest.fixture(scope="module")
+def faults(shop: Cluster) -> Iterator[ApiFaults]:
+    """A proxy through which the control plane reaches the API server."""
+    found = ApiFaults(shop.api_server, shop.host_address)
+    with found.running(shop.work / "pki"):
+        variables = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+        values = (found.address, str(found.port))
+        pairs = [f"{name}={value}" for name, value in zip(variables, values, strict=True)]
+        shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *pairs)
+        shop.wait_rolled_out(SYSTEM, "headgate")
+        yield found
+        shop.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", *(f"{name}-" for name in variables))
+        shop.wait_rolled_out(SYSTEM, "headgate")
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_changes_take_effect_while_the_api_server_rejects_half_of_the_requests(
+    shop: Cluster, faults: ApiFaults, status: int
+) -> None:
+    active = active_pod(shop)
+    shift(shop, website_v1=1, website_v2=0)
+    with load(shop, SHOP, "website") as counts:
+        faults.status = status
+        try:
+            faults.cut_watches()
+            shop.kubectl("-n", SHOP, "rollout", "restart", "deployment/v2")
+            shop.wait_rolled_out(SHOP, "v2")
+            shift(shop, website_v1=0, website_v2=1)
+        finally:
+            faults.status = 0
+    assert faults.seen.pop("rejected") > 0
+    assert not failures(counts, "v1", "v1-more", "v2")
+    assert counts["v2"] > 0
+    assert restarts(shop, SYSTEM, active) == 0
+
+
+def test_changes_take_effect_after_watches_were_cut_and_have_expired(shop: Cluster, faults: ApiFaults) -> None:
+    shift(shop, website_v1=1, website_v2=0)
+    faults.seen.clear()
+    with load(shop, SHOP, "website") as counts:
+        faults.expires = True
+        try:
+            faults.cut_watches()
+            until(lambda: faults.seen["expired"] > 0)
+            shift(shop, website_v1=0, website_v2=1)
+        finally:
+            faults.expires = False
+    assert faults.seen["cut"] > 0
+    assert not failures(counts, "v1", "v1-more", "v2")
+    assert counts["v2"] > 0

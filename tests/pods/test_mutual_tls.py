@@ -1,0 +1,98 @@
+"""Strict mutual TLS on a real cluster, observed on the network interfaces of the node."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.e2e.world import until
+from tests.pods.conftest import Cluster, deployment, namespace, node_exec, service
+
+BANK, OUTSIDE = "bank", "outside"
+SNIFF = """
+import select, socket, sys
+texts = [text.encode() for text in sys.argv[1:]]
+found = dict.fromkeys(sys.argv[1:], 0)
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packets:
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0] or select.select([packets], [], [], 0)[0]:
+        if select.select([packets, sys.stdin], [], [])[0] != [sys.stdin]:
+            packet = packets.recv(65536)
+            for text in texts:
+                found[text.decode()] += text in packet
+import json
+print(json.dumps(found))
+"""
+"""Counts the packets of all network interfaces that contain each text, until the standard input ends."""
+SEND = """
+import http.client, json, sys
+host, path = sys.argv[1:]
+results = []
+for _ in range(20):
+    connection = http.client.HTTPConnection(host, 8080, timeout=10)
+    try:
+        connection.request("GET", path)
+        results.append(connection.getresponse().status)
+    except OSError as error:
+        results.append(type(error).__name__)
+    connection.close()
+print(json.dumps(results))
+"""
+"""Sends requests to a host with a path, and prints the statuses and the types of the errors."""
+
+
+@pytest.fixture(scope="module")
+def bank(installed: Cluster) -> Cluster:
+    """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
+    installed.apply(namespace(BANK), namespace(OUTSIDE, injected=False))
+    for place in (BANK, OUTSIDE):
+        installed.apply(
+            service(place, "accounts", app="accounts"),
+            deployment(place, "accounts"),
+            deployment(place, "client", command=["sleep", "infinity"]),
+        )
+    installed.apply(
+        {
+            "apiVersion": "headgate.dev/v1beta1",
+            "kind": "TLSConfig",
+            "metadata": {"name": "strict", "namespace": BANK},
+            "spec": {"selector": {"matchLabels": {}}},
+        }
+    )
+    for place in (BANK, OUTSIDE):
+        installed.wait_rolled_out(place, "accounts", "client")
+    installed.headgate("wait", "tlsconfig/strict", "-n", BANK)
+    return installed
+
+
+@contextmanager
+def sniffer(*texts: str) -> Iterator[dict[str, int]]:
+    """Count the packets in the node that contain each text. The yielded counts are complete after the block."""
+    counts: dict[str, int] = {}
+    with subprocess.Popen(node_exec("python3", "-c", SNIFF, *texts), stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == "ready\n"
+        yield counts
+        process.stdin.close()
+        counts.update(json.loads(process.stdout.readline()))
+
+
+def test_the_node_sees_no_plaintext_between_pods_with_sidecars(bank: Cluster) -> None:
+    """R74. The same requests between pods without sidecars are visible, so the sniffer works."""
+    with sniffer("/secret-path", "/visible-path") as seen:
+        encrypted = bank.python(BANK, "client", SEND, "accounts", "/secret-path")
+        plain = bank.python(OUTSIDE, "client", SEND, "accounts", "/visible-path")
+    assert encrypted == plain == [200] * 20
+    assert seen["/visible-path"] >= 20
+    assert seen["/secret-path"] == 0
+
+
+def test_a_client_without_a_sidecar_gets_no_response(bank: Cluster) -> None:
+    """R74. Its connections to the pods' addresses are reset."""
+    until(lambda: not {200} & {*bank.python(OUTSIDE, "client", SEND, f"accounts.{BANK}", "/")})
+    assert set(bank.python(OUTSIDE, "client", SEND, f"accounts.{BANK}", "/")) <= {
+        "ConnectionResetError",
+        "RemoteDisconnected",
+    }
