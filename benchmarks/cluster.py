@@ -1,30 +1,28 @@
-"""Measure a control plane on a cluster with 1,000 Services and 10,000 pods: start, memory and processor time.
+"""Measure a control plane on a cluster with 1,000 Services and 10,000 pods: start, memory, processor time and webhooks.
 
 A real API server with its etcd runs on this machine; KUBEBUILDER_ASSETS is the directory of the binaries. No kubelet
 runs, so the pods have the statuses that this program writes. One replica of the control plane is a process of its own.
 """
 
 import asyncio
-import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
+from benchmarks import webhooks
 from benchmarks.load import cpu_seconds
+from tests.cluster import replica
 from tests.cluster.conftest import ADMIN, Cluster, started
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
-from headgate.kubernetes.app import run
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.credentials import InCluster
-from headgate.kubernetes.names import NAMESPACE, WEBHOOK_PORT
-from headgate.kubernetes.options import Options
+from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.meta import Object
+from headgate.resources.pods import INJECT
 
 SERVICES, PODS, NAMESPACES = 1000, 10_000, 10
 WRITERS = 16  # concurrent requests of this program
@@ -32,8 +30,7 @@ STATUSES = 1000  # changes of pods' statuses that do not concern the mesh, such 
 CHANGES = 100  # pods that become unready, one after another
 IDLE_S = 20.0
 POLL_S = 0.1
-QUIET_S = 0.05  # processor time in a second below which the replica has no work left
-READY = f"https://127.0.0.1:{WEBHOOK_PORT}/readyz"
+QUIET_S = 0.05  # a replica that uses less processor time than this in a second has no work left
 SIDECAR = SidecarOptions(image="headgate", xds="headgate.headgate-system.svc:15010")
 RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}}
 
@@ -57,6 +54,11 @@ def address(number: int) -> str:
 
 def pod(number: int) -> Object:
     """Return a pod with a sidecar."""
+    return with_transparent_sidecar(new_pod(number), SIDECAR)
+
+
+def new_pod(number: int) -> Object:
+    """Return a pod as a user writes it, with the label for a sidecar."""
     app = f"service-{number % SERVICES}"
     container = {
         "name": "app",
@@ -66,14 +68,13 @@ def pod(number: int) -> Object:
         "resources": RESOURCES,
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}},
     }
-    metadata = {"name": f"{app}-{number}", "namespace": namespace(number), "labels": {"app": app, "team": "one"}}
-    written = {
+    metadata = {"name": f"{app}-{number}", "namespace": namespace(number), "labels": {"app": app, INJECT: "true"}}
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
         "spec": {"serviceAccountName": "app", "containers": [container]},
     }
-    return with_transparent_sidecar(written, SIDECAR)
 
 
 def status(number: int, heartbeat: str) -> Object:
@@ -150,8 +151,15 @@ class World:
         await self._all(self._create("/api/v1", "pods", pod(number)) for number in range(PODS))
         await self.write_statuses(PODS, "Started")
 
+    async def fill_routes(self) -> None:
+        """Create TrafficSplits and HTTPRoutes."""
+        splits = (webhooks.split(namespace(number), number) for number in range(webhooks.OBJECTS))
+        await self._all(self._create(f"/apis/{webhooks.SPLITS}", "trafficsplits", item) for item in splits)
+        routes = (webhooks.route(namespace(number), number) for number in range(webhooks.OBJECTS))
+        await self._all(self._create(f"/apis/{webhooks.GATEWAY_API}", "httproutes", item) for item in routes)
+
     async def write_statuses(self, number: int, heartbeat: str) -> None:
-        """Write the statuses of the first pods."""
+        """Write the statuses of the first `number` pods."""
         await self._all(
             self._client.merge(
                 f"/api/v1/namespaces/{namespace(item)}/pods/service-{item % SERVICES}-{item}/status",
@@ -161,7 +169,7 @@ class World:
         )
 
     async def make_unready(self, number: int) -> None:
-        """Change the first EndpointSlices one after another."""
+        """Mark one pod as unready in each of the first `number` EndpointSlices, one after another."""
         for item in range(number):
             path = f"/apis/discovery.k8s.io/v1beta1/namespaces/{namespace(item)}/endpointslices/service-{item}-1"
             await self._client.merge(path, {"endpoints": endpoint_slice(item, unready=item)["endpoints"]})
@@ -189,39 +197,32 @@ class Replica:
         self._log = log
 
     async def __aenter__(self) -> Self:
-        self._cluster.api(ADMIN)  # writes the files of the account
-        environment = os.environ | self._cluster.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        account = str(self._cluster.root / ADMIN)
         self.began = time.monotonic()
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
-            account,
-            env=environment,
-            stdout=self._log.open("wb"),
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        self._process = replica.start(self._cluster, self._log)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
 
     @property
     def seconds(self) -> float:
         """Processor time so far. Raises RuntimeError if the process has ended."""
-        if self._process.returncode is not None:
+        if self._process.poll() is not None:
             raise RuntimeError(f"the replica ended:\n{self._log.read_text()[-2000:]}")
         return cpu_seconds(self._process.pid)
 
     async def is_ready(self) -> bool:
-        """Return whether the replica has compiled all objects, as a kubelet's probe asks."""
+        """Return whether the replica has compiled all objects, according to its readiness endpoint."""
         _ = self.seconds
-        try:
-            async with aiohttp.ClientSession() as session, session.get(READY, ssl=False) as answer:
-                return answer.status == 200
-        except aiohttp.ClientError:
-            return False
+        return await asyncio.to_thread(replica.is_ready)
+
+    async def rest(self) -> None:
+        """Wait until the replica has no work left."""
+        last = 0.0
+        while self.seconds > last + QUIET_S:
+            last = self.seconds
+            await asyncio.sleep(1)
 
     def mebibytes(self, field: str) -> float:
         """Return a size of the process: VmRSS, or VmHWM for the peak."""
@@ -230,45 +231,47 @@ class Replica:
 
 
 async def measure() -> None:
-    """Measure and print."""
+    """Fill the cluster, start a replica, and print the measurements."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as cluster:
         cluster.api(ADMIN)
+        replica.define_kinds(cluster)
         async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
             world = World(client)
             began = time.monotonic()
             await world.fill()
             print(f"{SERVICES} Services, {PODS} pods; written in {time.monotonic() - began:.0f} s", flush=True)
-            async with Replica(cluster, Path(directory, "replica.log")) as replica:
-                async for line in _measured(world, replica):
+            async with Replica(cluster, Path(directory, "replica.log")) as process:
+                async for line in _measured(world, process):
+                    print(line, flush=True)
+                await world.fill_routes()
+                await process.rest()
+                await asyncio.to_thread(replica.install_webhooks, cluster)
+                while not await asyncio.to_thread(replica.has_bundle, cluster):
+                    await asyncio.sleep(POLL_S)
+                print(f"{webhooks.OBJECTS} TrafficSplits, {webhooks.OBJECTS} HTTPRoutes", flush=True)
+                async for line in webhooks.measured(client, new_pod(0), namespace, lambda: process.seconds):
                     print(line, flush=True)
 
 
-async def _measured(world: World, replica: Replica) -> AsyncIterator[str]:
-    """Yield the results."""
-    while not await replica.is_ready():
+async def _measured(world: World, process: Replica) -> AsyncIterator[str]:
+    """Yield a line of text for each measurement."""
+    while not await process.is_ready():
         await asyncio.sleep(POLL_S)
-    took = time.monotonic() - replica.began
-    yield f"start: ready in {took:.1f} s, with {replica.seconds:.1f} s of processor time"
-    yield f"memory: {replica.mebibytes('VmRSS'):.0f} MiB, peak {replica.mebibytes('VmHWM'):.0f} MiB"
-    last = 0.0
-    while replica.seconds > last + QUIET_S:
-        last = replica.seconds
-        await asyncio.sleep(1)
-    took = time.monotonic() - replica.began
-    yield f"certificates of all pods: issued after {took:.0f} s, {replica.seconds:.1f} s of processor time in total"
-    yield f"memory: {replica.mebibytes('VmRSS'):.0f} MiB, peak {replica.mebibytes('VmHWM'):.0f} MiB"
-    before = replica.seconds
+    took = time.monotonic() - process.began
+    yield f"start: ready in {took:.1f} s, with {process.seconds:.1f} s of processor time"
+    yield f"memory: {process.mebibytes('VmRSS'):.0f} MiB, peak {process.mebibytes('VmHWM'):.0f} MiB"
+    await process.rest()
+    took = time.monotonic() - process.began
+    yield f"certificates of all pods: issued after {took:.0f} s, {process.seconds:.1f} s of processor time in total"
+    yield f"memory: {process.mebibytes('VmRSS'):.0f} MiB, peak {process.mebibytes('VmHWM'):.0f} MiB"
+    before = process.seconds
     await asyncio.sleep(IDLE_S)
-    yield f"idle: {(replica.seconds - before) / IDLE_S:.1%} of a processor"
-    before = replica.seconds
+    yield f"idle: {(process.seconds - before) / IDLE_S:.1%} of a processor"
+    before = process.seconds
     await world.write_statuses(STATUSES, "Heartbeat")
     await asyncio.sleep(2)
-    yield f"a pod's status that does not concern the mesh: {(replica.seconds - before) / STATUSES * 1000:.2f} ms"
-    before = replica.seconds
+    yield f"a pod's status that does not concern the mesh: {(process.seconds - before) / STATUSES * 1000:.2f} ms"
+    before = process.seconds
     await world.make_unready(CHANGES)
     await asyncio.sleep(2)
-    yield f"an unready pod: {(replica.seconds - before) / CHANGES * 1000:.1f} ms"
-
-
-if __name__ == "__main__":
-    asyncio.run(run(Options(pod="replica", image="headgate"), InCluster(os.environ, Path(sys.argv[1]))))
+    yield f"an unready pod: {(process.seconds - before) / CHANGES * 1000:.1f} ms"

@@ -1,4 +1,4 @@
-"""Compare proxies: they take turns with slices of the same load, so that disturbances of the machine affect all alike."""
+"""Compare proxies under the same load. They take turns, so that disturbances of the machine affect all alike."""
 
 import random
 import statistics

@@ -25,9 +25,9 @@ from benchmarks import fleet_plane, fleet_proxies
 
 SERVICES, PROXIES = 100, 100
 WEIGHTS = 5  # number of changes, measured one by one
-STORM = 1000, 10.0  # weights, seconds
+STORM = 1000, 10.0  # number of changed weights, and the seconds in which they change
 GROWTH = (50, 100, 200)
-QUIET_S, QUIET_PART = 0.4, 0.03  # quiet: seconds, with at most this share of a CPU
+QUIET_S, QUIET_PART = 0.4, 0.03  # quiet means: at most this share of a CPU for this number of seconds
 SCENARIOS = ("reconnect", "weight", "storm")
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -104,7 +104,7 @@ class Lab:
         self._before = self.plane.ask("begin"), self._fleet.ask("begin")
 
     def passed(self) -> Passed:
-        """Wait until the control plane is quiet, and return the usage since `begin`."""
+        """Wait until the control plane is quiet, and return the CPU time and counts since `begin`."""
         while True:
             usage = self.plane.ask("usage")
             time.sleep(QUIET_S)
@@ -160,7 +160,7 @@ def reconnect(lab: Lab) -> Passed:
     lab.plane.end()
     lab.start()
     lab.begin()
-    return _report("restarted control plane: all reconnect", lab, time.monotonic())
+    return _report("restarted control plane: all proxies reconnect", lab, time.monotonic())
 
 
 def storm(lab: Lab) -> None:
@@ -180,7 +180,7 @@ def storm(lab: Lab) -> None:
 
 
 def _report(what: str, lab: Lab, began: float) -> Passed:
-    """Wait until every change is in force, and print the usage."""
+    """Wait until every change is in force, and print the CPU time, the memory and the counts."""
     wall = lab.plane.ask("settled") - began
     passed = lab.passed()
     counts = passed.from_proxies["counts"]
@@ -214,7 +214,10 @@ def run(services: int, proxies: int, scenarios: tuple[str, ...] = SCENARIOS) -> 
 
 
 def grow(sizes: tuple[int, ...]) -> None:
-    """Print how costs grow with proxies, and with Services; the number that stays equal is the third of `sizes`."""
+    """Print how costs grow with the number of proxies, then with the number of Services.
+
+    While one number takes all values of `sizes`, the other has the third value.
+    """
     middle = sizes[min(2, len(sizes) - 1)]
     for services, proxies in dict.fromkeys([*((middle, size) for size in sizes), *((size, middle) for size in sizes)]):
         run(services, proxies, ("reconnect", "weight"))

@@ -18,6 +18,7 @@ import uvloop
 from benchmarks import build
 from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
 
+from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
 from headgate.objects.events import EventRecorder
@@ -40,7 +41,10 @@ TICK_S = 0.01
 
 
 def mesh(services: int, proxies: int) -> Iterator[Json]:
-    """Yield Services with ten endpoints each, one in ten with a split; the first endpoints are pods with transparent sidecars."""
+    """Yield Services with ten endpoints each; one in ten has a split.
+
+    The first endpoints are pods with transparent sidecars.
+    """
     for item in build.objects(services):
         name = item["metadata"]["name"]
         if item["kind"] == "EndpointSlice":
@@ -69,7 +73,8 @@ class Plane:
         self._store = MemoryStore()
         self._fleet = Fleet()
         self._feed = Feed(self._store)
-        trust = Trust(FileKeyStore(directory / "authority"), Settings())
+        issuer = EmbeddedIssuer(FileKeyStore(directory / "authority"), Settings().trust_domain, clock=time.time)
+        trust = Trust(issuer, Settings())
         self._loop = Loop(self._feed.snapshot, self._fleet, HostProxies(), Settings(), trust.credentials)
         self._live_state = LiveState(self._store, self._feed, self._loop, self._fleet)
         self._trust = trust
@@ -82,7 +87,7 @@ class Plane:
             if "status" in item:
                 await self._store.update(item, subresource="status")
         ports = Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True))
-        status = StatusWriter(ports, self._loop, self._fleet, Latest({}))
+        status = StatusWriter(ports, self._loop, self._fleet, Latest({}), self._feed.version)
         trust = self._trust.run(ports, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)
@@ -130,7 +135,7 @@ class Plane:
         return time.monotonic()
 
     async def storm(self, writes: int, seconds: float) -> dict[str, float]:
-        """Change weights of splits at a steady rate; return CPU seconds, and seconds until all are in force."""
+        """Change weights of splits at a steady rate; return CPU seconds, and seconds until all changes are in force."""
         splits = [obj["metadata"]["name"] for obj in (await self._store.list(*_SPLIT)).items]
         began, used = time.monotonic(), time.process_time()
         for count in range(writes):
@@ -142,7 +147,7 @@ class Plane:
         return {"processor": spent, "wall": middle - began, "after": time.monotonic() - middle}
 
     def begin(self) -> dict[str, float]:
-        """Reset the peaks of memory and of the time that the event loop is blocked; return the usage."""
+        """Reset the peak memory and the longest time that the event loop was blocked; return the result of `usage`."""
         self._late = 0.0
         Path("/proc/self/clear_refs").write_text("5")
         return self.usage()
@@ -170,7 +175,7 @@ def _number(name: str) -> int:
 
 
 def is_programmed(obj: Json, generation: int) -> bool:
-    """Return whether a status is of a generation, and says that every proxy applies the generation."""
+    """Return whether an object's status says that every proxy applies this generation or a later one."""
     found = {item["type"]: item for item in obj.get("status", {}).get("conditions", ())}.get("Programmed", {})
     return found.get("status") == "True" and found.get("observedGeneration", 0) >= generation
 

@@ -32,12 +32,12 @@ INITIAL_WINDOW = 65535
 LARGEST_FRAME = 16384
 PATH = b"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 SAMPLE = 2048  # bytes at the start and at the end of a response by which it is recognized
-VARIANTS = 8  # random orders in which proxies report versions, as protobuf's maps have no order
+VARIANTS = 8  # number of different orders in which proxies report versions, as protobuf's maps have no order
 Named = Mapping[TypeUrl, Sequence[str]]
 
 
 class Read(NamedTuple):
-    """The content of a response without its nonce, whose position is `nonce`."""
+    """The content of a response, and the position of its nonce."""
 
     type_url: TypeUrl
     versions: Mapping[str, str]
@@ -46,7 +46,10 @@ class Read(NamedTuple):
 
 
 class World:
-    """The state that all proxies of a run share: the address of the xDS server, the resource names to subscribe to, and the counts."""
+    """The state that all proxies of a run share.
+
+    It has the address of the xDS server, the resource names to subscribe to, and the counts.
+    """
 
     def __init__(self, address: str, named: Named, secret: bytes) -> None:
         self.address = address
@@ -105,10 +108,11 @@ class Proxy(asyncio.Protocol):
         """Open the stream, and subscribe with the versions of the resources that the proxy has."""
         self._transport = transport
         self._rest, self._parts = b"", bytearray()
-        self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # bytes: the connection's, the stream's
+        self._windows = [INITIAL_WINDOW, INITIAL_WINDOW]  # send windows of the connection and of the stream, in bytes
         self._stream_window = INITIAL_WINDOW
         self._out = bytearray()
-        self._waits, self._unsent = 0, list[bytes]()  # number of clusters without endpoints; delayed ACKs
+        # number of clusters without endpoints, and the ACKs to send when all have endpoints
+        self._waits, self._unsent = 0, list[bytes]()
         self._opened: set[TypeUrl] = set()
         settings = struct.pack("!HIHI", 4, WINDOW, 2, 0)
         token = b"Bearer " + self._world.tokens.issue(self._node).encode()
@@ -223,7 +227,7 @@ class Proxy(asyncio.Protocol):
         self._held[found.type_url] = _merged(_Same(self._held.get(found.type_url, {})), _Same(found))
 
     def _open(self, type_url: TypeUrl, names: Any = ()) -> None:
-        """Subscribe to a type, or to more of its names; a type's first request reports the proxy's versions."""
+        """Subscribe to a type, or to more resources of it; a type's first request reports the proxy's versions."""
         if type_url in self._opened and type_url != ENDPOINTS:
             return
         first = type_url not in self._opened

@@ -1,4 +1,4 @@
-"""Measure how many certificates are signed per second, and how long the renewal of 1000 at once blocks the event loop.
+"""Measure how many certificates are signed per second, and how long 1000 renewals at once block the event loop.
 
 When the root is rotated, the certificates of all proxies are due at the same time. A task that is scheduled every
 millisecond measures for how long the event loop was blocked.

@@ -85,7 +85,7 @@ class Answered(NamedTuple):
 
 
 class Client(asyncio.Protocol):
-    """One connection that sends requests in a closed loop while `go_on()`, `pause` seconds after each response."""
+    """One connection that sends requests in a closed loop until `go_on()` is False, with pauses of `pause` seconds."""
 
     def __init__(self, host: str, go_on: Callable[[], bool], pause: float) -> None:
         self.request = f"GET / HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()

@@ -18,7 +18,7 @@ from headgate.model.requests import Header, Match, Text
 from headgate.model.routing import Frontend, Mesh, PortRef, Route, RouteTable
 
 NUMBERS = (0, 1, 10, 100)
-"""The number of matches before the route of a Service; 0 is the plain split."""
+"""The number of routes with a match before the split of each Service; 0 means only the split."""
 WEIGHTS = (90, 10)
 ROUNDS = 9
 SECONDS = 1.0

@@ -1,9 +1,9 @@
 """Measure the metrics API in a mesh of 5,000 pods: lists, one pod, its edges, Deployments, the queries of a topology.
 
-Four other pods call each pod, with a hundred requests in the window. Each proxy reports every five seconds, a fifth of
-them each second. A client queries every second. `reading` is the time to sum the new reports, `first` is the time of
-the first answer from this sum, `both` is the total of these times. `again` is the time of another answer from the same
-sum. Times are CPU times of whole requests with JSON, without the network.
+Four other pods call each pod, with a hundred requests in the window. Each proxy reports every five seconds, so a fifth
+of the proxies reports each second. A client queries every second. `reading` is the time to sum the new reports, `first`
+is the time of the first answer from this sum, `both` is the total of these times. `again` is the time of another answer
+from the same sum. Times are CPU times of whole requests with JSON, without the network.
 """
 
 import gc
@@ -70,8 +70,8 @@ def _pod(number):
     return obj
 
 
-class Numbers:
-    """Simulated proxies: each call of `report` advances the clock by one second and adds the reports of this second."""
+class SimulatedProxies:
+    """Simulated proxies. Each call of `report` advances the clock by one second and adds the reports of this second."""
 
     def __init__(self, mesh):
         self._names = [f"default/{pod['metadata']['name']}" for pod in mesh.pods]
@@ -116,9 +116,9 @@ class Times(NamedTuple):
 async def measure() -> None:
     """Run the benchmark and print the results."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)  # the thresholds that headgate sets
+    gc.set_threshold(*GC_THRESHOLDS)  # headgate sets the same thresholds
     mesh = Mesh()
-    numbers = Numbers(mesh)
+    numbers = SimulatedProxies(mesh)
     print(f"{PODS} pods, {PODS * CALLERS} flows; milliseconds: median, p99")
     for asked in ASKED:
         times = await _times(MetricsApi(mesh, numbers.windows), numbers, asked)

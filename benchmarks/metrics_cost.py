@@ -1,4 +1,4 @@
-"""Measure the cost of traffic metrics: an Envoy configured by headgate, compared with one without loggers and reports (R97).
+"""Measure the cost of traffic metrics: Envoys with and without access logs and metrics reports (R97).
 
 Both split 90/10 over the same backends. They take turns in random order, so that disturbances of the machine affect
 both. Ratios compare slices of the same round. Aim: at least 0.92 of the throughput, at most 10 us more CPU time per

@@ -1,8 +1,8 @@
-"""Measure the cost of mirrored copies, and show that a hanging or dead mirror does not affect callers (R44).
+"""Measure the cost of mirrored requests, and show that a hanging or dead mirror does not affect callers (R44).
 
 One Envoy, configured by headgate, sends requests to one backend and mirrors a part of them to another. The cases take
 turns in random order. Clients pause after each response, so that the comparison shows latency instead of saturation.
-The CPU time per request shows the cost of the copies.
+The CPU time per request shows the cost of mirroring.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench` for all (15 minutes), or `make bench ARGS="build spread"` for some.
+"""Run the benchmarks: `make bench` for all (45 minutes), or `make bench ARGS="build spread"` for some.
 
 Ratios are computed within one run. Seconds are reported and never asserted, because they depend on the machine and its
 load (docs/performance.md).
@@ -29,6 +29,7 @@ from benchmarks import (
     metrics_cost,
     mirror,
     proxy,
+    routes,
     sidecar_changes,
     sidecar_memory,
     sidecars,
@@ -71,6 +72,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "fleet": ("100 streams: connecting, a weight, a restart, a storm of weights; then larger fleets", fleet.measure),
     "cluster": ("a replica of the control plane on a cluster with 10,000 pods", cluster.measure),
     "sizes": ("the bytes of a first configuration, by type and field", _sizes),
+    "routes": ("Gateways: new routes, a changing route, attached routes, and no change", routes.measure),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
     "instructions": ("instructions of Envoy per request, against minimal configurations", instructions.compare),

@@ -2,7 +2,7 @@
 
 Only the pure pipeline runs: decoded objects, compiler, encoder, and a session per sidecar, whose proxy acknowledges
 everything. Times are CPU times, so other load on the machine matters less. Aims: one resource per sidecar, and much
-less than 5 ms for each additional one.
+less than 5 ms for each additional sidecar.
 """
 
 import gc
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Cost(NamedTuple):
     """The cost of one change: CPU milliseconds, encoded resources, and resources and bytes sent to each sidecar.
 
-    `shared` is the time to compile and to encode for the first sidecar, `further` is that to encode for each other
+    `shared` is the time to compile and to encode for the first sidecar. `further` is the time to encode for each other
     sidecar. `session` is the time of each session, including the check whether the proxy is settled.
     """
 

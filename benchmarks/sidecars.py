@@ -196,7 +196,7 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
             if client.failed or not client.seen:
                 raise SystemExit(f"{kind.name}, {way.name}: a request failed")
             times = [(one.answered - (began if kind.fresh else one.sent)) * 1000 for one in client.seen]
-            found += times if kind.fresh else times[1:]  # the first time includes connecting
+            found += times if kind.fresh else times[1:]  # the first duration includes connecting
             await asyncio.sleep(pause if kind.fresh else 0)
         return found
 
@@ -205,7 +205,7 @@ async def drive(way: Way, kind: Kind, *, connections: int, seconds: float, pause
 
 
 async def measure_slice(way: Way, kind: Kind, pids: Sequence[int]) -> Result:
-    """Run a slice at full speed and one with pauses."""
+    """Run a slice of load at full speed, and one with pauses between requests."""
     await drive(way, kind, connections=CONNECTIONS, seconds=WARM_SECONDS)
     before = sum(map(cpu_seconds, pids))
     fast = await drive(way, kind, connections=CONNECTIONS, seconds=SECONDS)

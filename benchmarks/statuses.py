@@ -34,7 +34,7 @@ from headgate.settings import Settings
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
-SIZES = ((100, 100), (300, 300))  # Services, proxies
+SIZES = ((100, 100), (300, 300))  # pairs: number of Services, number of proxies
 WEIGHTS = 5
 LATER = 10  # proxies that connect one by one after all other proxies
 BATCH = 20  # proxies that acknowledge in the same turn of the event loop
@@ -59,6 +59,7 @@ class Lab:
             self._loop,
             self._fleet,
             Latest({}),
+            lambda _key: "",
         )
         self._authority = Authority()
         self._streams: dict[str, Stream] = {}

@@ -1,0 +1,193 @@
+"""Measure Gateways with many routes: the scenarios of the public benchmark gateway-api-bench, on one machine.
+
+A real `headgate up` serves one Gateway. Routes are created one by one while a client probes each of them; one route
+changes under load; routes are attached and detached at once; and then nothing changes for a while.
+"""
+
+import asyncio
+import http.client
+import json
+import math
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.api_client import Api, access
+from tests.e2e.manifests import endpoints, service
+from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
+from tests.e2e.wire import Address, Client, Request
+from tests.e2e.world import World, until, world_in_a_new_directory
+
+ROUTES = 3000
+ATTACHED = 1000
+CHANGES = 1000
+CHANGE_PAUSE_S = 0.2
+IDLE_S = 180
+SETTLE_S = 10
+"""Seconds after the last change until the idle time begins."""
+PROBE_PAUSE_S = 0.005
+"""Seconds between two requests of a probe."""
+WRITERS = 8
+"""Connections over which routes are attached and detached at the same time."""
+WATCH = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways?watch=true&fieldSelector=metadata.name%3Dedge"
+RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
+"""The counters of Envoy that grow with each xDS response."""
+
+
+def modifier(kind: str, name: str) -> Mapping[str, Any]:
+    """Return a filter that adds a header to requests (`Request`) or responses (`Response`)."""
+    added = {"add": [{"name": name, "value": "added"}]}
+    return {"type": f"{kind}HeaderModifier", f"{kind.lower()}HeaderModifier": added}
+
+
+def route(name: str, *rules: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an HTTPRoute for a host of its own."""
+    spec = {"parentRefs": [{"name": "edge"}], "hostnames": [f"{name}.example.com"], "rules": rules}
+    found: Mapping[str, Any] = json.loads(gateway_api_object("HTTPRoute", name, spec))
+    return found
+
+
+def probed(name: str) -> Mapping[str, Any]:
+    """Return a route with one rule to a backend, and one to a missing backend."""
+    filters = [modifier("Request", "added-header"), modifier("Response", "added-resp-header")]
+    served = {"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": [{"name": "backend", "port": 8080}]}
+    missing = {"backendRefs": [{"name": "missing", "port": 8080}]}
+    return route(name, {**served, "filters": filters}, {**missing, "filters": filters})
+
+
+def changing(number: int) -> Mapping[str, Any]:
+    """Return a route whose port, backend and filters alternate."""
+    if number % 2:
+        return route("changing", {"backendRefs": [{"name": "backend", "port": 8080}]})
+    backend = {"name": "second", "port": 8081, "filters": [modifier("Response", "my-added-header")]}
+    return route("changing", {"backendRefs": [backend], "filters": [modifier("Request", "added-header")]})
+
+
+class Probe(NamedTuple):
+    """The statuses of the answers before the first 200, and the time of the 200 (`perf_counter`)."""
+
+    statuses: Counter[int]
+    served: float
+
+
+async def probe(request: Request) -> Probe:
+    """Send requests until the answer is 200."""
+    client, statuses = Client(request), Counter[int]()
+    try:
+        while (answer := await client.ask()).status != 200:
+            statuses[answer.status] += 1
+            await asyncio.sleep(PROBE_PAUSE_S)
+        return Probe(statuses, time.perf_counter())
+    finally:
+        client.close()
+
+
+def create_with_probes(world: World, address: Address) -> None:
+    """Create routes one by one; for each third of them, print the times from the write of a route to its first 200."""
+    times, statuses = [], Counter[int]()
+    for number in range(ROUTES):
+        name = f"probed-{number}"
+        probing = world.network.begin(probe(Request(address, f"/{name}", f"{name}.example.com")))
+        began = time.perf_counter()
+        world.api.apply(probed(name))
+        found = probing.result()
+        times.append(1000 * (found.served - began))
+        statuses += found.statuses
+    print(f"{ROUTES} routes, created one by one; answers before the first 200: {dict(statuses)}", flush=True)
+    third = ROUTES // 3
+    for what, part in (("first", times[:third]), ("second", times[third:-third]), ("last", times[-third:])):
+        p99 = sorted(part)[math.ceil(len(part) * 0.99) - 1]
+        print(f"  {what:6} third: median {statistics.median(part):6.1f} ms   p99 {p99:6.1f} ms", flush=True)
+
+
+def change_under_load(world: World, address: Address) -> None:
+    """Change one route again and again under load; print the answers."""
+    world.apply(json.dumps(changing(0)))
+    request = Request(address, "/", "changing.example.com")
+    until(lambda: world.ask(request).status == 200, "the route")
+    with world.load(request, request) as load:
+        for number in range(CHANGES):
+            world.api.apply(changing(number))
+            time.sleep(CHANGE_PAUSE_S)
+    failed = sum(count for answer, count in load.counts.items() if answer not in ("backend", "second"))
+    print(f"{CHANGES} changes of a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
+
+
+class StatusWrites:
+    """Counts the writes of the Gateway's status; `attached` is the number of attached routes in the last status."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.count, self.attached, self.changed = 0, 0, 0.0
+        found = access(kubeconfig)
+        self._connection = http.client.HTTPSConnection(found.host, found.port, context=found.tls)
+        self._connection.request("GET", WATCH, headers={"authorization": f"Bearer {found.token}"})
+        self._answer = self._connection.getresponse()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while line := self._answer.readline():
+            status = json.loads(line)["object"]["status"]
+            self.attached, self.changed = status["listeners"][0]["attachedRoutes"], time.perf_counter()
+            self.count += 1
+
+
+def attach_and_detach(world: World) -> None:
+    """Create and delete routes at once; print how often the Gateway's status is written, and when it is right."""
+    writes = StatusWrites(Path(world.ready["kubeconfig"]))
+    until(lambda: writes.count, "the watch")
+    before, begun = writes.attached, writes.count
+    clients = [Api(Path(world.ready["kubeconfig"])) for _ in range(WRITERS)]
+
+    def each(work: Any, target: int, what: str) -> None:
+        counted, began = writes.count, time.perf_counter()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(lambda number: work(clients[number % WRITERS], f"attached-{number}"), range(ATTACHED)))
+        ended = time.perf_counter()
+        until(lambda: writes.attached == target, f"{target} attached routes")
+        late, took = max(writes.changed - ended, 0), ended - began
+        print(
+            f"{ATTACHED} routes {what} in {took:.1f} s: the number is right {1000 * late:.0f} ms after the last; "
+            f"{writes.count - counted} writes of the Gateway's status",
+            flush=True,
+        )
+
+    each(lambda api, name: api.apply(probed(name)), before + ATTACHED, "attached")
+    each(lambda api, name: api.delete(f"httproute/{name}"), before, "detached")
+    time.sleep(SETTLE_S)
+    print(f"  {writes.count - begun} writes in total", flush=True)
+    for client in clients:
+        client.close()
+
+
+def idle(world: World) -> None:
+    """Change nothing for a while; print the numbers of writes to the API and of xDS responses."""
+
+    def state() -> tuple[int, int]:
+        stats = json.loads(world.envoy(f"/stats?format=json&filter={RESPONSES}"))["stats"]
+        return int(world.get("httproute")["metadata"]["resourceVersion"]), sum(stat["value"] for stat in stats)
+
+    time.sleep(SETTLE_S)
+    before = state()
+    time.sleep(IDLE_S)
+    writes, responses = (now - then for now, then in zip(state(), before, strict=True))
+    print(f"{IDLE_S} s without a change: {writes} writes to the API, {responses} xDS responses", flush=True)
+
+
+async def measure() -> None:
+    """Run the scenarios on one headgate, one after the other."""
+    with world_in_a_new_directory() as world:
+        ports = {"http": 8080, "other": 8081}
+        for name in ("backend", "second"):
+            backends: Sequence[Any] = [world.backend(name)]
+            world.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, backends)))
+        world.apply(gateway())
+        address = gateway_address(world, "default")
+        change_under_load(world, address)
+        attach_and_detach(world)
+        idle(world)
+        create_with_probes(world, address)
