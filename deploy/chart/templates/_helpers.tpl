@@ -8,3 +8,12 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The names of the pull secrets, separated by commas. */}}
+{{- define "headgate.pullSecrets" -}}
+{{- $names := list -}}
+{{- range .Values.imagePullSecrets -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- join "," $names -}}
+{{- end -}}
