@@ -184,7 +184,7 @@ class Session:
         return ended.stdout.splitlines()
 
     def _up(self, command: str) -> Path:
-        """Start a headgate until the end of the session, and wait until it is ready; return its log file."""
+        """Start `headgate up` for the rest of the session, wait until it is ready, and return its log file."""
         log = self._directory / f"up-{len(self._started)}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
