@@ -10,10 +10,10 @@ from headgate.compiler.containment import contains
 from headgate.compiler.reasons import Reason
 from headgate.compiler.regex_samples import matches_no_path, matches_nothing, sample
 from headgate.compiler.snapshot import Snapshot
-from headgate.compiler.unreachable_routes import findings, first_matching_route, unreachable
+from headgate.compiler.unreachable_routes import RouteList, findings, first_matching_route, unreachable
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
-from headgate.model.routing import Broken, Mesh, PortRef, Route, RouteTable, Split
+from headgate.model.routing import Broken, PortRef, Route, Split
 from headgate.resources.meta import Key
 from headgate.resources.regexes import fault, matches
 
@@ -145,10 +145,10 @@ def test_findings_are_stable_across_builds():
     key = Key("split.smi-spec.io", "TrafficSplit", "default", "one")
     older = Key("split.smi-spec.io", "TrafficSplit", "default", "older")
 
-    def mesh():
+    def lists():
         routes = tuple(Route(match=ANY, origin=origin, split=Split(targets=())) for origin in (older, key))
-        return Mesh(domain="cluster.local", tables=(RouteTable(ref=PortRef("default/a", 80), routes=routes),))
+        return [RouteList("default/a:80", PortRef("default/a", 80), routes, unreachable(routes))]
 
-    first, second = (findings(Snapshot(), mesh()) for _ in range(2))
+    first, second = (findings(Snapshot(), lists()) for _ in range(2))
     assert first == second
     assert {(item.about, item.reason) for item in first} == {(key, Reason.SHADOWED), (key, Reason.NO_EFFECT)}

@@ -1,22 +1,25 @@
 """Compile a snapshot of all objects to a mesh and a report. The result depends on the snapshot and settings only."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from headgate.compiler import protocols, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
-from headgate.compiler.gateway_api.compile import GatewayApi, routes_by_age
+from headgate.compiler.gateway_api.compile import CompiledHost, HostName, RoutesByParent, compile_host, compile_port
+from headgate.compiler.gateway_api.conflicts import without_conflicts
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import gateway_pods
-from headgate.compiler.gateway_api.routes import compile_route, repeated_names
-from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, attach
+from headgate.compiler.gateway_api.routes import AnyRoute, compile_route
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, Report
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Report, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
+from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, has_sidecar, pod_ports, workloads
 from headgate.model.routing import (
@@ -24,6 +27,7 @@ from headgate.model.routing import (
     Endpoint,
     Endpoints,
     Frontend,
+    GatewayPort,
     Mesh,
     PortRef,
     RouteTable,
@@ -35,6 +39,8 @@ from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.mesh_keys import unknown_keys
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
+from headgate.resources.routes import GRPCRoute, HTTPRoute
+from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 from headgate.resources.sidecars import Sidecar
 from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
@@ -74,6 +80,20 @@ class ServiceEndpoints(NamedTuple):
     pod_ports: tuple[tuple[PodPort, ...], ...]
 
 
+class CompiledRoutes(NamedTuple):
+    """The results about routes.
+
+    `attached` are sorted by key. `tables` are those of all Service ports, with the attached routes in place of their own.
+    """
+
+    attached: Sequence[AttachedRoute]
+    hosts: Mapping[HostName, CompiledHost]
+    gateways: tuple[GatewayPort, ...]
+    tables: tuple[RouteTable, ...]
+    outcomes: tuple[GatewayOutcome, ...]
+    findings: tuple[Finding, ...]
+
+
 class Compiler:
     """A compiler of successive snapshots. It reuses the result of each stage whose input did not change.
 
@@ -110,7 +130,7 @@ class Compiler:
         for key, split in snapshot.splits:
             claims.add(key, split)
         tables = tuple(claims.tables(served.plain))
-        api = GatewayApi(snapshot, self._routes(snapshot, claims.ready, tables), tables, settings)
+        api = self._gateway_api(snapshot, claims.ready, tables, settings)
         service_pods = self._part(snapshot, Service, Pod)
         running = self._once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
         policy_objects = self._part(snapshot, Service, Pod, *POLICY_KINDS)
@@ -126,9 +146,9 @@ class Compiler:
                 scoped=settings.access == "deny",
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
-                gateways=api.ports(),
+                gateways=api.gateways,
                 gateway_pods=self._once(gateway_pods, self._part(snapshot, Pod)),
-                tables=self._kept(api.tables()),
+                tables=self._kept(api.tables),
                 endpoints=known,
                 workloads=policies.workloads,
             ),
@@ -139,36 +159,74 @@ class Compiler:
             *served.findings,
             *self._once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
             *self._once(services.target_ports, service_pods),
-            *repeated_names(snapshot),
             *_invalid(snapshot),
             *self._unknown_keys(snapshot),
             *claims.findings,
             *api.findings,
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
-            *unreachable_routes.findings(snapshot, mesh),
+            *unreachable_routes.findings(snapshot, self._route_lists(mesh.tables, api.hosts)),
         ]
         report = Report(
             seen=self._seen(snapshot),
-            findings=tuple(sorted(findings, key=_order)),
+            findings=_in_order(findings, api.attached),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
-            parents=tuple(sorted(api.parents, key=lambda status: (status.about, status.index))),
-            gateways=tuple(api.outcomes(mesh.gateways)),
+            parents=tuple(status for item in api.attached for status in item.statuses),
+            gateways=api.outcomes,
             selected=policies.selected,
             sidecars=sidecar_pods,
         )
         return Compiled(revision=snapshot.revision, mesh=mesh, report=report)
 
-    def _routes(
-        self, snapshot: Snapshot, ready: Mapping[PortRef, tuple[Endpoint, ...]], tables: tuple[RouteTable, ...]
-    ) -> list[CompiledRoute]:
-        """Return the routes of Gateways and Services, the oldest first, because the oldest route wins a conflict."""
+    def _gateway_api(
+        self,
+        snapshot: Snapshot,
+        ready: Mapping[PortRef, tuple[Endpoint, ...]],
+        tables: tuple[RouteTable, ...],
+        settings: Settings,
+    ) -> CompiledRoutes:
+        """Compile the routes of Gateways and Services; `tables` are those of Services before routes are attached."""
         places = self._once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables)
-        return self._each(compile_route, {key: (places, key, item) for key, item in routes_by_age(snapshot)})
+        offered = tuple((table.ref, table.protocol) for table in tables)
+        parents = self._once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
+        written: list[tuple[Key, AnyRoute]] = [
+            *snapshot.of(GRPCRoute),  # by kind, and so sorted by key
+            *snapshot.of(HTTPRoute),
+            *snapshot.of(GatewayTCPRoute),
+        ]
+        mistakes = snapshot.mistakes
+        routes = self._each(compile_route, {key: (places, key, item, mistakes.get(key, ())) for key, item in written})
+        attached = without_conflicts(parents, self._each(attach, {route.key: (parents, route) for route in routes}))
+        by_parent = RoutesByParent(parents, attached)
+        wanted_hosts, wanted_ports = by_parent.hosts(), by_parent.service_ports(tables)
+        hosts = dict(zip(wanted_hosts, self._each(compile_host, wanted_hosts), strict=True))
+        ports = dict(zip(wanted_ports, self._each(compile_port, wanted_ports), strict=True))
+        gateways = by_parent.gateway_ports(hosts)
+        return CompiledRoutes(
+            attached=attached,
+            hosts=hosts,
+            gateways=gateways,
+            tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
+            outcomes=tuple(by_parent.outcomes(gateways)),
+            findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
+        )
+
+    def _route_lists(self, tables: Iterable[RouteTable], hosts: Mapping[HostName, CompiledHost]) -> Iterator[RouteList]:
+        """Yield the routes of Service ports, and of those hosts of Gateways that have an unreachable route."""
+        routed = {
+            table.ref: (table.routes,)
+            for table in tables
+            if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin)
+        }
+        missed = self._each(unreachable_routes.unreachable, routed)
+        for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
+            yield RouteList(str(ref), ref, routes, found)
+        for name, host in sorted((name, host) for name, host in hosts.items() if host.unreachable):
+            yield RouteList(str(name), None, host.routes.routes, host.unreachable)
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
-        source = ([snapshot.by_shape.get(shape) for shape in shapes], snapshot.mistakes, snapshot.fail_closed)
+        source = [snapshot.source(shape) for shape in shapes]
         last = self._parts.get(shapes)
         if last is None or last[0] != source:
             last = source, snapshot.only(*shapes).following(last[1] if last else Snapshot())
@@ -180,11 +238,20 @@ class Compiler:
         return self._each(stage, {None: values})[0]
 
     def _each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
-        """Return the result of a stage for each key; the results for unchanged arguments are reused."""
+        """Return the result of a stage for each key.
+
+        The results for unchanged arguments are reused, and also those that turn out equal.
+        """
         last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
         for key, values in wanted.items():
             before = last.get(key)
-            known[key] = before if before and before[0] == values else (values, stage(*values))
+            if before is None:
+                known[key] = values, stage(*values)
+            elif before[0] == values:
+                known[key] = before
+            else:
+                result = stage(*values)
+                known[key] = values, before[1] if before[1] == result else result
         self._results[stage] = known
         return [result for _, result in known.values()]
 
@@ -272,5 +339,14 @@ def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
     return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""
 
 
-def _order(finding: Finding) -> tuple[object, ...]:
-    return (finding.about, finding.field, finding.reason.value, finding.message)
+def _in_order(findings: Iterable[Finding], attached: Iterable[AttachedRoute]) -> tuple[Finding, ...]:
+    """Return all findings, with those of routes, in the order of `finding_order`.
+
+    The findings of a route are in order already, so only those of the few routes that are in `findings` too are compared.
+    """
+    found = list(findings)
+    mixed = {finding.about for finding in found}
+    alone: list[Finding] = []
+    for item in attached:
+        (found if item.route.key in mixed else alone).extend(item.findings)
+    return tuple(sorted((*alone, *sorted(found, key=finding_order)), key=attrgetter("about")))

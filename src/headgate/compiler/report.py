@@ -22,6 +22,11 @@ class Finding(Value, frozen=True):
     related: tuple[Key, ...] = ()
 
 
+def finding_order(finding: Finding) -> tuple[object, ...]:
+    """Return the sort key of the findings in a report."""
+    return (finding.about, finding.field, finding.reason.value, finding.message)
+
+
 class Share(Value, frozen=True, kw_only=True):
     """The share of one backend of a split on one port.
 

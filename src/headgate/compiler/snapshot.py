@@ -3,13 +3,15 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 from headgate.errors import Cause
 from headgate.resources.core import EndpointSlice, Service
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
+from headgate.resources.registry import KINDS
 from headgate.resources.smi import TrafficSplit
 
 R = TypeVar("R", bound=Resource)
@@ -25,6 +27,7 @@ def full_name(resource: Resource) -> str:
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
 
 
+_KIND_NAMES = {kind.shape: (kind.group, kind.kind) for kind in KINDS if kind.shape}
 _READ: dict[str, frozenset[type[Resource]]] = {}
 
 
@@ -36,6 +39,14 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
         return cached_property(method)
 
     return decorate
+
+
+class KindSource(NamedTuple):
+    """The objects of one kind, the mistakes in them, and the parts of invalid ones that stay in force."""
+
+    objects: Listed
+    mistakes: Mapping[Key, tuple[Cause, ...]]
+    fail_closed: Mapping[Key, Resource]
 
 
 class Snapshot:
@@ -72,9 +83,20 @@ class Snapshot:
         return self
 
     def only(self, *shapes: type[Resource]) -> "Snapshot":
-        """Return a snapshot that has only objects of some kinds."""
-        objects = {key: item for shape in shapes for key, item in self.by_shape.get(shape, ())}
-        return Snapshot(0, objects, self.mistakes, fail_closed=self.fail_closed)
+        """Return a snapshot that has only objects of some kinds, with their mistakes."""
+        sources = [self.source(shape) for shape in shapes]
+        return Snapshot(
+            0,
+            {key: item for source in sources for key, item in source.objects},
+            {key: causes for source in sources for key, causes in source.mistakes.items()},
+            fail_closed={key: item for source in sources for key, item in source.fail_closed.items()},
+        )
+
+    def source(self, shape: type[Resource]) -> KindSource:
+        """Return everything about the objects of one kind."""
+        name = _KIND_NAMES[shape]
+        left = {key: item for key, item in self.fail_closed.items() if isinstance(item, shape)}
+        return KindSource(self.by_shape.get(shape, []), self._mistakes_by_kind.get(name, {}), left)
 
     @cached_property
     def by_shape(self) -> dict[type[Resource], Listed]:
@@ -85,13 +107,20 @@ class Snapshot:
         return dict(found)
 
     @cached_property
+    def _mistakes_by_kind(self) -> Mapping[tuple[str, str], Mapping[Key, tuple[Cause, ...]]]:
+        found: dict[tuple[str, str], dict[Key, tuple[Cause, ...]]] = defaultdict(dict)
+        for key, causes in self.mistakes.items():
+            found[key.group, key.kind][key] = causes
+        return found
+
+    @cached_property
     def _sorted(self) -> dict[type[Resource], Any]:
         return {}
 
     def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
         """Return the objects of one kind, sorted by key."""
         if shape not in self._sorted:
-            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, ()), key=lambda pair: pair[0]))
+            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, ()), key=itemgetter(0)))
         found: tuple[tuple[Key, R], ...] = self._sorted[shape]
         return found
 

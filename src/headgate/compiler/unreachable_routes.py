@@ -4,8 +4,7 @@ An example is a request that fits the match (or, for a match that no request can
 `model.evaluate` sends to another route. Without an example there is no finding.
 """
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.compiler.containment import contains
@@ -16,7 +15,7 @@ from headgate.compiler.report import Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import ANY, Header, Match, Path, Query, Request, Text
-from headgate.model.routing import Mesh, PortRef, Route
+from headgate.model.routing import PortRef, Route
 from headgate.resources.meta import Key
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import HTTPRouteGroup, TrafficSplit
@@ -40,23 +39,24 @@ class UnreachableRoute(NamedTuple):
 
 
 class RouteList(NamedTuple):
-    """The routes of a Service port or of a Gateway's host; `title` names it in messages."""
+    """The routes of a Service port or of a Gateway's host; `title` names it in messages. `unreachable` are some of them."""
 
     title: str
     ref: PortRef | None
     routes: tuple[Route, ...]
+    unreachable: tuple[UnreachableRoute, ...]
 
 
-def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
-    """Return a finding for each unreachable match, about the first table in which the match occurs."""
+def findings(snapshot: Snapshot, lists: Iterable[RouteList]) -> tuple[Finding, ...]:
+    """Return a finding for each unreachable match, about the first list in which the match occurs.
+
+    `lists` may leave out lists in which each route is reached, and no route is that of a TrafficSplit.
+    """
     found: dict[tuple[Key, str, Reason, Match], Finding] = {}
     reached: set[Key] = set()
     first_finding: dict[Key, Finding] = {}
-    for table in _route_lists(mesh):
-        if len(table.routes) == 1:  # the only route gets all requests
-            reached |= {route.origin for route in table.routes if route.origin}
-            continue
-        missed = {item.number: item for item in unreachable(table.routes)}
+    for table in lists:
+        missed = {item.number: item for item in table.unreachable}
         for index, route in enumerate(table.routes):
             item = missed.get(index)
             if item is None and route.origin:
@@ -73,16 +73,6 @@ def findings(snapshot: Snapshot, mesh: Mesh) -> tuple[Finding, ...]:
     return (*found.values(), *idle)
 
 
-def _route_lists(mesh: Mesh) -> Iterator[RouteList]:
-    for table in mesh.tables:
-        if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin):
-            yield RouteList(str(table.ref), table.ref, table.routes)
-    for port in mesh.gateways:
-        for entry in port.hosts:
-            yield RouteList(f"Gateway {port.gateway}, port {port.port}, host {entry.host}", None, entry.routes)
-
-
-@functools.lru_cache(maxsize=4096)
 def unreachable(routes: tuple[Route, ...]) -> tuple[UnreachableRoute, ...]:
     """Return the routes of a table that certainly no request reaches, where an example is found."""
     return tuple(_unreachable_in(routes)) if len(routes) > 1 else ()

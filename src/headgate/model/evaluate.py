@@ -285,11 +285,15 @@ def fitting_names(patterns: Collection[str], host: str) -> list[str]:
 
     `patterns` is a set or a mapping of patterns in lower case. The time does not depend on their number.
     """
+    return [pattern for pattern in matching_patterns(host) if pattern in patterns]
+
+
+def matching_patterns(host: str) -> list[str]:
+    """Return all patterns in lower case that match a host, or all names of a wildcard, the most specific first."""
     host = host.lower()
     labels = host.split(".")
     wildcards = (f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels)))
-    candidates = dict.fromkeys((host, *wildcards, "*"))
-    return [pattern for pattern in candidates if pattern in patterns and host_fits(pattern, host)]
+    return [pattern for pattern in dict.fromkeys((host, *wildcards, "*")) if host_fits(pattern, host)]
 
 
 def host_fits(pattern: str, host: str) -> bool:

@@ -56,9 +56,9 @@ def unknown_keys(metadata: Metadata) -> Iterator[Cause]:
 
 
 def _unknown(written: Mapping[str, str], noun: str, known: Collection[str]) -> Iterator[Cause]:
-    names = sorted(key.removeprefix(PREFIX) for key in known)
     for key in written:
         if key.startswith(PREFIX) and key not in known:
+            names = sorted(other.removeprefix(PREFIX) for other in known)
             nearest = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=1)
             hint = f"did you mean {PREFIX}{nearest[0]}?" if nearest else "correct its name, or remove it"
             if key in ANNOTATIONS:

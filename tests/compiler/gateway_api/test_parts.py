@@ -8,9 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headgate.compiler.gateway_api.backend_shares import FINEST, LARGEST_TOTAL, fitting, nearest, proportion
+from headgate.compiler.gateway_api.conflicts import HostOwners
 from headgate.compiler.gateway_api.parents import attached_hosts, intersection
 from headgate.compiler.gateway_api.routes import method_path, to_match
-from headgate.compiler.gateway_api.rules import Ranked, in_order, rank
+from headgate.compiler.gateway_api.rules import CompiledRoute, Ranked, in_order, rank
 from headgate.model.evaluate import best_name, fitting_names, host_fits
 from headgate.model.requests import ANY, Header, Match, Path, Query, Text
 from headgate.model.routing import Route, Split
@@ -50,6 +51,18 @@ def test_the_intersection_of_two_patterns_matches_the_names_that_both_match(firs
 def test_a_route_has_the_hosts_that_its_listener_allows(listener, written, hosts):
     """R59. A wildcard matches one or more labels."""
     assert attached_hosts(listener, written) == hosts
+
+
+@given(st.lists(st.sampled_from(HOSTS), max_size=4), st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3))
+def test_the_oldest_route_with_common_names_is_the_rival(older, hosts):
+    known = HostOwners()
+    routes = [CompiledRoute(key=Key("", "HTTPRoute", "", str(at)), created=str(at), parents=()) for at in range(4)]
+    for route, host in zip(routes, older, strict=False):
+        known.add(route, [host])
+    rivals = (
+        route for route, host in zip(routes, older, strict=False) if any(intersection(host, own) for own in hosts)
+    )
+    assert known.oldest(hosts) is next(rivals, None)
 
 
 @given(st.sampled_from(HOSTS))

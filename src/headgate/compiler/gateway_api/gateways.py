@@ -1,7 +1,7 @@
 """Find the Gateways that headgate serves, with their addresses and the state of their listeners."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headgate.compiler.gateway_api.parameters import class_parameters, gateway_parameters
 from headgate.compiler.reasons import Reason
@@ -9,6 +9,7 @@ from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
 from headgate.compiler.snapshot import ENDED, Snapshot, account_name
+from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText, is_gateway
 from headgate.model.routing import Certificate
@@ -98,8 +99,8 @@ def class_findings(snapshot: Snapshot) -> Iterator[Finding]:
             yield from (Finding(key, Reason.INVALID_PARAMETERS, cause.field, cause.message) for cause in causes)
 
 
-def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
-    """Return the mistakes of an object in fields that headgate does not read; the object stays valid."""
+def ignored_fields(key: Key, mistakes: Iterable[Cause]) -> tuple[Finding, ...]:
+    """Return findings for the mistakes of a valid object in fields that headgate does not read."""
     return tuple(
         Finding(
             key,
@@ -107,7 +108,7 @@ def ignored_fields(snapshot: Snapshot, key: Key) -> tuple[Finding, ...]:
             cause.field,
             f"{cause.message}; headgate does not read this field, and the rest of the object is in effect",
         )
-        for cause in snapshot.mistakes.get(key, ())
+        for cause in mistakes
     )
 
 
@@ -133,7 +134,10 @@ def gateway_states(
             address=address if owner == key else "",
             refusals=tuple(refusals(snapshot, key, gateways[key])),
             missing_addresses=tuple(_missing_addresses(key, gateways[key], owner, settings)),
-            ignored_fields=(*ignored_fields(snapshot, key), *_without_effect(key, gateways[key], settings)),
+            ignored_fields=(
+                *ignored_fields(key, snapshot.mistakes.get(key, ())),
+                *_without_effect(key, gateways[key], settings),
+            ),
         )
     return {key: found[key] for key in gateways}
 

@@ -1,22 +1,37 @@
-"""Attach routes to their parents: listeners of Gateways, and ports of Services (GAMMA)."""
+"""Attach each route to its parents: listeners of Gateways, and ports of Services (GAMMA).
 
+The result for a route depends on its parents, and on no other route: `conflicts` compares it with those of older routes.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from headgate.compiler.gateway_api.gateways import ANY_HOST, ListenerPlan
-from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
+from headgate.compiler.gateway_api.gateways import (
+    ANY_HOST,
+    ListenerPlan,
+    class_findings,
+    gateway_states,
+    own_gateways,
+    plan_listeners,
+)
+from headgate.compiler.gateway_api.rules import CompiledRoute
+from headgate.compiler.gateway_api.statuses import route_conditions
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Finding, ParentStatus, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.evaluate import host_fits
 from headgate.model.requests import ANY
-from headgate.model.routing import PortRef, Route, RouteTable
-from headgate.resources.core import Namespace
+from headgate.model.routing import PortRef, Protocol, RouteTable
+from headgate.resources.core import ConfigMap, Namespace, Secret, Service
+from headgate.resources.gateway import GROUP, Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.meta import Key, Value
+from headgate.resources.registry import SERVICE
 from headgate.resources.routes import ParentReference
 from headgate.resources.workloads import selects
+from headgate.settings import Settings
 
-_RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute", "TCPRoute": "TCPRoute"}
+_CORE = "core"  # the guides of Flagger and Linkerd write this for the core API group, which is ""
 
 
 class Parent(Value, frozen=True):
@@ -31,49 +46,138 @@ class Parent(Value, frozen=True):
         """Return the field path of the parentRef."""
         return f"spec.parentRefs[{self.index}]"
 
+    @property
+    def name(self) -> str:
+        """Return `namespace/name` of the Gateway or Service."""
+        return f"{self.key.namespace}/{self.key.name}"
+
 
 class Attachment(NamedTuple):
     """The attachment of a route to one listener of a Gateway, with the hosts that match both."""
 
-    route: CompiledRoute
     listener: str
     hosts: tuple[str, ...]
 
 
-Older: TypeAlias = Mapping[tuple[str, str], Sequence[Attachment]]
+class Link(NamedTuple):
+    """The relation of a route to one parent: its attachments to a Gateway, or the ports of a Service.
 
-
-def attach(
-    snapshot: Snapshot, route: CompiledRoute, parent: Parent, *, plans: Sequence[ListenerPlan], older: Older
-) -> tuple[Attachment, ...] | Finding:
-    """Attach a route to the listeners of a Gateway that match its parentRef and allow it; a finding if there are none.
-
-    `older` are the existing attachments by listener and kind.
+    With a `refusal`, it has none of them. `note` is a finding that does not prevent the route from being accepted.
     """
-    gateway = f"{parent.key.namespace}/{parent.key.name}"
-    section, port = parent.ref.section_name, parent.ref.port
+
+    parent: Parent
+    attachments: tuple[Attachment, ...] = ()
+    ports: tuple[PortRef, ...] = ()
+    refusal: Finding | None = None
+    note: Finding | None = None
+
+
+class AttachedRoute(NamedTuple):
+    """A route with its links, the statuses for its parents, and all findings about it, in order."""
+
+    route: CompiledRoute
+    links: tuple[Link, ...]
+    statuses: tuple[ParentStatus, ...]
+    findings: tuple[Finding, ...]
+
+
+class Parents:
+    """The Gateways of headgate's classes and the Services, to which routes can attach.
+
+    `offered` are the ports of Services with their protocols. Of the snapshot, only the kinds in `READ` are used.
+    `findings` are about Gateways and their classes.
+    """
+
+    READ = (ConfigMap, Gateway, GatewayClass, Namespace, ReferenceGrant, Secret, Service)
+
+    def __init__(self, snapshot: Snapshot, offered: Iterable[tuple[PortRef, Protocol]], settings: Settings) -> None:
+        self.snapshot = snapshot
+        self.ports: Mapping[str, list[tuple[PortRef, Protocol]]] = defaultdict(list)  # by Service
+        for ref, protocol in offered:
+            self.ports[ref.service].append((ref, protocol))
+        gateways = own_gateways(snapshot)
+        self.states = gateway_states(snapshot, gateways, settings)
+        self.plans = {key: plan_listeners(snapshot, key, item, settings) for key, item in gateways.items()}
+        states, plans = self.states.values(), [plan for several in self.plans.values() for plan in several]
+        self.findings: Sequence[Finding] = [
+            *class_findings(snapshot),
+            *(item for own in states for item in (*own.refusals, *own.missing_addresses, *own.ignored_fields)),
+            *(item for plan in plans for item in (*plan.faults, *plan.warnings)),
+        ]
+
+
+def attach(parents: Parents, route: CompiledRoute) -> AttachedRoute:
+    """Attach a route to all of its parents that headgate serves."""
+    return linked(parents, route, _links(parents, route))
+
+
+def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> AttachedRoute:
+    """Return a route with these links."""
+    links = tuple(links)
+    found = [*route.findings, *route.faults, *(item for link in links for item in (link.refusal, link.note) if item)]
+    statuses = tuple(_status(parents, route, link) for link in links)
+    return AttachedRoute(route, links, statuses, tuple(sorted(found, key=finding_order)))
+
+
+def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
+    for index, ref in enumerate(route.parents):
+        group = SERVICE.group if ref.group == _CORE else ref.group
+        parent = Parent(index, ref, Key(group, ref.kind, ref.namespace or route.key.namespace, ref.name))
+        if (group, ref.kind) == (SERVICE.group, SERVICE.kind):
+            yield _to_service(parents, route, parent)
+        elif (group, ref.kind) == (GROUP, "Gateway"):
+            if parent.key in parents.plans:
+                yield _to_gateway(parents, route, parent)
+            elif parent.key not in parents.snapshot.objects:  # a Gateway of another class has another controller
+                yield Link(parent, refusal=_no_gateway(parents.snapshot, route.key, parent))
+
+
+def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
+    conditions = route_conditions(route, link.refusal, (link.note,) if link.note else ())
+    names = {item.listener for item in link.attachments} if route.usable else ()
+    plans = parents.plans.get(link.parent.key, ())
+    ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in names}
+    return ParentStatus(
+        about=route.key,
+        index=link.parent.index,
+        parent=link.parent.key,
+        conditions=conditions,
+        ports=link.ports if route.usable else (),
+        gateway_ports=tuple(sorted(ports)),
+    )
+
+
+def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:
+    invalid = parent.key in snapshot.mistakes
+    what, fix = ("is not valid", "correct it") if invalid else ("not found", "create it or correct the name")
+    message = f"{parent.key} {what}, so the route is not attached to it; {fix}"
+    return Finding(about, Reason.NO_MATCHING_PARENT, f"{parent.field}.name", message)
+
+
+def _to_gateway(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
+    """Attach a route to the listeners of a Gateway that match its parentRef and allow it."""
+    plans, section, port = parents.plans[parent.key], parent.ref.section_name, parent.ref.port
     named = [plan for plan in plans if section in {"", plan.listener.name} and port in {None, plan.listener.port}]
     if not named:
         offered = ", ".join(f"{plan.listener.name} (port {plan.listener.port})" for plan in plans)
-        message = f"Gateway {gateway} has no such listener; its listeners are: {offered or 'none'}"
-        return Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message)
-    allowed = [plan for plan in named if _allows(snapshot, plan, route.key, parent.key.namespace)]
+        message = f"Gateway {parent.name} has no such listener; its listeners are: {offered or 'none'}"
+        return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message))
+    allowed = [plan for plan in named if _allows(parents.snapshot, plan, route.key, parent.key.namespace)]
     if not allowed:
         message = (
-            f"no listener of Gateway {gateway} allows {route.key.kind}s from namespace {route.key.namespace}; change "
+            f"no listener of Gateway {parent.name} allows {route.key.kind}s from namespace {route.key.namespace}; change "
             "allowedRoutes of a listener (by default it allows routes from the Gateway's own namespace)"
         )
-        return Finding(route.key, Reason.NOT_ALLOWED_BY_LISTENERS, parent.field, message)
-    found = [Attachment(route, plan.listener.name, attached_hosts(plan.host, route.hostnames)) for plan in allowed]
-    served = [item for item in found if item.hosts]
-    if not served:
-        message = (
-            f"the hostnames {', '.join(route.hostnames)} match no hostname of the listeners: "
-            f"{', '.join(plan.host for plan in allowed)}"
-        )
-        return Finding(route.key, Reason.NO_MATCHING_LISTENER_HOSTNAME, parent.field, message)
-    free = tuple(item for item in served if not _rival(item, older))
-    return free or Finding(route.key, Reason.CONFLICTED, parent.field, _conflict_message(served[0], older))
+        return Link(parent, refusal=Finding(route.key, Reason.NOT_ALLOWED_BY_LISTENERS, parent.field, message))
+    found = (Attachment(plan.listener.name, attached_hosts(plan.host, route.hostnames)) for plan in allowed)
+    served = tuple(item for item in found if item.hosts)
+    if served:
+        return Link(parent, served)
+    message = (
+        f"the hostnames {', '.join(route.hostnames)} match no hostname of the listeners: "
+        f"{', '.join(plan.host for plan in allowed)}"
+    )
+    return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_LISTENER_HOSTNAME, parent.field, message))
 
 
 def attached_hosts(listener: str, written: Sequence[str]) -> tuple[str, ...]:
@@ -87,27 +191,6 @@ def intersection(first: str, second: str) -> str:
     if host_fits(first, second):
         return second
     return first if host_fits(second, first) else ""
-
-
-def _rival(item: Attachment, older: Older) -> Attachment | None:
-    """Return an older route that conflicts with a new attachment.
-
-    Proxies can't distinguish the connections of two TCPRoutes, so the oldest TCPRoute gets all connections. The routes
-    of one host are either HTTPRoutes or GRPCRoutes.
-    """
-    rivals = older.get((item.listener, _RIVALS[item.route.key.kind]), ())
-    if item.route.connections:
-        return next((rival for rival in rivals if rival.route.key != item.route.key), None)
-    return next(
-        (other for other in rivals for host in other.hosts for own in item.hosts if intersection(own, host)), None
-    )
-
-
-def _conflict_message(item: Attachment, older: Older) -> str:
-    rival = _rival(item, older)
-    name = rival.route.key if rival else ""
-    what = "connections" if item.route.connections else "hosts"
-    return f"the older {name} already has these {what} of listener {item.listener}; change one of the two routes"
 
 
 def _allows(snapshot: Snapshot, plan: ListenerPlan, about: Key, gateway_namespace: str) -> bool:
@@ -130,30 +213,26 @@ def _labels(snapshot: Snapshot, namespace: str) -> Mapping[str, str]:
     return {"kubernetes.io/metadata.name": namespace} | own
 
 
-def service_ports(
-    snapshot: Snapshot, tables: Iterable[RouteTable], route: CompiledRoute, parent: Parent
-) -> tuple[PortRef, ...] | Finding:
-    """Return the ports of the parent Service where the route applies, or a finding; `tables` are those of the Service.
-
-    HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports.
-    """
-    name, port = f"{parent.key.namespace}/{parent.key.name}", parent.ref.port
-    offered = [table for table in tables if port in {None, table.ref.port}]
-    fitting = tuple(table.ref for table in offered if table.protocol.is_http is (route.connections is None))
+def _to_service(parents: Parents, route: CompiledRoute, parent: Parent) -> Link:
+    """Attach a route to the ports of a Service. HTTP and gRPC routes apply to HTTP ports, TCP routes to all other ports."""
+    name, port = parent.name, parent.ref.port
+    offered = [(ref, protocol) for ref, protocol in parents.ports.get(name, ()) if port in {None, ref.port}]
+    fitting = tuple(ref for ref, protocol in offered if protocol.is_http is (route.connections is None))
     if fitting:
-        return fitting
-    related = (parent.key,) if name in snapshot.services else ()
+        note = _consumer_note(route, parent)
+        return Link(parent, ports=() if note else fitting, note=note)
+    related = (parent.key,) if name in parents.snapshot.services else ()
     if not related:
         message = f"Service {name} not found; create it or correct the name"
     elif not offered:
         message = f"Service {name} has no TCP port{f' {port}' if port else ''}; correct the port"
     else:
-        spoken = ", ".join(f"{table.ref.port} ({table.protocol.value})" for table in offered)
+        spoken = ", ".join(f"{ref.port} ({protocol.value})" for ref, protocol in offered)
         message = f"no port of Service {name} has a protocol for {route.key.kind}s: {spoken}; correct the appProtocol"
-    return Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message, related)
+    return Link(parent, refusal=Finding(route.key, Reason.NO_MATCHING_PARENT, parent.field, message, related))
 
 
-def consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
+def _consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
     """Return a finding if the route is in another namespace than its Service (a consumer route of GAMMA)."""
     if parent.key.namespace == route.key.namespace:
         return None
@@ -163,17 +242,6 @@ def consumer_note(route: CompiledRoute, parent: Parent) -> Finding | None:
         f"{parent.key.namespace} for all clients"
     )
     return Finding(route.key, Reason.CONSUMER_ROUTE, parent.field, message, (parent.key,))
-
-
-def free_ports(
-    route: CompiledRoute, parent: Parent, ports: tuple[PortRef, ...], older: Mapping[PortRef, Sequence[CompiledRoute]]
-) -> tuple[PortRef, ...] | Finding:
-    """Return the ports without an older TCPRoute; if there is none, a finding that names the older TCPRoute."""
-    if free := tuple(port for port in ports if port not in older):
-        return free
-    rival = older[ports[0]][0].key
-    message = f"the older {rival} already gets the connections to {ports[0]}; delete one of the two"
-    return Finding(route.key, Reason.CONFLICTED, parent.field, message, (rival,))
 
 
 def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator[Finding]:
@@ -194,13 +262,3 @@ def overridden(table: RouteTable, attached: Sequence[CompiledRoute]) -> Iterator
             "one of the two"
         )
         yield Finding(split, Reason.NO_EFFECT, "spec.matches", message, related=(route,))
-
-
-def service_routes(attached: Sequence[CompiledRoute]) -> tuple[Route, ...]:
-    """Return the routes of a Service port in order of precedence; requests without a match get 404.
-
-    `attached` is sorted by age. Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all
-    of them.
-    """
-    oldest = attached[0].connections
-    return (oldest,) if oldest else in_order(item for route in attached for item in route.requests)

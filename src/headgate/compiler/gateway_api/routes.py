@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from msgspec import structs
+
 from headgate.compiler.gateway_api.backend_shares import Backend, findings, split
 from headgate.compiler.gateway_api.destinations import Destinations
+from headgate.compiler.gateway_api.gateways import ignored_fields
 from headgate.compiler.gateway_api.rules import CompiledRoute, Rule, compile_rules
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.compiler.snapshot import Snapshot
 from headgate.durations import milliseconds
+from headgate.errors import Cause
 from headgate.model.requests import Header, Match, Path, Query, Text, Timeouts
 from headgate.model.routing import PortRef, Route
 from headgate.resources.meta import Key
@@ -33,8 +36,16 @@ GRPC_NAME = "[^/]+"
 AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute
 
 
-def compile_route(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
-    """Compile a route of any kind."""
+def compile_route(
+    destinations: Destinations, key: Key, item: AnyRoute, mistakes: tuple[Cause, ...] = ()
+) -> CompiledRoute:
+    """Compile a route of any kind. `mistakes` are those in fields that headgate does not read."""
+    found = _compiled(destinations, key, item)
+    more = (*repeated_names(key, item), *ignored_fields(key, mistakes))
+    return structs.replace(found, findings=(*found.findings, *more)) if more else found
+
+
+def _compiled(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
     if isinstance(item, TCPRoute):
         return _connections(destinations, key, item)
     if isinstance(item, HTTPRoute):
@@ -76,6 +87,7 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
     assumed_http = (destinations.assumed_http(key, port_ref, path) for port_ref, path in used)
     return CompiledRoute(
         key=key,
+        created=item.metadata.creation_timestamp,
         parents=item.spec.parent_refs,
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
         findings=(*findings(destinations, key, field, backends), *(found for found in assumed_http if found)),
@@ -142,15 +154,13 @@ def _timeouts(written: HTTPRouteTimeouts) -> Timeouts:
     )
 
 
-def repeated_names(snapshot: Snapshot) -> Iterator[Finding]:
+def repeated_names(about: Key, route: AnyRoute) -> Iterator[Finding]:
     """Yield a finding for each header or query parameter that is repeated in a list; the first is used (2.4)."""
-    routes: list[tuple[Key, HTTPRoute | GRPCRoute]] = [*snapshot.of(HTTPRoute), *snapshot.of(GRPCRoute)]
-    for about, route in routes:
-        for where, names in _named(route):
-            for number, name in enumerate(names):
-                if (first := names.index(name)) != number:
-                    message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"
-                    yield Finding(about, Reason.NAME_REPEATED, f"{where}[{number}].name", message)
+    for where, names in () if isinstance(route, TCPRoute) else _named(route):
+        for number, name in enumerate(names):
+            if (first := names.index(name)) != number:
+                message = f"{where}[{first}] already has the name {name!r}, and only that entry is used; remove one of the two"
+                yield Finding(about, Reason.NAME_REPEATED, f"{where}[{number}].name", message)
 
 
 def _named(route: HTTPRoute | GRPCRoute) -> Iterator[tuple[str, list[str]]]:

@@ -108,11 +108,12 @@ def in_order(routes: Iterable[Ranked]) -> tuple[Route, ...]:
 class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
 
-    `faults` are findings that make a rule unusable; `rules` is the number of all rules. `findings` are all other
+    `created` is the time of creation. `faults` are findings that make a rule unusable; `rules` is the number of all rules. `findings` are all other
     findings.
     """
 
     key: Key
+    created: str
     parents: tuple[ParentReference, ...]
     hostnames: tuple[str, ...] = ()
     requests: tuple[Ranked, ...] = ()
@@ -120,6 +121,11 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     rules: int = 1
     faults: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def age(self) -> tuple[str, ...]:
+        """Return the sort key of routes by age, the oldest first: the oldest route wins a conflict."""
+        return (self.created, self.key.namespace, self.key.name, self.key.kind)
 
     @property
     def usable(self) -> bool:
@@ -161,6 +167,7 @@ def compile_rules(
             requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
     return CompiledRoute(
         key=key,
+        created=item.metadata.creation_timestamp,
         parents=item.spec.parent_refs,
         hostnames=item.spec.hostnames,
         requests=tuple(requests),

@@ -1,6 +1,6 @@
 """Build the status conditions of routes and Gateways; the plane adds times and the state of proxies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from headgate.compiler.gateway_api.backend_shares import failure
 from headgate.compiler.gateway_api.gateways import GatewayState, ListenerPlan
@@ -49,15 +49,14 @@ def gateway_outcome(
     state: GatewayState,
     plans: Sequence[ListenerPlan],
     *,
-    attached: Sequence[tuple[str, Key]],
+    attached: Mapping[str, int],
     ports: tuple[int, ...],
 ) -> GatewayOutcome:
-    """Return the status of a Gateway; `attached` are pairs of listener name and attached route."""
-    routes = set(attached)
+    """Return the status of a Gateway; `attached` are the numbers of attached routes by listener."""
     listeners = tuple(
         ListenerOutcome(
             name=plan.listener.name,
-            attached=sum(name == plan.listener.name for name, _ in routes),
+            attached=attached.get(plan.listener.name, 0),
             kinds=tuple((GROUP, kind) for kind in plan.kinds),
             conditions=_listener_conditions(plan),
         )
