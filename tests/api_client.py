@@ -94,9 +94,10 @@ class Api:
     def _place(self, what: str, namespace: str) -> str:
         word, _, name = what.partition("/")
         names = next(names for names in NAMES if word in names.words)
-        return self._path(names, self._preferred(names.group), namespace) + (f"/{name}" if name else "")
+        return self._path(names, self.preferred_version(names.group), namespace) + (f"/{name}" if name else "")
 
-    def _preferred(self, group: str) -> str:
+    def preferred_version(self, group: str) -> str:
+        """Return the apiVersion of a group that the API server prefers."""
         if group and group not in self._versions:
             self._versions[group] = self.call("GET", f"/apis/{group}")["preferredVersion"]["groupVersion"]
         return self._versions.get(group, "v1")

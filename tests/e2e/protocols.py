@@ -16,6 +16,7 @@ from tests.e2e.manifests import endpoints, service
 from tests.e2e.wire import DEADLINE_S, H2_PREFACE, H2_SETTINGS, H2_SETTINGS_ACK, Address, Network
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+FREE_PORT = Address("127.0.0.1", 0)
 UPGRADE = "GET /chat HTTP/1.1\r\nhost: any\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
 
 
@@ -36,15 +37,21 @@ def protocol_service(name: str, *backends: HasAddress, app: str = "", port_name:
 class TcpServer:
     """A TCP server in the test's process; it counts connections and passes each to `serve`."""
 
-    def __init__(self, network: Network, serve: Callable[[Stream], Awaitable[None]], tls: ssl.SSLContext | None = None):
+    def __init__(
+        self,
+        network: Network,
+        serve: Callable[[Stream], Awaitable[None]],
+        tls: ssl.SSLContext | None = None,
+        at: Address = FREE_PORT,
+    ) -> None:
         self.connections = 0
         self._serve = serve
         self._network = network
-        self._server = network.run(self._listen(tls))
+        self._server = network.run(self._listen(at, tls))
         self.address = Address(*self._server.sockets[0].getsockname())
 
-    async def _listen(self, tls: ssl.SSLContext | None) -> asyncio.Server:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
+    async def _listen(self, at: Address, tls: ssl.SSLContext | None) -> asyncio.Server:
+        server = await asyncio.start_server(self._accept, *at, ssl=tls)
         self._network.opened.add(server)
         return server
 
@@ -74,7 +81,7 @@ def greeting_server(network: Network, name: str, tls: ssl.SSLContext | None = No
     return TcpServer(network, serve, tls)
 
 
-def http2_server(network: Network, name: str) -> TcpServer:
+def http2_server(network: Network, name: str, at: Address = FREE_PORT) -> TcpServer:
     """Start a server that speaks only HTTP/2 without TLS; it answers with its name."""
 
     async def serve(stream: Stream) -> None:
@@ -94,10 +101,10 @@ def http2_server(network: Network, name: str) -> TcpServer:
                 writer.write(len(block).to_bytes(3, "big") + b"\x01\x04" + head[5:] + block)
                 writer.write(len(body).to_bytes(3, "big") + b"\x00\x01" + head[5:] + body)
 
-    return TcpServer(network, serve)
+    return TcpServer(network, serve, at=at)
 
 
-def websocket_server(network: Network, name: str) -> TcpServer:
+def websocket_server(network: Network, name: str, at: Address = FREE_PORT) -> TcpServer:
     """Start a server that accepts every upgrade, sends its name, and then echoes."""
 
     async def serve(stream: Stream) -> None:
@@ -108,7 +115,7 @@ def websocket_server(network: Network, name: str) -> TcpServer:
         while data := await reader.read(4096):
             writer.write(data)
 
-    return TcpServer(network, serve)
+    return TcpServer(network, serve, at=at)
 
 
 class Exchange(NamedTuple):

@@ -101,7 +101,7 @@ class Backend:
     request.
     """
 
-    def __init__(self, network: Network, name: str, address: str = "127.0.0.1") -> None:
+    def __init__(self, network: Network, name: str, address: str = "127.0.0.1", port: int = 0) -> None:
         self.name = name
         self.requests = 0
         self.hosts: Counter[str] = Counter()
@@ -110,11 +110,11 @@ class Backend:
         self.hangs = False
         self.last = Received("", {})
         self.network = network
-        self._server = network.run(self._listen(address))
+        self._server = network.run(self._listen(Address(address, port)))
         self.address = Address(*self._server.sockets[0].getsockname())
 
-    async def _listen(self, address: str) -> asyncio.Server:
-        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), address, 0)
+    async def _listen(self, at: Address) -> asyncio.Server:
+        server = await asyncio.get_running_loop().create_server(lambda: _Served(self), *at)
         self.network.opened.add(server)
         return server
 
@@ -216,6 +216,15 @@ class Client:
         if self._writer:
             self._writer.close()
         self._reader = self._writer = None
+
+
+async def ask_once(request: Request) -> Answer:
+    """Send a request on a connection of its own; return the answer, also for an error."""
+    client = Client(request)
+    try:
+        return await client.ask()
+    finally:
+        client.close()
 
 
 class Load:

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from tests.api_client import Api
-from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Client, Load, Network, Request, T, ask_h2, ask_unix
+from tests.e2e.wire import DEADLINE_S, Address, Answer, Backend, Load, Network, Request, T, ask_h2, ask_once, ask_unix
 from typer.testing import CliRunner
 
 from headgate.cli.app import app
@@ -381,14 +381,7 @@ class World:
 
     def ask(self, request: Request) -> Answer:
         """Send one request."""
-        return self.network.run(self._once(request))
-
-    async def _once(self, request: Request) -> Answer:
-        client = Client(request)
-        try:
-            return await client.ask()
-        finally:
-            client.close()
+        return self.network.run(ask_once(request))
 
     def send(self, count: int, request: Request, *, connections: int = 1) -> Counter[str]:
         """Send requests over some connections; return the number of answers by backend (or status, or error)."""

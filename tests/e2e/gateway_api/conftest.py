@@ -1,11 +1,16 @@
 """A fixture: a namespace with backends for the tests of the Gateway API."""
 
+from collections.abc import Iterator
+from contextlib import closing
+
 import pytest
+from tests.e2e.gateway_api.hosts import Machine
 from tests.e2e.gateway_api.site import Site
 from tests.e2e.world import World
 
 
 @pytest.fixture
-def site(world: World, namespace: str) -> Site:
+def site(world: World, namespace: str) -> Iterator[Site]:
     """Return a namespace with the Services v1, v2 and v3."""
-    return Site(world, namespace)
+    with closing(Machine(world)) as host:
+        yield Site(host, namespace)

@@ -1,18 +1,15 @@
 """A namespace for a test of the Gateway API: send requests to its Gateways, and read the statuses of its objects."""
 
 import asyncio
-import json
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
+from tests.e2e.gateway_api.hosts import Host
 from tests.e2e.gateway_api.objects import CHANGED
-from tests.e2e.manifests import external
 from tests.e2e.test_routes import PORT
 from tests.e2e.wire import Address, Answer, Request
-from tests.e2e.world import World, until
-
-NAMES = ("v1", "v2", "v3")
+from tests.e2e.world import until
 
 
 def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -23,26 +20,57 @@ def conditions(entry: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 class Site:
     """A namespace with the Services v1, v2 and v3, in which a test creates Gateways and routes."""
 
-    def __init__(self, world: World, namespace: str) -> None:
-        self.world, self.namespace = world, namespace
-        self.backends = {name: world.backend(name) for name in NAMES}
-        self.apply(*(external(name, backend) for name, backend in self.backends.items()))
+    def __init__(self, host: Host, namespace: str) -> None:
+        self.host, self.namespace = host, namespace
+        self.backends = host.backends(namespace)
+        self._ask = host.ask
+
+    def in_mesh(self) -> Self:
+        """Send all requests from a client in the mesh; return the site."""
+        self._ask = self.host.ask_in_mesh
+        return self
+
+    def neighbor(self) -> "Site":
+        """Return a site in a second namespace."""
+        return Site(self.host, self.host.neighbor(self.namespace))
 
     def apply(self, *objects: str) -> None:
         """Apply objects, and wait until they are in force."""
-        self.world.apply(*objects, namespace=self.namespace)
+        self.host.apply(*objects, namespace=self.namespace)
 
     def patch(self, what: str, spec: Mapping[str, Any]) -> None:
         """Change fields of an object's spec."""
-        kind, _, name = what.partition("/")
-        change = json.dumps({"spec": spec})
-        self.world.kubectl("patch", kind, name, "-n", self.namespace, "--type", "merge", "-p", change)
+        self.host.patch(what, spec, self.namespace)
+
+    def delete(self, what: str) -> None:
+        """Delete an object without waiting."""
+        self.host.delete(what, self.namespace)
+
+    def serve(self, name: str, *backends: str, **ports: int) -> None:
+        """Create a Service with named ports, by default `http` 8080, for some backends."""
+        self.host.serve(name, *backends, ports=ports or {"http": 8080}, namespace=self.namespace)
+
+    def start(self, protocol: str, name: str, *, port: int = 8080) -> None:
+        """Start a server for `h2c`, `ws` or `grpc`, and create its Service."""
+        self.host.start(protocol, name, port=port, namespace=self.namespace)
+
+    def run(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a Deployment whose pods answer with its name on port 8080."""
+        self.host.run(name, labels, self.namespace)
+
+    def address(self, service: str, port: int = 8080) -> Address:
+        """Return the address of a Service."""
+        return self.host.address(service, port, self.namespace)
+
+    def generation(self, what: str) -> int:
+        """Return the generation of an object."""
+        return int(self.host.get(what, self.namespace)["metadata"]["generation"])
 
     def status(self, what: str) -> Any:
         """Wait for the status of an object's current generation; return it."""
 
         def current() -> Any:
-            found = self.world.get(what, self.namespace)
+            found = self.host.get(what, self.namespace)
             status = found["status"]
             entries = [status, *status.get("listeners", ()), *status.get("parents", ())]
             shown = [item for entry in entries for item in entry.get("conditions", ())]
@@ -101,14 +129,20 @@ class Site:
         for written in routes:
             what = written if "/" in written else f"httproute/{written}"
             self.wait_for_parent(what, Accepted="Accepted", ResolvedRefs="ResolvedRefs")
-        self.world.settle()
-        return Address(self.status(f"gateway/{name}")["addresses"][0]["value"], PORT)
+        self.host.settle()
+        found = self.host.get(f"gateway/{name}", self.namespace)
+        address = Address(found["status"]["addresses"][0]["value"], PORT)
+        usable = {item["name"] for item in found["status"]["listeners"] if conditions(item)["Programmed"][0] == "True"}
+        for item in found["spec"]["listeners"]:
+            if item["name"] in usable:
+                self.host.wait_for_port(address._replace(port=item["port"]))
+        return address
 
     def ask(self, address: Address, url: str, *, method: str = "GET", **headers: str) -> Answer:
         """Send a request for `HOST/PATH`; `_` stands for `-` in names of headers."""
         host, slash, target = url.partition("/")
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.world.ask(Request(address, slash + target or "/", host or "any", named, method=method))
+        return self._ask(Request(address, slash + target or "/", host or "any", named, method=method))
 
     def answers(self, address: Address, *urls: str) -> Mapping[str, str]:
         """Return the backend, or the status, that answers each `HOST/PATH`."""
@@ -120,7 +154,7 @@ class Site:
 
     def ask_tls(self, address: Address, server_name: str, host: str) -> str:
         """Return the status of a GET request over TLS for `/` on a host."""
-        return self.world.network.run(_ask_tls(address, server_name, host))
+        return self.host.network.run(_ask_tls(address, server_name, host))
 
 
 async def _ask_tls(address: Address, server_name: str, host: str) -> str:

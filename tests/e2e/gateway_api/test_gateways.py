@@ -40,8 +40,8 @@ def test_a_gateway_class_reports_its_newest_generation(site: Site) -> None:
     assert conditions(site.status(f"gatewayclass/{name}"))["Accepted"] == ("True", "Accepted")
     site.patch(f"gatewayclass/{name}", {"description": "changed"})
     assert conditions(site.status(f"gatewayclass/{name}"))["Accepted"] == ("True", "Accepted")
-    assert site.world.get(f"gatewayclass/{name}")["metadata"]["generation"] == 2
-    site.world.delete(f"gatewayclass/{name}")
+    assert site.generation(f"gatewayclass/{name}") == 2
+    site.delete(f"gatewayclass/{name}")
 
 
 @pytest.mark.conformance("GatewayInvalidRouteKind")
@@ -76,7 +76,7 @@ def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
     secure = https(hostname="secure.test.com", port=PORT + 1, allowedRoutes={"kinds": HTTP_ROUTE})
     plain = listener(hostname="data.test.com", allowedRoutes={"kinds": HTTP_ROUTE})
     site.apply(secret("certificate", tmp_path), gateway(secure), route("app", rule("v1")))
-    address = site.accepted("app")
+    address, generation = site.accepted("app"), site.generation("gateway/edge")
     site.wait_for_attached({"https": 1})
 
     def check(name: str) -> None:
@@ -85,18 +85,18 @@ def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
         for kind in ("Accepted", "ResolvedRefs", "Programmed"):
             assert found["conditions"][kind][0] == "True"
 
-    site.patch("gateway/edge", {"listeners": [secure, plain]})
+    site.apply(gateway(secure, plain))
     site.wait_for_attached({"https": 1, "http": 1})
     site.accepted("app")
     check("https")
     check("http")
     assert site.ask(address, "data.test.com/").answered_by == "v1"
-    site.patch("gateway/edge", {"listeners": [plain]})
+    site.apply(gateway(plain))
     site.wait_for_attached({"http": 1})
     site.accepted("app")
     check("http")
     assert site.ask(address, "data.test.com/").answered_by == "v1"
-    assert site.world.get("gateway/edge", site.namespace)["metadata"]["generation"] == 3
+    assert site.generation("gateway/edge") == generation + 2
     until(lambda: site.ask(Address(address.host, PORT + 1), "secure.test.com/").status == 0, "a closed port")
 
 
@@ -107,10 +107,9 @@ def test_listeners_can_be_added_and_removed(site: Site, tmp_path: Path) -> None:
     "GatewaySecretReferenceGrantAllInNamespace",
 )
 def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: Path) -> None:
-    other = f"{site.namespace}-certificates"
-    site.world.create_namespace(other)
-    site.world.apply(secret("certificate", tmp_path), namespace=other)
-    site.apply(gateway(https(reference={"namespace": other}, allowedRoutes={"kinds": HTTP_ROUTE})))
+    other = site.neighbor()
+    other.apply(secret("certificate", tmp_path))
+    site.apply(gateway(https(reference={"namespace": other.namespace}, allowedRoutes={"kinds": HTTP_ROUTE})))
     missing, resolved = ("False", "RefNotPermitted"), ("True", "ResolvedRefs")
 
     def wait_for(wanted: tuple[str, str]) -> None:
@@ -118,7 +117,7 @@ def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: 
         assert site.listener("https")["attachedRoutes"] == 0
 
     def with_grant(wanted: tuple[str, str], *, kind: str = "Gateway", source: str = "", **to: str) -> None:
-        site.world.apply(grant("certificates", source or site.namespace, kind=kind, **to), namespace=other)
+        other.apply(grant("certificates", source or site.namespace, kind=kind, **to))
         wait_for(wanted)
 
     wait_for(missing)
@@ -129,7 +128,7 @@ def test_a_certificate_of_another_namespace_needs_a_grant(site: Site, tmp_path: 
     with_grant(resolved, to="Secret")
     with_grant(missing, to="Secret", kind="HTTPRoute")
     with_grant(resolved, to="Secret")
-    with_grant(missing, to="Secret", source=other)
+    with_grant(missing, to="Secret", source=other.namespace)
     wait_for(missing)
 
 

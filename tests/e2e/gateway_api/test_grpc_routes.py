@@ -1,44 +1,25 @@
 """GRPCRoutes of Gateways: what the conformance suite tests for the feature GRPCRoute."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
 import pytest
+from tests.e2e.gateway_api.hosts import NAMES
 from tests.e2e.gateway_api.objects import fields, gateway, listener, route, rule
-from tests.e2e.gateway_api.site import NAMES, Site
-from tests.e2e.protocols import protocol_service
+from tests.e2e.gateway_api.site import Site
 from tests.e2e.wire import Address
 
 PORT, LIMIT_S = 9000, 20.0
 
 
-class NamedServer(grpc.GenericRpcHandler):
-    """A gRPC server that answers every method with its name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._server = grpc.server(ThreadPoolExecutor(2), handlers=(self,))
-        self.address = Address("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
-        self._server.start()
-
-    def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        return grpc.unary_unary_rpc_method_handler(lambda _request, _context: self.name.encode())
-
-    def close(self) -> None:
-        self._server.stop(None).wait(LIMIT_S)
-
-
 @pytest.fixture
-def callee(site: Site) -> Iterator[Site]:
+def callee(site: Site) -> Site:
     """Return a namespace with the gRPC Services grpc-v1, grpc-v2 and grpc-v3."""
-    servers = [NamedServer(f"grpc-{name}") for name in NAMES]
-    site.apply(*(protocol_service(server.name, server, app="kubernetes.io/h2c", port=PORT) for server in servers))
-    yield site
-    for server in servers:
-        server.close()
+    for name in NAMES:
+        site.start("grpc", f"grpc-{name}", port=PORT)
+    return site
 
 
 def calls(*backends: str, **more: Any) -> Mapping[str, Any]:
@@ -62,7 +43,7 @@ def grpc_route(name: str, *rules: Mapping[str, Any], **more: Any) -> str:
 
 
 @pytest.mark.conformance("GRPCExactMethodMatching", "GRPCRouteNamedRule")
-def test_methods(callee: Site) -> None:
+def test_methods_of_calls(callee: Site) -> None:
     def exactly(method: str) -> Mapping[str, Any]:
         return {"matches": [{"method": {"service": "Echo", "method": method}}]}
 

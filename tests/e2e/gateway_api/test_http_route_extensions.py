@@ -20,7 +20,7 @@ from tests.e2e.gateway_api.objects import (
     rule,
 )
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.protocols import http2_server, protocol_service, upgrade, websocket_server
+from tests.e2e.protocols import upgrade
 from tests.e2e.test_routes import PORT
 from tests.e2e.wire import Address, Answer
 
@@ -282,16 +282,12 @@ def test_a_late_response_becomes_504(site: Site, field: str) -> None:
 
 @pytest.mark.conformance("HTTPRouteBackendProtocolH2C", "HTTPRouteBackendProtocolWebSocket")
 def test_backends_with_http2_and_websocket(site: Site) -> None:
-    network = site.world.network
-    site.apply(
-        protocol_service("h2c", http2_server(network, "h2c"), app="kubernetes.io/h2c", port=8080),
-        protocol_service("ws", websocket_server(network, "ws"), app="kubernetes.io/ws", port=8080),
-        gateway(),
-        route("app", rule("h2c"), rule("ws", matches=[path("/chat")])),
-    )
+    site.start("h2c", "h2c")
+    site.start("ws", "ws")
+    site.apply(gateway(), route("app", rule("h2c"), rule("ws", matches=[path("/chat")])))
     address = site.accepted("app")
     assert site.ask(address, "/").answered_by == "h2c"
-    assert network.run(upgrade(address, "\x00\x01 Websocket")) == ["101", "ws", "\x00\x01 Websocket"]
+    assert site.host.network.run(upgrade(address, "\x00\x01 Websocket")) == ["101", "ws", "\x00\x01 Websocket"]
 
 
 @pytest.mark.conformance("HTTPRouteNamedRule")

@@ -1,12 +1,11 @@
 """HTTPRoutes of Gateways: what the conformance suite tests for the feature HTTPRoute."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tests.e2e.gateway_api.objects import fields, gateway, grant, listener, path, redirect, route, rule
 from tests.e2e.gateway_api.site import Site
-from tests.e2e.manifests import deployment, endpoints, external, service
+from tests.e2e.manifests import endpoints, external, service
 from tests.e2e.world import until
 
 LABEL = "example.com/backend"
@@ -23,8 +22,7 @@ def test_a_route_of_the_same_namespace_is_served(site: Site) -> None:
 def test_a_listener_selects_the_namespaces_of_its_routes(site: Site) -> None:
     """The listener accepts an existing route once the namespace of the route gets the label."""
     selected = {"namespaces": {"from": "Selector", "selector": {"matchLabels": {LABEL: "yes"}}}}
-    site.world.create_namespace(f"{site.namespace}-app")
-    other = Site(site.world, f"{site.namespace}-app")
+    other = site.neighbor()
     site.apply(gateway(listener(allowedRoutes=selected)))
     other.apply(route("app", rule("v1"), parent={"namespace": site.namespace}))
     other.wait_for_parent("httproute/app", Accepted="NotAllowedByListeners", ResolvedRefs="ResolvedRefs")
@@ -34,7 +32,7 @@ def test_a_listener_selects_the_namespaces_of_its_routes(site: Site) -> None:
         "kind": "Namespace",
         "metadata": {"name": other.namespace, "labels": {LABEL: "yes"}},
     }
-    site.world.apply(json.dumps(labelled))
+    site.apply(json.dumps(labelled))
     other.wait_for_parent("httproute/app", Accepted="Accepted", ResolvedRefs="ResolvedRefs")
     address = site.accepted()
     assert site.ask(address, "any/").answered_by == "v1"
@@ -68,9 +66,8 @@ def test_requests_for_an_invalid_backend_get_500(site: Site, reference: dict[str
     "HTTPRouteReferenceGrant",
 )
 def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
-    other = f"{site.namespace}-backends"
-    site.world.create_namespace(other)
-    far = Site(site.world, other)
+    far = site.neighbor()
+    other = far.namespace
     rules = [
         {"backendRefs": [{"name": name, "namespace": other, "port": 8080}], "matches": [path(f"/{name}")]}
         for name in ("v1", "v2")
@@ -100,17 +97,17 @@ def test_a_backend_of_another_namespace_needs_a_grant(site: Site) -> None:
     check("RefNotPermitted", v1="500", v2="500")
     far.apply(grant("routes", site.namespace))
     check("ResolvedRefs", v1="v1", v2="v2")
-    site.world.delete("referencegrant/routes", other)
+    far.delete("referencegrant/routes")
     check("RefNotPermitted", v1="500", v2="500")
 
 
 @pytest.mark.conformance("HTTPRouteObservedGenerationBump")
 def test_a_route_reports_its_newest_generation(site: Site) -> None:
     site.apply(gateway(), route("app", rule("v1")))
-    address = site.accepted("app")
+    address, generation = site.accepted("app"), site.generation("httproute/app")
     site.apply(route("app", rule("v2")))
     site.accepted("app")
-    assert site.world.get("httproute/app", site.namespace)["metadata"]["generation"] == 2
+    assert site.generation("httproute/app") == generation + 1
     assert site.ask(address, "any/").answered_by == "v2"
 
 
@@ -363,15 +360,15 @@ def test_changes_of_request_headers(site: Site) -> None:
 
 
 @pytest.mark.conformance("HTTPRouteServiceTypes")
-def test_backends_without_selector_and_without_cluster_ip(site: Site, tmp_path: Path) -> None:
+def test_backends_without_selector_and_without_cluster_ip(site: Site) -> None:
     labels, backend = {"app": "web"}, site.backends["v1"]
+    site.run("web", labels)
     names = ("manual", "headless-manual", "headless")
     site.apply(
         external("manual", backend),
         service("headless-manual", {"http": 8080}, clusterIP="None"),
         endpoints("headless-manual", {"http": [backend]}),
         service("headless", {"http": 8080}, selector=labels, clusterIP="None"),
-        deployment("web", tmp_path / "count", labels=labels, ports={"http": 8080}),
         gateway(),
         route("app", *(rule(name, matches=[path(f"/{name}", "Exact")]) for name in names)),
     )

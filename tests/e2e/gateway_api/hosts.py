@@ -1,0 +1,151 @@
+"""The hosts of the tests of the Gateway API: what a test needs of its environment, and one machine that offers it.
+
+`tests/pods` has the other host, a cluster.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tests.e2e.gateway_api.servers import PROTOCOLS, GrpcServer
+from tests.e2e.manifests import deployment, endpoints, external, service
+from tests.e2e.protocols import protocol_service
+from tests.e2e.wire import Address, Answer, Network, Received, Request
+from tests.e2e.world import World
+
+NAMES = ("v1", "v2", "v3")
+
+
+class Backend(Protocol):
+    """An HTTP server that answers with its name and counts requests.
+
+    Tests may set `headers` (of all responses) and `hangs` (to withhold responses). `last` is the last request.
+    """
+
+    requests: int
+    headers: Mapping[str, str]
+    hangs: bool
+
+    @property
+    def address(self) -> Address: ...
+    @property
+    def last(self) -> Received: ...
+
+
+class Host(Protocol):
+    """Where headgate runs. Objects are written as JSON or YAML text, and named as `KIND/NAME`."""
+
+    network: Network
+
+    def backends(self, namespace: str) -> Mapping[str, Backend]:
+        """Return the backends of the Services `NAMES` in a namespace, and create these Services."""
+
+    def neighbor(self, namespace: str) -> str:
+        """Return the name of a second namespace."""
+
+    def apply(self, *objects: str, namespace: str) -> None:
+        """Apply objects, and wait until they are in force."""
+
+    def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
+        """Change fields of an object's spec."""
+
+    def get(self, what: str, namespace: str) -> Any:
+        """Return an object."""
+
+    def delete(self, what: str, namespace: str) -> None:
+        """Delete an object without waiting."""
+
+    def settle(self) -> None:
+        """Wait until the proxies have applied every write so far."""
+
+    def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
+        """Create a Service, each of whose ports leads to all of the backends."""
+
+    def start(self, protocol: str, name: str, *, port: int, namespace: str) -> None:
+        """Start a server for one of PROTOCOLS, and create its Service."""
+
+    def run(self, name: str, labels: Mapping[str, str], namespace: str) -> None:
+        """Create a Deployment whose pods answer with its name on port 8080."""
+
+    def address(self, service: str, port: int, namespace: str) -> Address:
+        """Return the address of a Service with the port."""
+
+    def wait_for_port(self, address: Address) -> None:
+        """Wait until the port of a programmed Gateway accepts connections."""
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request from a client outside the mesh."""
+
+    def ask_in_mesh(self, request: Request) -> Answer:
+        """Send a request from a client in the mesh."""
+
+
+class Machine:
+    """One machine: `headgate up`, with backends in the test's process."""
+
+    def __init__(self, world: World) -> None:
+        self.network = world.network
+        self._world = world
+        self._backends: dict[str, Mapping[str, Any]] = {}
+        self._servers: list[GrpcServer] = []
+
+    def backends(self, namespace: str) -> Mapping[str, Backend]:
+        found = self._backends[namespace] = {name: self._world.backend(name) for name in NAMES}
+        self.apply(*(external(name, backend) for name, backend in found.items()), namespace=namespace)
+        return found
+
+    def neighbor(self, namespace: str) -> str:
+        name = f"{namespace}-neighbor"
+        self._world.create_namespace(name)
+        return name
+
+    def apply(self, *objects: str, namespace: str) -> None:
+        self._world.apply(*objects, namespace=namespace)
+
+    def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
+        kind, _, name = what.partition("/")
+        change = json.dumps({"spec": spec})
+        self._world.kubectl("patch", kind, name, "-n", namespace, "--type", "merge", "-p", change)
+
+    def get(self, what: str, namespace: str) -> Any:
+        return self._world.get(what, namespace)
+
+    def delete(self, what: str, namespace: str) -> None:
+        self._world.delete(what, namespace)
+
+    def settle(self) -> None:
+        self._world.settle()
+
+    def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
+        found = [self._backends[namespace][backend] for backend in backends]
+        self.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, found)), namespace=namespace)
+
+    def start(self, protocol: str, name: str, *, port: int, namespace: str) -> None:
+        wanted = PROTOCOLS[protocol]
+        server = wanted.start(self.network, name)
+        if isinstance(server, GrpcServer):
+            self._servers.append(server)
+        self.apply(protocol_service(name, server, app=wanted.app_protocol, port=port), namespace=namespace)
+
+    def run(self, name: str, labels: Mapping[str, str], namespace: str) -> None:
+        count_in = self._world.root / f"{namespace}-{name}"
+        written = deployment(name, count_in, labels=labels, ports={"http": 8080})
+        self.apply(written, namespace=namespace)
+
+    def address(self, service: str, port: int, namespace: str) -> Address:
+        return self._world.address(service, port, namespace)
+
+    def wait_for_port(self, address: Address) -> None:
+        """Return at once: a programmed listener of the node's gateway accepts connections."""
+
+    def ask(self, request: Request) -> Answer:
+        return self._world.ask(request)
+
+    def ask_in_mesh(self, request: Request) -> Answer:
+        """Send a request to the node's gateway, which serves the Services of the mesh to clients without a sidecar."""
+        return self._world.ask(request)
+
+    def close(self) -> None:
+        """Stop the servers that don't belong to the network."""
+        for server in self._servers:
+            server.close()

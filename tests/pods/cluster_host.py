@@ -1,0 +1,226 @@
+"""A cluster as the host of the tests of the Gateway API: real pods, and Gateways with proxies of their own.
+
+All tests share two namespaces with their pods, and the Gateway `edge`, because a pod takes seconds to start. After each
+test, the objects that it applied are deleted, and the Gateway gets its first listener again.
+"""
+
+import json
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.api_client import Api
+from tests.e2e.gateway_api.hosts import NAMES, Backend
+from tests.e2e.gateway_api.objects import gateway
+from tests.e2e.gateway_api.servers import PROTOCOLS
+from tests.e2e.wire import Address, Answer, Network, Request, ask_once
+from tests.e2e.world import until
+from tests.pods.conftest import BIN, Cluster, build_image, deployment, namespace, service
+from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
+
+from headgate.kinds import names_of
+
+SITE, NEIGHBOR = "conformance", "conformance-neighbor"
+TRAFFIC_IMAGE = "localhost/headgate-traffic:test"
+INSPECT = "/apis/inspect.headgate.dev/v1"
+SERVERS = {"h2c": ("h2c", 9201), "ws": ("ws", 9202)} | {
+    f"grpc-{name}": ("grpc", 9203 + index) for index, name in enumerate(NAMES)
+}
+"""The protocol and the port of each server in the pod `protocols`."""
+TESTS = Path(__file__).parent.parent
+
+
+class ClusterHost:
+    """The two namespaces, with backends in pods; it implements `tests.e2e.gateway_api.hosts.Host`.
+
+    The pods of the first namespace have sidecars, those of the second one have none.
+    """
+
+    def __init__(self, cluster: Cluster, kubeconfig: Path) -> None:
+        self.network = Network()
+        self._cluster = cluster
+        self._api = Api(kubeconfig)
+        self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
+        self._pods = {
+            (place, name): ControlledPod(self._pod_address(place, name))
+            for place, names in ((SITE, (*NAMES, "client")), (NEIGHBOR, NAMES))
+            for name in names
+        }
+
+    def _pod_address(self, place: str, name: str) -> str:
+        (pod,) = self._cluster.get("-n", place, "pods", "-l", f"app={name}")["items"]
+        return str(pod["status"]["podIP"])
+
+    def backends(self, namespace: str) -> Mapping[str, Backend]:
+        found = {name: PodBackend(self._pods[namespace, name]) for name in NAMES}
+        for backend in found.values():
+            backend.reset()
+        return found
+
+    def neighbor(self, namespace: str) -> str:
+        assert namespace == SITE
+        return NEIGHBOR
+
+    def apply(self, *objects: str, namespace: str) -> None:
+        for obj in yaml.safe_load_all("\n---\n".join(objects)):
+            if (obj["kind"], obj["metadata"]["name"]) == ("Gateway", "edge"):
+                self._replace(obj)
+            else:
+                self._apply(obj, namespace)
+        self.settle()
+
+    def _replace(self, edge: Mapping[str, Any]) -> None:
+        """Replace the Gateway that all tests share.
+
+        A second server-side apply with fewer fields fails: Kubernetes 1.20 writes null for a map that becomes empty, and
+        then rejects it.
+        """
+        self._cluster.kubectl("-n", SITE, "replace", "-f", "-", stdin=json.dumps(edge))
+
+    def _apply(self, obj: Mapping[str, Any], namespace: str) -> Any:
+        """Apply an object, in the form that Kubernetes 1.20 accepts; return the result."""
+        if obj["kind"] == "EndpointSlice":
+            obj = {**obj, "apiVersion": self._api.preferred_version("discovery.k8s.io")}
+        if obj["kind"] == "Service":
+            ports = [{"protocol": "TCP", **port} for port in obj["spec"]["ports"]]
+            obj = {**obj, "spec": {**obj["spec"], "ports": ports}}
+        applied = self._api.apply(obj, namespace)
+        if obj["kind"] != "Namespace":
+            self._applied.add((f"{names_of(obj['kind']).singular}/{obj['metadata']['name']}", namespace))
+        return applied
+
+    def patch(self, what: str, spec: Mapping[str, Any], namespace: str) -> None:
+        change = json.dumps({"spec": spec})
+        self._cluster.kubectl("-n", namespace, "patch", what, "--type", "merge", "-p", change)
+
+    def get(self, what: str, namespace: str) -> Any:
+        return self._api.get(what, namespace)
+
+    def delete(self, what: str, namespace: str) -> None:
+        self._api.delete(what, namespace)
+        self._applied.remove((what, namespace))
+
+    def settle(self) -> None:
+        def in_force() -> bool:
+            self._api.call("GET", f"{INSPECT}/findings")  # answers once all stored objects are compiled
+            proxies = self._api.call("GET", f"{INSPECT}/proxies")["items"]
+            states = {item["node"]: item["status"]["state"] for item in proxies}
+            assert set(states.values()) <= {"InSync", "Disconnected"}, states
+            return True
+
+        until(in_force, "all connected proxies in sync")
+
+    def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
+        assert backends == NAMES or len(backends) == 1
+        selector = {"app": backends[0]} if len(backends) == 1 else {"part": "backends"}
+        written = [{"name": port, "port": number, "targetPort": PORT} for port, number in ports.items()]
+        self._serve(name, selector, written, namespace)
+
+    def start(self, protocol: str, name: str, *, port: int, namespace: str) -> None:
+        app_protocol, (started, target) = PROTOCOLS[protocol].app_protocol, SERVERS[name]
+        assert started == protocol
+        written = {"name": "main", "port": port, "targetPort": target, "appProtocol": app_protocol}
+        self._serve(name, {"app": "protocols"}, [written], namespace)
+
+    def _serve(self, name: str, selector: Mapping[str, str], ports: list[dict[str, Any]], namespace: str) -> None:
+        """Create a Service, and wait until its pods are endpoints of the proxies."""
+        written = {**service(namespace, name), "spec": {"selector": selector, "ports": ports}}
+        created = self._apply(written, namespace)["metadata"]["uid"]
+        pods = self._cluster.get("-n", namespace, "pods", "-l", ",".join("=".join(item) for item in selector.items()))
+
+        def has_endpoints() -> bool:
+            slices = self._api.get("endpointslices", namespace)["items"]
+            own = [
+                item
+                for item in slices
+                if created in {owner["uid"] for owner in item["metadata"].get("ownerReferences", ())}
+            ]
+            return sum(len(item["endpoints"]) for item in own) == len(pods["items"])
+
+        until(has_endpoints, f"endpoints of {name}")
+        self.settle()
+
+    def run(self, name: str, labels: Mapping[str, str], namespace: str) -> None:
+        assert labels == {"app": name}
+        self._apply(traffic_deployment(namespace, name), namespace)
+        self._cluster.wait_rolled_out(namespace, name)
+
+    def address(self, service: str, port: int, namespace: str) -> Address:
+        return Address(self.get(f"service/{service}", namespace)["spec"]["clusterIP"], port)
+
+    def wait_for_port(self, address: Address) -> None:
+        def connects() -> bool:
+            with suppress(OSError), socket.create_connection(address, timeout=1):
+                return True
+            return False
+
+        until(connects, f"a connection to {address}")
+
+    def ask(self, request: Request) -> Answer:
+        return self.network.run(ask_once(request))
+
+    def ask_in_mesh(self, request: Request) -> Answer:
+        return self._pods[SITE, "client"].ask(request)
+
+    def reset(self) -> None:
+        """Delete what a test has applied, and restore the objects that all tests share."""
+        for what, place in tuple(self._applied):
+            self.delete(what, place)
+        self.settle()
+        self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
+        self._replace(json.loads(gateway()))
+
+    def close(self) -> None:
+        """Close all connections."""
+        for pod in self._pods.values():
+            pod.close()
+        self._api.close()
+        self.network.close()
+
+
+def traffic_deployment(place: str, name: str, **labels: str) -> dict[str, Any]:
+    """Return a Deployment of the program in `traffic_pod`, which a test controls."""
+    written = deployment(place, name, command=["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"], **labels)
+    pod = written["spec"]["template"]
+    pod["metadata"]["annotations"] = {"headgate.dev/excluded-inbound-ports": str(CONTROL_PORT)}
+    (container,) = pod["spec"]["containers"]
+    servers = SERVERS if name == "protocols" else {}
+    container |= {
+        "image": TRAFFIC_IMAGE,
+        "env": [{"name": "NAME", "value": name}, {"name": "SERVERS", "value": json.dumps(servers)}],
+        "ports": [{"containerPort": port} for port in (PORT, *(port for _, port in servers.values()))],
+        "readinessProbe": {"tcpSocket": {"port": CONTROL_PORT}, "periodSeconds": 1},
+    }
+    return written
+
+
+def prepare(cluster: Cluster) -> None:
+    """Create the objects that all tests share, and wait until they are ready."""
+    sources = f"{TESTS}/e2e:/opt/tests/tests/e2e", f"{TESTS}/pods/traffic_pod.py:/opt/tests/tests/pods/traffic_pod.py"
+    added = [word for source in sources for word in ("--add", source)]
+    build_image(TRAFFIC_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added, "--env", "PYTHONPATH=/opt/tests")
+    cluster.apply(namespace(SITE), namespace(NEIGHBOR, injected=False))
+    cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=gateway())
+    for place in (SITE, NEIGHBOR):
+        cluster.apply(*(traffic_deployment(place, name, part="backends") for name in NAMES))
+        cluster.apply(*(service(place, name, app=name) for name in NAMES))
+    cluster.apply(*(traffic_deployment(SITE, name) for name in ("protocols", "client")))
+    cluster.wait_rolled_out(SITE, *NAMES, "protocols", "client")
+    cluster.wait_rolled_out(NEIGHBOR, *NAMES)
+    cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+
+
+def token_kubeconfig(cluster: Cluster, path: Path) -> Path:
+    """Write a kubeconfig with the token of a cluster administrator, which `tests.api_client` needs; return its path."""
+    cluster.kubectl("-n", SITE, "create", "serviceaccount", "tests")
+    account = f"--serviceaccount={SITE}:tests"
+    cluster.kubectl("create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", account)
+    requested = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    tokens = f"/api/v1/namespaces/{SITE}/serviceaccounts/tests/token"
+    token = json.loads(cluster.kubectl("create", "--raw", tokens, "-f", "-", stdin=requested))["status"]["token"]
+    found = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    path.write_text(json.dumps({**found, "users": [{"name": "tests", "user": {"token": token}}]}))
+    return path

@@ -1,0 +1,33 @@
+"""The tests of the Gateway API with real pods: the same tests as on one machine, collected here with another `site`."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.e2e.gateway_api.site import Site
+from tests.e2e.gateway_api.test_gateways import *  # noqa: F403 - all tests of the module
+from tests.e2e.gateway_api.test_grpc_routes import *  # noqa: F403
+from tests.e2e.gateway_api.test_http_route_extensions import *  # noqa: F403
+from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
+from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
+from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
+from tests.pods.conftest import IMAGE, Cluster
+from tests.pods.test_gateways import install_gateway_api
+
+
+@pytest.fixture(scope="module")
+def host(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterHost]:
+    """A cluster with the pods and the Gateway that all tests share."""
+    install_gateway_api(cluster)
+    cluster.headgate("install", "--image", IMAGE)
+    prepare(cluster)
+    kubeconfig = token_kubeconfig(cluster, tmp_path_factory.mktemp("conformance") / "kubeconfig")
+    with closing(ClusterHost(cluster, kubeconfig)) as found:
+        yield found
+
+
+@pytest.fixture
+def site(host: ClusterHost) -> Iterator[Site]:
+    """Return the namespace with the Services v1, v2 and v3."""
+    yield Site(host, SITE)
+    host.reset()
