@@ -86,6 +86,16 @@ def test_an_endpoint_without_a_pod_reference_belongs_to_the_pod_with_its_address
     assert identities(result) == {("default/web:8080", "10.1.0.1"): WEB_IDENTITY}
 
 
+@pytest.mark.parametrize("target_port", [8080, "main"])
+def test_a_pod_that_is_being_deleted_keeps_the_ports_of_its_services(target_port):
+    """Kubernetes 1.20 removes the pod from the EndpointSlices before all clients know it."""
+    serving = {"name": "main", "ports": [{"name": "main", "containerPort": 8080}]}
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80, "appProtocol": "http", "targetPort": target_port}]}
+    found = pod(*WEB, labels={"app": "web"}, containers=[serving])
+    found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert ports(compiled(found, obj("Service", "web", spec=spec))) == {8080: [Protocol.HTTP]}
+
+
 @pytest.mark.parametrize("tls_mode", TlsMode)
 def test_clients_use_mtls_in_permissive_and_strict_mode(tls_mode):
     result = compiled(pod(*WEB), *service("web", WEB), tls_modes={"default/web": tls_mode})

@@ -162,19 +162,21 @@ def active_pod(cluster: Cluster) -> str:
     return found
 
 
-def kill_program(pod: str) -> None:
-    """Kill the program of headgate in a pod, which runs on this machine: Envoy, or the control plane.
-
-    The kubelet starts it again.
-    """
+def program(pod: str) -> int:
+    """Return the pid, on this machine, of the program of headgate in a pod: Envoy, or the control plane."""
     variable = f"POD_NAME={pod}".encode()
-    killed = 0
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if variable in (process / "environ").read_bytes().split(b"\0"):
-                os.kill(int(process.name), signal.SIGKILL)
-                killed += 1
-    assert killed == 1
+                found.append(int(process.name))
+    (pid,) = found
+    return pid
+
+
+def kill_program(pod: str) -> None:
+    """Kill the program of headgate in a pod. The kubelet starts it again."""
+    os.kill(program(pod), signal.SIGKILL)
 
 
 # --- objects
@@ -213,11 +215,11 @@ def deployment(
     }
 
 
-def graceful(workload: dict[str, Any]) -> dict[str, Any]:
-    """Let the application answer its last requests before it gets SIGTERM, at which it ends at once."""
+def graceful(workload: dict[str, Any], *, seconds: int = 2) -> dict[str, Any]:
+    """Let the application serve for `seconds` after its deletion. At SIGTERM it ends at once."""
     pod = workload["spec"]["template"]["spec"]
-    pod["terminationGracePeriodSeconds"] = 10
-    pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", "2"]}}}
+    pod["terminationGracePeriodSeconds"] = seconds + 8
+    pod["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", str(seconds)]}}}
     return workload
 
 

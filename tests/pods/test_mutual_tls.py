@@ -7,9 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import Cluster, deployment, namespace, node_exec, service
+from tests.pods.conftest import Cluster, deployment, graceful, namespace, node_exec, program, service
+
+from headgate.kubernetes.names import XDS_PORT
 
 BANK, OUTSIDE = "bank", "outside"
+SERVES_S = 15
+"""Seconds for which a server that is being deleted accepts requests."""
 SNIFF = """
 import select, socket, sys
 texts = [text.encode() for text in sys.argv[1:]]
@@ -46,10 +50,12 @@ print(json.dumps(results))
 def bank(installed: Cluster) -> Cluster:
     """A namespace in which mutual TLS is strict, and one without sidecars. Both have a server and a client."""
     installed.apply(namespace(BANK), namespace(OUTSIDE, injected=False))
+    server = graceful(deployment(BANK, "accounts"), seconds=SERVES_S)
+    del server["spec"]["template"]["spec"]["containers"][0]["ports"]  # only the Service names the port
     for place in (BANK, OUTSIDE):
         installed.apply(
             service(place, "accounts", app="accounts"),
-            deployment(place, "accounts"),
+            server if place == BANK else deployment(place, "accounts"),
             deployment(place, "client", command=["sleep", "infinity"]),
         )
     installed.apply(
@@ -96,3 +102,31 @@ def test_a_client_without_a_sidecar_gets_no_response(bank: Cluster) -> None:
         "ConnectionResetError",
         "RemoteDisconnected",
     }
+
+
+def test_a_server_that_is_being_deleted_serves_clients_that_do_not_know_it_yet(bank: Cluster) -> None:
+    """The client has lost its control plane. Kubernetes 1.20 removes the pod from the EndpointSlices at once."""
+    (client,) = pod_names(bank, "client")
+    (server,) = pod_names(bank, "accounts")
+    with without_control_plane(bank, client):
+        bank.kubectl("-n", BANK, "delete", "pod", server, "--wait=false")
+        bank.wait_rolled_out(BANK, "accounts")  # the mesh has the replacement, and so the deletion
+        assert bank.python(BANK, "client", SEND, "accounts", "/") == [200] * 20
+
+
+def pod_names(cluster: Cluster, app: str) -> list[str]:
+    """Return the names of a Deployment's pods."""
+    return [item["metadata"]["name"] for item in cluster.get("-n", BANK, "pods", "-l", f"app={app}")["items"]]
+
+
+@contextmanager
+def without_control_plane(cluster: Cluster, pod: str) -> Iterator[None]:
+    """Drop all packets from the xDS server to a pod. After the block, wait until the pod's proxy is in sync again."""
+    change = ["nsenter", "--net", "--target", str(program(pod)), "iptables", "--wait"]
+    rule = ["INPUT", "--protocol", "tcp", "--sport", str(XDS_PORT), "--jump", "DROP"]
+    subprocess.run([*change, "--insert", *rule], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*change, "--delete", *rule], check=True)
+        cluster.headgate("wait", "tlsconfig/strict", "-n", BANK)

@@ -1,12 +1,14 @@
 """Compile pods with a sidecar to workloads: identity, and protocols by port (R61 to R67, R70).
 
-A workload has the ports that EndpointSlices name for the pod, ready or not, and the ports that its containers declare.
+A workload has the ports that EndpointSlices name for the pod, ready or not, and the ports that its containers declare. A
+pod that is being deleted also has the ports of the Services that select it.
 `workload_policy` adds authorization and mutual TLS.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -88,10 +90,24 @@ def workloads(
     """
     names = sorted(_owners(snapshot).values())
     wanted = {target for name in names for target in (name, _unnamed(name, snapshot.pods[name]))}
-    known = _leading_services(
-        snapshot, (item for items in listed for item in items if item.pod in wanted), root_protocols
-    )
+    in_slices = (item for items in listed for item in items if item.pod in wanted)
+    known = _leading_services(snapshot, chain(in_slices, _of_deleted_pods(snapshot, names)), root_protocols)
     return tuple(_workload(name, snapshot.pods[name], known, settings) for name in names)
+
+
+def _of_deleted_pods(snapshot: Snapshot, names: Iterable[str]) -> Iterator[PodPort]:
+    """Yield the ports that Services lead to on pods with a deletionTimestamp.
+
+    Old API servers, such as 1.20, remove these pods from the EndpointSlices. Clients that don't know it yet still send
+    requests.
+    """
+    for name in names:
+        if (pod := snapshot.pods[name]).metadata.deletion_timestamp:
+            declared = tuple(_container_ports(pod))
+            for service in snapshot.services_of(name):
+                for port in routed_ports(snapshot.services[service][1]):
+                    if number := port.number_on(declared):
+                        yield PodPort(PortRef(service, port.port), name, pod.status.pod_ip, number)
 
 
 def _unnamed(name: str, pod: Pod) -> str:

@@ -2,11 +2,12 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import field
 
 from headgate.resources.meta import Input, Resource
+from headgate.resources.workloads import ContainerPort
 
 
 class ServicePort(Input, frozen=True, kw_only=True):
@@ -17,6 +18,13 @@ class ServicePort(Input, frozen=True, kw_only=True):
     protocol: str = "TCP"
     app_protocol: str = ""
     target_port: int | str | None = None
+
+    def number_on(self, declared: Iterable[ContainerPort]) -> int:
+        """Return the number of the port on a pod with these container ports; 0 if they lack a named targetPort."""
+        if isinstance(self.target_port, str) and self.target_port:
+            pair = (self.target_port, self.protocol)
+            return next((port.container_port for port in declared if (port.name, port.protocol) == pair), 0)
+        return int(self.target_port or self.port)
 
 
 class ServiceSpec(Input, frozen=True, kw_only=True):

@@ -70,20 +70,10 @@ def _resolved(ports: Sequence[ServicePort], pod: Pod) -> Iterator[tuple[str, int
 
     A named targetPort is looked up in the pod's containers. A port that they do not declare is omitted.
     """
+    declared = [port for container in pod.spec.containers for port in container.ports or ()]
     for port in ports:
-        number = port.target_port or port.port
-        if isinstance(number, str):
-            number = _named_port(number, port.protocol, pod)
-        if number:
+        if number := port.number_on(declared):
             yield port.name, number, port.protocol, port.app_protocol
-
-
-def _named_port(name: str, protocol: str, pod: Pod) -> int:
-    for container in pod.spec.containers:
-        for port in container.ports or ():
-            if port.name == name and port.protocol == protocol:
-                return port.container_port
-    return 0
 
 
 def _spread(
