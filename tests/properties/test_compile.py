@@ -226,6 +226,16 @@ def test_encoding_with_a_memo_equals_a_fresh_encoding(history):
 @settings(max_examples=HISTORIES)
 @given(st.lists(worlds() | gateway_worlds() | meshes(), max_size=4), st.randoms(use_true_random=False))
 def test_the_result_does_not_depend_on_earlier_snapshots(history, random):
+    earlier_snapshots_do_not_matter(history, random)
+
+
+@settings(max_examples=HISTORIES)
+@given(st.lists(gateway_worlds(), min_size=2, max_size=6), st.randoms(use_true_random=False))
+def test_the_routes_do_not_depend_on_earlier_routes(history, random):
+    earlier_snapshots_do_not_matter(history, random)
+
+
+def earlier_snapshots_do_not_matter(history, random):
     """Consecutive snapshots share the Python objects of unchanged Kubernetes objects, as in the feed."""
     compiler, before = Compiler(), Snapshot()
     world = {}

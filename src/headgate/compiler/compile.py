@@ -1,24 +1,35 @@
 """Compile a snapshot of all objects to a mesh and a report. The result depends on the snapshot and settings only."""
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import NamedTuple
 
 from headgate.compiler import protocols, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
-from headgate.compiler.gateway_api.compile import CompiledHost, HostName, RoutesByParent, compile_host, compile_port
+from headgate.compiler.gateway_api.compile import (
+    CompiledHost,
+    RouteGroups,
+    compile_host,
+    compile_port,
+    gateway_ports,
+    grouped,
+    listener_hosts,
+    outcomes,
+)
 from headgate.compiler.gateway_api.conflicts import without_conflicts
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import gateway_pods
-from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, attach
-from headgate.compiler.gateway_api.routes import AnyRoute, compile_route
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, attach
+from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
+from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Report, finding_order
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
+from headgate.compiler.stages import Stages
 from headgate.compiler.unreachable_routes import RouteList
 from headgate.compiler.workload_policy import apply_policies
 from headgate.compiler.workloads import PodPort, has_sidecar, pod_ports, workloads
@@ -50,8 +61,6 @@ CONNECTION_SHARE = 4
 at least two fifths of its lifetime left, so it stays valid until the end of each connection that starts with it."""
 POLICY_KINDS = (TLSConfig, TrafficTarget, HTTPRouteGroup, TCPRoute)
 """The kinds of objects that configure the mutual TLS and the authorization of workloads."""
-A = TypeVarTuple("A")
-R = TypeVar("R")
 NO_MIGRATIONS: Mapping[str, TlsMode] = MappingProxyType({})
 
 
@@ -83,15 +92,21 @@ class ServiceEndpoints(NamedTuple):
 class CompiledRoutes(NamedTuple):
     """The results about routes.
 
-    `attached` are sorted by key. `tables` are those of all Service ports, with the attached routes in place of their own.
+    `tables` are those of all Service ports, with the attached routes in place of their own.
     """
 
-    attached: Sequence[AttachedRoute]
-    hosts: Mapping[HostName, CompiledHost]
+    attached: Mapping[Key, AttachedRoute]
+    hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
     gateways: tuple[GatewayPort, ...]
     tables: tuple[RouteTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
     findings: tuple[Finding, ...]
+
+    @property
+    def statuses(self) -> tuple[ParentStatus, ...]:
+        """The statuses of all routes, sorted by route and parent."""
+        found = chain.from_iterable(item.statuses for item in self.attached.values())
+        return tuple(sorted(found, key=attrgetter("about")))
 
 
 class Compiler:
@@ -105,7 +120,8 @@ class Compiler:
     def __init__(self) -> None:
         self._last = Snapshot()
         self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
-        self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
+        self._stages = Stages()
+        self._groups = RouteGroups({}, {})
         self._tables: dict[PortRef, RouteTable] = {}
 
     def fork(self) -> "Compiler":
@@ -114,8 +130,8 @@ class Compiler:
         Another thread may use this compiler: the results are replaced and never changed.
         """
         found = Compiler()
-        found._last, found._tables = self._last, self._tables
-        found._parts, found._results = self._parts.copy(), self._results.copy()
+        found._last, found._tables, found._groups = self._last, self._tables, self._groups
+        found._parts, found._stages = self._parts.copy(), self._stages.fork()
         return found
 
     def compile(
@@ -124,20 +140,20 @@ class Compiler:
         """Compile a snapshot, as `compile_mesh` does."""
         self._last = snapshot.following(self._last)
         written = self._part(snapshot, Service)
-        served = self._once(_served, written, settings)
-        service_endpoints = self._once(self._service_endpoints, snapshot.services, snapshot.slices, settings.domain)
+        served = self._stages.once(_served, written, settings)
+        service_endpoints = self._stages.once(
+            self._service_endpoints, snapshot.services, snapshot.slices, settings.domain
+        )
         claims = SplitCompiler(snapshot, service_endpoints.ready, served.choices, settings)
-        for key, split in snapshot.splits:
-            claims.add(key, split)
         tables = tuple(claims.tables(served.plain))
         api = self._gateway_api(snapshot, claims.ready, tables, settings)
         service_pods = self._part(snapshot, Service, Pod)
-        running = self._once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
-        policy_objects = self._part(snapshot, Service, Pod, *POLICY_KINDS)
-        policies = self._once(
-            apply_policies, policy_objects, service_endpoints.pod_ports, settings, running, dict(tls_modes)
+        running = self._stages.once(workloads, service_pods, service_endpoints.pod_ports, settings, roots(tables))
+        selected = self._part(snapshot, Service, Pod, *POLICY_KINDS)
+        policies = self._stages.once(
+            apply_policies, selected, service_endpoints.pod_ports, settings, running, dict(tls_modes)
         )
-        known = self._once(self._identified, service_endpoints.endpoints, policies.workloads)
+        known = self._stages.once(self._identified, service_endpoints.endpoints, policies.workloads)
         mesh = with_hosts(
             Mesh(
                 domain=settings.domain,
@@ -147,18 +163,18 @@ class Compiler:
                 connection_seconds=min(LONGEST_CONNECTION_S, settings.certificate_seconds // CONNECTION_SHARE),
                 frontends=served.frontends,
                 gateways=api.gateways,
-                gateway_pods=self._once(gateway_pods, self._part(snapshot, Pod)),
+                gateway_pods=self._stages.once(gateway_pods, self._part(snapshot, Pod)),
                 tables=self._kept(api.tables),
                 endpoints=known,
                 workloads=policies.workloads,
             ),
-            self._once(external_hosts, known),
+            self._stages.once(external_hosts, known),
         )
-        sidecar_pods = self._once(sidecars.sidecar_pods, self._part(snapshot, Pod, Sidecar))
+        sidecar_pods = self._stages.once(sidecars.sidecar_pods, self._part(snapshot, Pod, Sidecar))
         findings = [
             *served.findings,
-            *self._once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
-            *self._once(services.target_ports, service_pods),
+            *self._stages.once(protocols.conflicts, written, served.choices, service_endpoints.endpoints),
+            *self._stages.once(services.target_ports, service_pods),
             *_invalid(snapshot),
             *self._unknown_keys(snapshot),
             *claims.findings,
@@ -169,9 +185,9 @@ class Compiler:
         ]
         report = Report(
             seen=self._seen(snapshot),
-            findings=_in_order(findings, api.attached),
+            findings=_in_order(findings, api.attached.values()),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
-            parents=tuple(status for item in api.attached for status in item.statuses),
+            parents=api.statuses,
             gateways=api.outcomes,
             selected=policies.selected,
             sidecars=sidecar_pods,
@@ -186,43 +202,53 @@ class Compiler:
         settings: Settings,
     ) -> CompiledRoutes:
         """Compile the routes of Gateways and Services; `tables` are those of Services before routes are attached."""
-        places = self._once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables)
+        places = self._stages.once(Destinations, self._part(snapshot, *Destinations.READ), ready, tables)
         offered = tuple((table.ref, table.protocol) for table in tables)
-        parents = self._once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
-        written: list[tuple[Key, AnyRoute]] = [
-            *snapshot.of(GRPCRoute),  # by kind, and so sorted by key
-            *snapshot.of(HTTPRoute),
-            *snapshot.of(GatewayTCPRoute),
-        ]
-        mistakes = snapshot.mistakes
-        routes = self._each(compile_route, {key: (places, key, item, mistakes.get(key, ())) for key, item in written})
-        attached = without_conflicts(parents, self._each(attach, {route.key: (parents, route) for route in routes}))
-        by_parent = RoutesByParent(parents, attached)
-        wanted_hosts, wanted_ports = by_parent.hosts(), by_parent.service_ports(tables)
-        hosts = dict(zip(wanted_hosts, self._each(compile_host, wanted_hosts), strict=True))
-        ports = dict(zip(wanted_ports, self._each(compile_port, wanted_ports), strict=True))
-        gateways = by_parent.gateway_ports(hosts)
+        parents = self._stages.once(Parents, self._part(snapshot, *Parents.READ), offered, settings)
+        attached = self._attached(snapshot, places, parents)
+        groups = self._groups = grouped(self._groups, attached)
+        wanted = {table.ref: (table, found) for table in tables if (found := groups.of_service(table.ref))}
+        ports = dict(zip(wanted, self._stages.each(compile_port, wanted), strict=True))
+        hosts = {
+            place: self._stages.each_item(compile_host, listener, routes, place)
+            for place, listener, routes in listener_hosts(parents, groups)
+        }
+        gateways = tuple(gateway_ports(parents, groups, hosts))
         return CompiledRoutes(
             attached=attached,
             hosts=hosts,
             gateways=gateways,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
-            outcomes=tuple(by_parent.outcomes(gateways)),
+            outcomes=tuple(outcomes(parents, groups, gateways)),
             findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
         )
 
-    def _route_lists(self, tables: Iterable[RouteTable], hosts: Mapping[HostName, CompiledHost]) -> Iterator[RouteList]:
+    def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> Mapping[Key, AttachedRoute]:
+        """Return all routes, attached to their parents."""
+        found: dict[Key, CompiledRoute] = {}
+        for kind in (GRPCRoute, HTTPRoute, GatewayTCPRoute):
+            source = snapshot.source(kind)
+            routes = self._stages.each_item(compile_route, places, source.objects, kind)
+            mistaken = {key: (routes[key], causes) for key, causes in source.mistakes.items() if key in routes}
+            found |= routes
+            found |= self._stages.each_item(with_mistakes, None, mistaken, kind)
+        return without_conflicts(parents, self._stages.each_item(attach, parents, found))
+
+    def _route_lists(
+        self, tables: Iterable[RouteTable], hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
+    ) -> Iterator[RouteList]:
         """Yield the routes of Service ports, and of those hosts of Gateways that have an unreachable route."""
         routed = {
             table.ref: (table.routes,)
             for table in tables
             if table.protocol.is_http and (len(table.routes) > 1 or table.routes[0].origin)
         }
-        missed = self._each(unreachable_routes.unreachable, routed)
+        missed = self._stages.each(unreachable_routes.unreachable, routed)
         for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
             yield RouteList(str(ref), ref, routes, found)
-        for name, host in sorted((name, host) for name, host in hosts.items() if host.unreachable):
-            yield RouteList(str(name), None, host.routes.routes, host.unreachable)
+        for several in hosts.values():
+            missed_hosts = [host.unreachable for host in several.values() if host and host.unreachable]
+            yield from sorted(missed_hosts, key=attrgetter("title"))
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
@@ -233,41 +259,21 @@ class Compiler:
             self._parts[shapes] = last
         return last[1]
 
-    def _once(self, stage: Callable[[*A], R], *values: *A) -> R:
-        """Return the result of a stage for its arguments, from the last compilation if they are equal."""
-        return self._each(stage, {None: values})[0]
-
-    def _each(self, stage: Callable[[*A], R], wanted: Mapping[Any, tuple[*A]]) -> list[R]:
-        """Return the result of a stage for each key.
-
-        The results for unchanged arguments are reused, and also those that turn out equal.
-        """
-        last, known = self._results.get(stage, {}), dict[Any, tuple[tuple[*A], R]]()
-        for key, values in wanted.items():
-            before = last.get(key)
-            if before is None:
-                known[key] = values, stage(*values)
-            elif before[0] == values:
-                known[key] = before
-            else:
-                result = stage(*values)
-                known[key] = values, before[1] if before[1] == result else result
-        self._results[stage] = known
-        return [result for _, result in known.values()]
-
     def _service_endpoints(
         self, listed: Mapping[str, tuple[Key, Service]], slices: Mapping[str, tuple[EndpointSlice, ...]], domain: str
     ) -> ServiceEndpoints:
         sources = {name: (name, item, slices.get(name, ())) for name, (_, item) in listed.items()}
-        found = self._each(endpoints, {name: (*source, domain) for name, source in sources.items()})
+        found = self._stages.each(endpoints, {name: (*source, domain) for name, source in sources.items()})
         flat = tuple(entry for entries in found for entry in entries)
-        return ServiceEndpoints(flat, {entry.ref: entry.ready for entry in flat}, tuple(self._each(pod_ports, sources)))
+        return ServiceEndpoints(
+            flat, {entry.ref: entry.ready for entry in flat}, tuple(self._stages.each(pod_ports, sources))
+        )
 
     def _identified(
         self, service_endpoints: Iterable[Endpoints], workloads: tuple[Workload, ...]
     ) -> tuple[Endpoints, ...]:
-        known = self._once(identities, workloads)
-        return tuple(self._each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
+        known = self._stages.once(identities, workloads)
+        return tuple(self._stages.each(identified, {entry.ref: (entry, known) for entry in service_endpoints}))
 
     def _kept(self, tables: Iterable[RouteTable]) -> tuple[RouteTable, ...]:
         """Return the tables; a table that did not change is the same object as in the last compilation."""
@@ -280,13 +286,13 @@ class Compiler:
 
     def _seen(self, snapshot: Snapshot) -> dict[Key, int]:
         found = dict.fromkeys(snapshot.mistakes, 0)
-        for part in self._each(_generations, {shape: (listed,) for shape, listed in snapshot.by_shape.items()}):
-            found |= part
+        for shape, listed in snapshot.by_shape.items():
+            found |= self._stages.each_item(_generation, None, listed, shape)
         return found
 
-    def _unknown_keys(self, snapshot: Snapshot) -> Iterable[Finding]:
-        wanted = {shape: (listed,) for shape, listed in snapshot.by_shape.items()}
-        return itertools.chain.from_iterable(self._each(_unknown_keys, wanted))
+    def _unknown_keys(self, snapshot: Snapshot) -> Iterator[Finding]:
+        for shape, listed in snapshot.by_shape.items():
+            yield from chain.from_iterable(self._stages.each_item(_unknown_keys, None, listed, shape).values())
 
 
 def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
@@ -307,16 +313,14 @@ def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
     )
 
 
-def _generations(listed: Iterable[tuple[Key, Resource]]) -> Mapping[Key, int]:
-    return {key: item.metadata.generation for key, item in listed}
+def _generation(_shared: None, _key: Key, item: Resource) -> int:
+    return item.metadata.generation
 
 
-def _unknown_keys(listed: Iterable[tuple[Key, Resource]]) -> tuple[Finding, ...]:
-    """Return a warning for each misspelled `headgate.dev/` label or annotation of the objects."""
+def _unknown_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...]:
+    """Return a warning for each misspelled `headgate.dev/` label or annotation of an object."""
     return tuple(
-        Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message)
-        for key, item in listed
-        for cause in unknown_keys(item.metadata)
+        Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in unknown_keys(item.metadata)
     )
 
 

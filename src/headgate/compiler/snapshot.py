@@ -17,7 +17,7 @@ from headgate.resources.smi import TrafficSplit
 R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
 K = TypeVar("K")
-Listed = list[tuple[Key, Resource]]
+Listed = Mapping[Key, Resource]
 ENDED = ("Succeeded", "Failed")
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
@@ -44,7 +44,7 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 class KindSource(NamedTuple):
     """The objects of one kind, the mistakes in them, and the parts of invalid ones that stay in force."""
 
-    objects: Listed
+    objects: Mapping[Key, Any]
     mistakes: Mapping[Key, tuple[Cause, ...]]
     fail_closed: Mapping[Key, Resource]
 
@@ -73,7 +73,7 @@ class Snapshot:
         """Return this snapshot; for kinds in which nothing changed, it reuses the indexes of the snapshot `last`."""
         same = set()
         for shape in last.by_shape.keys() | self.by_shape.keys():
-            listed, before = self.by_shape.get(shape, []), last.by_shape.get(shape, [])
+            listed, before = self.by_shape.get(shape, {}), last.by_shape.get(shape, {})
             if listed == before:
                 same.add(shape)
                 self.by_shape[shape] = before
@@ -87,7 +87,7 @@ class Snapshot:
         sources = [self.source(shape) for shape in shapes]
         return Snapshot(
             0,
-            {key: item for source in sources for key, item in source.objects},
+            {key: item for source in sources for key, item in source.objects.items()},
             {key: causes for source in sources for key, causes in source.mistakes.items()},
             fail_closed={key: item for source in sources for key, item in source.fail_closed.items()},
         )
@@ -96,14 +96,14 @@ class Snapshot:
         """Return everything about the objects of one kind."""
         name = _KIND_NAMES[shape]
         left = {key: item for key, item in self.fail_closed.items() if isinstance(item, shape)}
-        return KindSource(self.by_shape.get(shape, []), self._mistakes_by_kind.get(name, {}), left)
+        return KindSource(self.by_shape.get(shape, {}), self._mistakes_by_kind.get(name, {}), left)
 
     @cached_property
     def by_shape(self) -> dict[type[Resource], Listed]:
         """The objects by their kind."""
-        found: dict[type[Resource], Listed] = defaultdict(list)
+        found: dict[type[Resource], dict[Key, Resource]] = defaultdict(dict)
         for key, item in self.objects.items():
-            found[type(item)].append((key, item))
+            found[type(item)][key] = item
         return dict(found)
 
     @cached_property
@@ -120,7 +120,7 @@ class Snapshot:
     def of(self, shape: type[R]) -> tuple[tuple[Key, R], ...]:
         """Return the objects of one kind, sorted by key."""
         if shape not in self._sorted:
-            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, ()), key=itemgetter(0)))
+            self._sorted[shape] = tuple(sorted(self.by_shape.get(shape, {}).items(), key=itemgetter(0)))
         found: tuple[tuple[Key, R], ...] = self._sorted[shape]
         return found
 

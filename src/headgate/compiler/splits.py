@@ -65,7 +65,7 @@ class BackendCandidate(Value, frozen=True, kw_only=True):
 
 
 class SplitCompiler:
-    """A compiler of splits in order of precedence. Of several splits without matches, the first one wins the root (D8)."""
+    """The splits of a snapshot, compiled in order of precedence. Of several splits without matches, the first one wins the root (D8)."""
 
     def __init__(
         self, snapshot: Snapshot, ready: Ready, choices: Mapping[PortRef, ProtocolChoice], settings: Settings
@@ -78,6 +78,8 @@ class SplitCompiler:
         self.routes: dict[PortRef, list[Route]] = defaultdict(list)
         self.findings: list[Finding] = []
         self.outcomes: list[SplitOutcome] = []
+        for key, split in snapshot.splits:
+            self.add(key, split)
 
     def add(self, key: Key, split: TrafficSplit) -> None:
         """Add the routes of a split to the ports of its root, or a finding that says why the split has no routes."""

@@ -27,7 +27,7 @@ class SnapshotView(View):
     def select(self, group: str, kind: str, namespace: str) -> list[Object]:
         """Return the objects of a kind in a namespace."""
         shape = _SHAPES.get((group, kind))
-        found = [*self._snapshot.by_shape.get(shape, ()), *self._snapshot.fail_closed.items()] if shape else []
+        found = [*self._snapshot.by_shape.get(shape, {}).items(), *self._snapshot.fail_closed.items()] if shape else []
         return [
             _object(item) for key, item in found if (key.group, key.kind, key.namespace) == (group, kind, namespace)
         ]

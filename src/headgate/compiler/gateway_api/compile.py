@@ -1,57 +1,121 @@
 """Compile the Gateway API: the routes of Gateways' hosts and of Service ports, from the routes attached to them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from msgspec import structs
 
 from headgate.compiler.gateway_api.gateways import ListenerPlan
-from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, overridden
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, overridden
 from headgate.compiler.gateway_api.rules import CompiledRoute, in_order
 from headgate.compiler.gateway_api.statuses import gateway_outcome
 from headgate.compiler.report import Finding, GatewayOutcome
-from headgate.compiler.unreachable_routes import UnreachableRoute, unreachable
+from headgate.compiler.unreachable_routes import RouteList, unreachable
 from headgate.model.evaluate import best_name, fitting_names
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable
 from headgate.resources.meta import Key
 
-Groups: TypeAlias = tuple[tuple[CompiledRoute, ...], ...]
-"""The routes for the requests of a host: one group for each hostname that matches, the most specific first."""
+Routes = tuple[CompiledRoute, ...]
+_NONE: Mapping[str, Routes] = {}
 
 
-class HostName(NamedTuple):
-    """A host of a Gateway port."""
+class RouteGroups(NamedTuple):
+    """The usable routes of each place by hostname, which is empty for Service ports.
+
+    The groups depend on `attached` only; the order of places, hostnames and routes is arbitrary.
+    """
+
+    attached: Mapping[Key, AttachedRoute]
+    by_place: Mapping[Place, Mapping[str, Routes]]
+
+    def of_service(self, ref: PortRef) -> Routes:
+        """Return the routes of a Service port."""
+        return self.by_place.get(ref, _NONE).get("", ())
+
+    def count(self, place: Place) -> int:
+        """Return the number of routes of a place."""
+        return len({route.key for routes in self.by_place.get(place, _NONE).values() for route in routes})
+
+
+def grouped(last: RouteGroups, attached: Mapping[Key, AttachedRoute]) -> RouteGroups:
+    """Group routes. Unchanged groups are the same objects as in `last`."""
+    before = last.attached
+    changed = [key for key, item in attached.items() if before.get(key) is not item]
+    changed_or_gone = dict.fromkeys((*changed, *(key for key in before if key not in attached)))
+    edits: dict[Place, dict[str, list[CompiledRoute]]] = defaultdict(lambda: defaultdict(list))
+    for key in changed_or_gone:
+        for place, host in before[key].entries if key in before else ():
+            edits[place].setdefault(host, [])
+        for place, host in attached[key].entries if key in attached else ():
+            edits[place][host].append(attached[key].route)
+    by_place = dict(last.by_place)
+    for place, new in edits.items():
+        groups = dict(by_place.get(place, _NONE))
+        for host, routes in new.items():
+            groups[host] = (*(old for old in groups.get(host, ()) if old.key not in changed_or_gone), *routes)
+        by_place[place] = {host: routes for host, routes in groups.items() if routes}
+    return RouteGroups(attached, by_place)
+
+
+class GatewayListener(NamedTuple):
+    """A listener of a Gateway port, and the groups of its routes that apply to several hosts.
+
+    `hosts` are the hostnames of all listeners of the port, and `wildcards` the groups of routes for wildcards.
+    """
 
     gateway: Key
     port: int
     host: str
-
-    def __str__(self) -> str:
-        return f"{self.gateway}, port {self.port}, host {self.host}"
+    hosts: tuple[str, ...]
+    wildcards: Mapping[str, Routes]
 
 
 class CompiledHost(NamedTuple):
-    """The routes of one host, and those of them that no request reaches."""
+    """The routes of one host; `unreachable` is None if requests reach all of them."""
 
     routes: HostRoutes
-    unreachable: tuple[UnreachableRoute, ...]
+    unreachable: RouteList | None
 
 
-def compile_host(host: str, listener: str, groups: Groups) -> CompiledHost:
-    """Compile a host of a Gateway port; `listener` is the hostname of its listener."""
-    routes = tuple(_routes(groups))
-    return CompiledHost(HostRoutes(host=host, routes=routes, listener=listener), unreachable(routes))
+def listener_hosts(
+    parents: Parents, groups: RouteGroups
+) -> Iterator[tuple[Place, GatewayListener, Mapping[str, Routes]]]:
+    """Yield each HTTP listener that accepts connections, with the routes of each of its hosts."""
+    for key, plans in _served_ports(parents):
+        hosts = tuple(dict.fromkeys(plan.host for plan in plans))
+        for plan in {plan.host: plan for plan in plans}.values() if plans[0].listener.protocol != "TCP" else ():
+            place = key, plan.listener.name
+            routes = groups.by_place.get(place, _NONE)
+            wildcards = {host: routes[host] for host in routes if host.startswith("*")}
+            listener = GatewayListener(key, plan.listener.port, plan.host, hosts, wildcards)
+            yield place, listener, routes if plan.host in routes else {**routes, plan.host: ()}
 
 
-def _routes(groups: Groups) -> Iterator[Route]:
-    """Yield the routes in order of precedence; each route occurs once, at its most specific hostname."""
+def compile_host(listener: GatewayListener, host: str, own: Routes) -> CompiledHost | None:
+    """Compile a host of a listener from its own routes and those for wildcards; None if it has another listener.
+
+    A request belongs to the listener with the most specific hostname only (listener isolation). In that listener, routes
+    for the most specific hostname come first.
+    """
+    if host != listener.host and best_name(listener.hosts, host) != listener.host:
+        return None
+    groups = {**listener.wildcards, host: own}
+    routes = tuple(_in_precedence(groups[pattern] for pattern in fitting_names(groups, host)))
+    found = HostRoutes(host=host, routes=routes, listener=listener.host)
+    missed = unreachable(routes)
+    title = f"{listener.gateway}, port {listener.port}, host {host}"
+    return CompiledHost(found, RouteList(title, None, routes, missed) if missed else None)
+
+
+def _in_precedence(groups: Iterator[Routes]) -> Iterator[Route]:
+    """Yield routes in order of precedence; `groups` begin with the most specific one, and each route occurs once."""
     seen: set[Key] = set()
     for group in groups:
-        fresh = {route.key: route for route in group if route.key not in seen}
-        seen |= fresh.keys()
-        yield from in_order(item for route in fresh.values() for item in route.requests)
+        fresh = [route for route in group if route.key not in seen]
+        seen.update(route.key for route in fresh)
+        yield from in_order(item for route in fresh for item in route.requests)
 
 
 class CompiledPort(NamedTuple):
@@ -61,119 +125,56 @@ class CompiledPort(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def compile_port(table: RouteTable, attached: tuple[CompiledRoute, ...]) -> CompiledPort:
+def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
     """Compile a Service port with attached routes; requests without a match get 404.
 
     Proxies can't distinguish the connections of two TCPRoutes, so the oldest gets all of them.
     """
-    attached = tuple(sorted(attached, key=lambda route: route.age))
-    oldest = attached[0].connections
-    routes = (oldest,) if oldest else in_order(item for route in attached for item in route.requests)
-    return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, attached)))
+    by_age = sorted(attached, key=attrgetter("age"))
+    oldest = by_age[0].connections
+    routes = (oldest,) if oldest else in_order(item for route in by_age for item in route.requests)
+    return CompiledPort(structs.replace(table, routes=routes), tuple(overridden(table, by_age)))
 
 
-class RoutesByParent:
-    """The usable routes by listener and by Service port."""
-
-    def __init__(self, parents: Parents, attached: Iterable[AttachedRoute]) -> None:
-        self._parents = parents
-        self._on_services: dict[PortRef, list[CompiledRoute]] = defaultdict(list)
-        # for each Gateway and listener, the routes with their hosts at the listener
-        self._on_listeners: dict[tuple[Key, str], list[tuple[CompiledRoute, tuple[str, ...]]]] = defaultdict(list)
-        for route, links, _, _ in attached:
-            for link in links if route.usable else ():
-                for listener, hosts in link.attachments:
-                    self._on_listeners[link.parent.key, listener].append((route, hosts))
-                for port in link.ports:
-                    self._on_services[port].append(route)
-
-    def service_ports(
-        self, tables: Iterable[RouteTable]
-    ) -> dict[PortRef, tuple[RouteTable, tuple[CompiledRoute, ...]]]:
-        """Return the arguments of `compile_port` for each Service port with attached routes."""
-        attached = self._on_services
-        return {table.ref: (table, tuple(attached[table.ref])) for table in tables if table.ref in attached}
-
-    def hosts(self) -> dict[HostName, tuple[str, str, Groups]]:
-        """Return the arguments of `compile_host` for each host of a Gateway."""
-        return {
-            HostName(key, plans[0].listener.port, host): (host, listener, groups)
-            for key, plans in self._served_ports()
-            if plans[0].listener.protocol != "TCP"
-            for host, listener, groups in self._hosts(key, plans)
-        }
-
-    def gateway_ports(self, hosts: Mapping[HostName, CompiledHost]) -> tuple[GatewayPort, ...]:
-        """Return the ports of all Gateways that accept connections; `hosts` are the compiled hosts."""
-        by_port: dict[tuple[Key, int], list[HostRoutes]] = defaultdict(list)
-        for (key, port, _), found in hosts.items():
-            by_port[key, port].append(found.routes)
-        ports = (
-            self._port(key, plans, sorted(by_port[key, plans[0].listener.port], key=attrgetter("host")))
-            for key, plans in self._served_ports()
-        )
-        return tuple(port for port in ports if port.hosts or port.connections)
-
-    def outcomes(self, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
-        """Yield the status of each Gateway."""
-        for key, plans in self._parents.plans.items():
-            names = [plan.listener.name for plan in plans]
-            yield gateway_outcome(
-                key,
-                self._parents.states[key],
-                plans,
-                attached={name: len({route.key for route, _ in self._on_listeners[key, name]}) for name in names},
-                ports=tuple(port.port for port in ports if port.gateway == _name(key)),
-            )
-
-    def _served_ports(self) -> Iterator[tuple[Key, list[ListenerPlan]]]:
-        """Yield the ports of served Gateways in order, each as the plans of its listeners."""
-        for key, plans in self._parents.plans.items():
-            by_port: dict[int, list[ListenerPlan]] = defaultdict(list)
-            for plan in plans:
-                if plan.served:
-                    by_port[plan.listener.port].append(plan)
-            state = self._parents.states[key]
-            if state.is_served and state.address:
-                yield from ((key, by_port[port]) for port in sorted(by_port))
-
-    def _hosts(self, key: Key, plans: Sequence[ListenerPlan]) -> Iterator[tuple[str, str, Groups]]:
-        """Yield each host of a port with the hostname of its listener and its routes.
-
-        A request belongs to the listener with the most specific hostname only (listener isolation). In that listener,
-        routes for the most specific hostname come first.
-        """
-        listeners = {plan.host: plan.listener.name for plan in plans}
-        for listener, name in listeners.items():
-            lists: dict[str, list[CompiledRoute]] = defaultdict(list)
-            for route, hosts in self._on_listeners[key, name]:
-                for host in hosts:
-                    lists[host].append(route)
-            groups = {host: tuple(routes) for host, routes in lists.items()}
-            has_wildcards = any(host.startswith("*") for host in groups)
-            for host in dict.fromkeys((listener, *groups)):
-                if host != listener and len(listeners) > 1 and best_name(listeners, host) != listener:
-                    continue
-                patterns = fitting_names(groups, host) if has_wildcards else (host,)
-                yield host, listener, tuple(groups[pattern] for pattern in patterns if pattern in groups)
-
-    def _port(self, key: Key, plans: Sequence[ListenerPlan], hosts: Iterable[HostRoutes]) -> GatewayPort:
-        name, address, port = _name(key), self._parents.states[key].address, plans[0].listener.port
+def gateway_ports(
+    parents: Parents, groups: RouteGroups, hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
+) -> Iterator[GatewayPort]:
+    """Yield the ports of Gateways that accept connections; `hosts` are the compiled hosts of HTTP listeners."""
+    for key, plans in _served_ports(parents):
+        name, address, port = f"{key.namespace}/{key.name}", parents.states[key].address, plans[0].listener.port
+        places = [(key, plan.listener.name) for plan in plans]
         if plans[0].listener.protocol == "TCP":
-            attached = self._on_listeners[key, plans[0].listener.name]
-            connections = next(
-                (route.connections for route, _ in attached), None
-            )  # a TCP listener has at most one route
-            return GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=connections)
+            attached = groups.by_place.get(places[0], _NONE)
+            route = next((route.connections for several in attached.values() for route in several), None)  # at most one
+            if route:
+                yield GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=route)
+            continue
+        found = [host.routes for place in places for host in hosts.get(place, {}).values() if host]
         certificates = ((plan.host, plan.certificate) for plan in sorted(plans, key=lambda plan: plan.host))
-        return GatewayPort(
-            gateway=name,
-            address=address,
-            port=port,
-            hosts=tuple(hosts),
-            tls=tuple((host, certificate) for host, certificate in certificates if certificate),
+        tls = tuple((host, certificate) for host, certificate in certificates if certificate)
+        by_name = tuple(sorted(found, key=attrgetter("host")))
+        yield GatewayPort(gateway=name, address=address, port=port, hosts=by_name, tls=tls)
+
+
+def outcomes(parents: Parents, groups: RouteGroups, ports: Sequence[GatewayPort]) -> Iterator[GatewayOutcome]:
+    """Yield the status of each Gateway."""
+    for key, plans in parents.plans.items():
+        name = f"{key.namespace}/{key.name}"
+        yield gateway_outcome(
+            key,
+            parents.states[key],
+            plans,
+            attached={plan.listener.name: groups.count((key, plan.listener.name)) for plan in plans},
+            ports=tuple(port.port for port in ports if port.gateway == name),
         )
 
 
-def _name(key: Key) -> str:
-    return f"{key.namespace}/{key.name}"
+def _served_ports(parents: Parents) -> Iterator[tuple[Key, list[ListenerPlan]]]:
+    """Yield the ports of Gateways with an address, in order, each as the plans of its listeners."""
+    for key, plans in parents.plans.items():
+        by_port: dict[int, list[ListenerPlan]] = defaultdict(list)
+        for plan in plans:
+            if plan.served:
+                by_port[plan.listener.port].append(plan)
+        if parents.states[key].is_served and parents.states[key].address:
+            yield from ((key, by_port[port]) for port in sorted(by_port))

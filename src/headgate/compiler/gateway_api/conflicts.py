@@ -5,7 +5,7 @@ host are either HTTPRoutes or GRPCRoutes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, linked
 from headgate.compiler.gateway_api.rules import CompiledRoute
@@ -18,16 +18,16 @@ from headgate.resources.meta import Key
 _RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute"}
 
 
-def without_conflicts(parents: Parents, attached: Sequence[AttachedRoute]) -> Sequence[AttachedRoute]:
-    """Return the routes without the attachments that an older route prevents, in the same order."""
-    if not attached or {item.route.key.kind for item in attached} in ({"HTTPRoute"}, {"GRPCRoute"}):
+def without_conflicts(parents: Parents, attached: Mapping[Key, AttachedRoute]) -> Mapping[Key, AttachedRoute]:
+    """Return the routes without the attachments that an older route prevents; the same mapping if there are none."""
+    if {key.kind for key in attached} in (set(), {"HTTPRoute"}, {"GRPCRoute"}):
         return attached
     older, changed = _OlderRoutes(), dict[Key, AttachedRoute]()
-    for item in sorted(attached, key=lambda item: item.route.age):
+    for item in sorted(attached.values(), key=lambda item: item.route.age):
         links = [older.allowed(item.route, link) for link in item.links]
         if any(link is not before for link, before in zip(links, item.links, strict=True)):
             changed[item.route.key] = linked(parents, item.route, links)
-    return [changed.get(item.route.key, item) for item in attached]
+    return {**attached, **changed} if changed else attached
 
 
 class HostOwners:

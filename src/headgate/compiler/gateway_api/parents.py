@@ -5,7 +5,7 @@ The result for a route depends on its parents, and on no other route: `conflicts
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headgate.compiler.gateway_api.gateways import (
     ANY_HOST,
@@ -72,11 +72,19 @@ class Link(NamedTuple):
     note: Finding | None = None
 
 
+Place: TypeAlias = tuple[Key, str] | PortRef
+"""A listener, as the key of its Gateway and its name, or a Service port."""
+
+
 class AttachedRoute(NamedTuple):
-    """A route with its links, the statuses for its parents, and all findings about it, in order."""
+    """A route with its links, the statuses for its parents, and all findings about it, in order.
+
+    `entries` are the places and hostnames of a usable route; the hostname is empty at a Service port.
+    """
 
     route: CompiledRoute
     links: tuple[Link, ...]
+    entries: tuple[tuple[Place, str], ...]
     statuses: tuple[ParentStatus, ...]
     findings: tuple[Finding, ...]
 
@@ -106,7 +114,7 @@ class Parents:
         ]
 
 
-def attach(parents: Parents, route: CompiledRoute) -> AttachedRoute:
+def attach(parents: Parents, _key: Key, route: CompiledRoute) -> AttachedRoute:
     """Attach a route to all of its parents that headgate serves."""
     return linked(parents, route, _links(parents, route))
 
@@ -116,7 +124,14 @@ def linked(parents: Parents, route: CompiledRoute, links: Iterable[Link]) -> Att
     links = tuple(links)
     found = [*route.findings, *route.faults, *(item for link in links for item in (link.refusal, link.note) if item)]
     statuses = tuple(_status(parents, route, link) for link in links)
-    return AttachedRoute(route, links, statuses, tuple(sorted(found, key=finding_order)))
+    entries = tuple(dict.fromkeys(_entries(links))) if route.usable else ()
+    return AttachedRoute(route, links, entries, statuses, tuple(sorted(found, key=finding_order)))
+
+
+def _entries(links: Iterable[Link]) -> Iterator[tuple[Place, str]]:
+    for link in links:
+        yield from (((link.parent.key, item.listener), host) for item in link.attachments for host in item.hosts)
+        yield from ((port, "") for port in link.ports)
 
 
 def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:

@@ -36,13 +36,17 @@ GRPC_NAME = "[^/]+"
 AnyRoute: TypeAlias = HTTPRoute | GRPCRoute | TCPRoute
 
 
-def compile_route(
-    destinations: Destinations, key: Key, item: AnyRoute, mistakes: tuple[Cause, ...] = ()
-) -> CompiledRoute:
-    """Compile a route of any kind. `mistakes` are those in fields that headgate does not read."""
+def compile_route(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
+    """Compile a route of any kind."""
     found = _compiled(destinations, key, item)
-    more = (*repeated_names(key, item), *ignored_fields(key, mistakes))
-    return structs.replace(found, findings=(*found.findings, *more)) if more else found
+    repeated = tuple(repeated_names(key, item))
+    return structs.replace(found, findings=found.findings + repeated) if repeated else found
+
+
+def with_mistakes(_shared: None, key: Key, source: tuple[CompiledRoute, tuple[Cause, ...]]) -> CompiledRoute:
+    """Return a route with findings about mistakes in fields that headgate does not read."""
+    route, mistakes = source
+    return structs.replace(route, findings=route.findings + ignored_fields(key, mistakes))
 
 
 def _compiled(destinations: Destinations, key: Key, item: AnyRoute) -> CompiledRoute:
