@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.cli.reporter import Reporter
-from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.report import Compiled, Finding, differing
 from headgate.latest import Latest, until
 from headgate.manifests.apply import apply
 from headgate.manifests.drift import drift
@@ -111,7 +111,7 @@ class UpTasks:
         """Report new and resolved findings on objects and on certificates of proxies, when each change is in force."""
         live_state = self._live_state
         builds, faults = live_state.loop.compiled, live_state.loop.credentials.faults
-        known = frozenset(live_state.findings())
+        known = live_state.findings_of()
         known_faults: Mapping[str, str] = faults.get()
         compiled: Compiled | None = None
         while True:
@@ -121,10 +121,12 @@ class UpTasks:
                 continue
             revision = self._current.store.revision
             await live_state.wait_in_force()
-            now = frozenset(live_state.findings())
-            if compiled is not before or now != known:
-                resolved = [(item, _recovery(item, now, before, compiled)) for item in sorted(known - now, key=str)]
-                self._reporter.change(revision, new=sorted(now - known, key=str), resolved=resolved)
+            now = live_state.findings_of()
+            changed = differing(known, now)
+            if compiled is not before or changed:
+                old, new = (frozenset(item for key in changed for item in some.get(key, ())) for some in (known, now))
+                resolved = [(item, _recovery(item, new, before, compiled)) for item in sorted(old - new, key=str)]
+                self._reporter.change(revision, new=sorted(new - old, key=str), resolved=resolved)
             known = now
 
 

@@ -1,5 +1,6 @@
 """Compile a snapshot of all objects to a mesh and a report. The result depends on the snapshot and settings only."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter
@@ -26,7 +27,7 @@ from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, finding_order
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Report, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
@@ -101,12 +102,6 @@ class CompiledRoutes(NamedTuple):
     tables: tuple[RouteTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
     findings: tuple[Finding, ...]
-
-    @property
-    def statuses(self) -> tuple[ParentStatus, ...]:
-        """The statuses of all routes, sorted by route and parent."""
-        found = chain.from_iterable(item.statuses for item in self.attached.values())
-        return tuple(sorted(found, key=attrgetter("about")))
 
 
 class Compiler:
@@ -185,9 +180,9 @@ class Compiler:
         ]
         report = Report(
             seen=self._seen(snapshot),
-            findings=_in_order(findings, api.attached.values()),
+            findings_of=_by_object(findings, api.attached),
+            parents_of={key: item.statuses for key, item in api.attached.items() if item.statuses},
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
-            parents=api.statuses,
             gateways=api.outcomes,
             selected=policies.selected,
             sidecars=sidecar_pods,
@@ -343,14 +338,15 @@ def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
     return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""
 
 
-def _in_order(findings: Iterable[Finding], attached: Iterable[AttachedRoute]) -> tuple[Finding, ...]:
-    """Return all findings, with those of routes, in the order of `finding_order`.
+def _by_object(findings: Iterable[Finding], attached: Mapping[Key, AttachedRoute]) -> dict[Key, tuple[Finding, ...]]:
+    """Return all findings, with those of routes, by object and in the order of `finding_order`.
 
-    The findings of a route are in order already, so only those of the few routes that are in `findings` too are compared.
+    The findings of a route are in order already, so only those of routes that are in `findings` too are sorted.
     """
-    found = list(findings)
-    mixed = {finding.about for finding in found}
-    alone: list[Finding] = []
-    for item in attached:
-        (found if item.route.key in mixed else alone).extend(item.findings)
-    return tuple(sorted((*alone, *sorted(found, key=finding_order)), key=attrgetter("about")))
+    found = {key: item.findings for key, item in attached.items() if item.findings}
+    more: dict[Key, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        more[finding.about].append(finding)
+    for key, several in more.items():
+        found[key] = tuple(sorted((*found.get(key, ()), *several), key=finding_order))
+    return found

@@ -1,11 +1,13 @@
 """The report of a compilation: findings, outcomes and statuses of the user's objects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
 
+K = TypeVar("K")
 _NAMED_PODS = 3  # the largest number of pods that a message names
 
 
@@ -125,19 +127,30 @@ class SidecarPods(Value, frozen=True, kw_only=True):
 
 
 class Report(Value, frozen=True, kw_only=True):
-    """The findings and outcomes of a compilation, sorted by object.
+    """The findings and outcomes of a compilation.
 
-    `seen` has the generation of each compiled object. `parents` and `gateways` are for the statuses of routes and
-    Gateways, `selected` for those of TLSConfigs and TrafficTargets, `sidecars` for those of Sidecars.
+    `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
+    `parents_of` the statuses of a route in order. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
+    the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars.
     """
 
     seen: dict[Key, int]
-    findings: tuple[Finding, ...] = ()
+    findings_of: Mapping[Key, tuple[Finding, ...]] = {}
+    parents_of: Mapping[Key, tuple[ParentStatus, ...]] = {}
     outcomes: tuple[SplitOutcome, ...] = ()
-    parents: tuple[ParentStatus, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()
     sidecars: tuple[SidecarPods, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, sorted by object."""
+        return tuple(finding for key in sorted(self.findings_of) for finding in self.findings_of[key])
+
+    @property
+    def parents(self) -> tuple[ParentStatus, ...]:
+        """The statuses of all routes, sorted by object."""
+        return tuple(status for key in sorted(self.parents_of) for status in self.parents_of[key])
 
 
 class Compiled(Value, frozen=True, kw_only=True):
@@ -154,3 +167,9 @@ def pod_list(pods: Sequence[str]) -> str:
     if len(pods) == 1:
         return f"pod {names}"
     return f"pods {names} and {len(pods) - _NAMED_PODS} more" if len(pods) > _NAMED_PODS else f"pods {names}"
+
+
+def differing(before: Mapping[K, object], now: Mapping[K, object]) -> list[K]:
+    """Return the keys whose values differ; unchanged values are usually the same objects, which are compared fast."""
+    found = [key for key, value in now.items() if (old := before.get(key)) is not value and old != value]
+    return [*found, *(key for key in before if key not in now)]

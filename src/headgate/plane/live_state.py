@@ -37,12 +37,21 @@ class LiveState:
         self._changes = (feed.seen, loop.compiled, fleet.change_count, self._faults)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return all current findings: of the compiler, about rejected resources, and about missing certificates."""
+        """Return all current findings, sorted by object."""
+        found = self.findings_of()
+        return tuple(finding for key in sorted(found) for finding in found[key])
+
+    def findings_of(self) -> Mapping[Key, tuple[Finding, ...]]:
+        """Return the current findings by object: of the compiler, about rejected resources and missing certificates."""
         compiled = self.loop.compiled.get()
         if compiled is None:
-            return ()
-        uncertified = faults(self._faults.get())
-        return (*compiled.report.findings, *refusals(compiled, self.fleet.connected()), *uncertified)
+            return {}
+        found = compiled.report.findings_of
+        if more := (*refusals(compiled, self.fleet.connected()), *faults(self._faults.get())):
+            found = dict(found)
+            for finding in more:
+                found[finding.about] = (*found.get(finding.about, ()), finding)
+        return found
 
     def services(self) -> Mapping[str, Mapping[str, str]]:
         """Return the addresses of each Service by port: `{"default/website": {"8080": "127.77.0.9:8080"}}`."""
@@ -206,4 +215,4 @@ class LiveState:
 
 
 def _warnings(compiled: Compiled, key: Key) -> Sequence[str]:
-    return [f"{item.field}: {item.message}" for item in compiled.report.findings if item.about == key]
+    return [f"{item.field}: {item.message}" for item in compiled.report.findings_of.get(key, ())]

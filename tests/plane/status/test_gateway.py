@@ -210,7 +210,9 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     compiled = Compiled(
         revision=1,
         mesh=Mesh(domain="cluster.local"),
-        report=Report(seen=dict.fromkeys(keys, 1), parents=(parent(),), gateways=(outcome(ACCEPTED),)),
+        report=Report(
+            seen=dict.fromkeys(keys, 1), parents_of={parent().about: (parent(),)}, gateways=(outcome(ACCEPTED),)
+        ),
     )
     credentials = Credentials(FakeIssuer(Time()), Time().schedule())
     loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)

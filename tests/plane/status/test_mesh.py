@@ -17,7 +17,7 @@ from headgate.model.routing import Mesh, TlsMode, Workload
 from headgate.plane.status.conditions import ObjectReport, StatusInputs
 from headgate.plane.status.mesh import mesh_status, names_in
 from headgate.plane.status.receipts import Receipts
-from headgate.plane.status.work_queue import reports_by_object
+from headgate.plane.status.work_queue import ReportIndex
 from headgate.resources.meta import Key
 from headgate.xds.fleet import Fleet
 
@@ -141,4 +141,4 @@ def test_workloads_between_two_tls_modes_are_migrating() -> None:
     ]
     mesh = Mesh(domain="cluster.local", workloads=tuple(workloads))
     compiled = Compiled(revision=1, mesh=mesh, report=Report(seen={KEY: 2}, selected=(PODS,)))
-    assert reports_by_object(compiled)[KEY].migrating == ("default/b",)
+    assert ReportIndex(compiled).report(KEY).migrating == ("default/b",)

@@ -7,7 +7,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.plane.status.conditions import StatusInputs
 from headgate.plane.status.receipts import Receipts
 from headgate.plane.status.sidecars import sidecar_status
-from headgate.plane.status.work_queue import reports_by_object
+from headgate.plane.status.work_queue import ReportIndex
 from headgate.resources.meta import Object
 from headgate.resources.registry import key_of
 from headgate.settings import DEFAULTS
@@ -44,7 +44,7 @@ def pod(name: str, added: str = "", conflicts: str = "", *, proxy: bool = True, 
 
 def status(*pods: Object, sidecar: Object = SIDECAR) -> Any:
     compiled = compile_mesh(snapshot_of({key_of(obj): obj for obj in (sidecar, *pods)}), DEFAULTS)
-    return sidecar_status(sidecar, reports_by_object(compiled)[key_of(sidecar)], StatusInputs(Receipts(()), "now"))
+    return sidecar_status(sidecar, ReportIndex(compiled).report(key_of(sidecar)), StatusInputs(Receipts(()), "now"))
 
 
 def condition(found: Any, name: str = "Programmed") -> tuple[str, str, str]:
@@ -90,5 +90,5 @@ def test_a_sidecar_object_that_selects_no_pod_is_programmed() -> None:
 def test_the_status_waits_until_the_newest_generation_is_compiled() -> None:
     compiled = compile_mesh(snapshot_of({key_of(SIDECAR): SIDECAR}), DEFAULTS)
     newer = {**SIDECAR, "metadata": {**SIDECAR["metadata"], "generation": 4}}
-    report = reports_by_object(compiled)[key_of(SIDECAR)]
+    report = ReportIndex(compiled).report(key_of(SIDECAR))
     assert sidecar_status(newer, report, StatusInputs(Receipts(()), "now")) is None

@@ -6,13 +6,14 @@ in all statuses change. So a full pass over all objects follows, and `StatusWrit
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, SplitOutcome
+from headgate.compiler.report import Compiled, Finding, SplitOutcome, differing
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import ObjectReport
@@ -21,65 +22,67 @@ from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
 
 
-def reports_by_object(compiled: Compiled) -> Mapping[Key, ObjectReport]:
-    """Return the report of each object. Leave out reports that only contain a generation."""
-    report = compiled.report
-    findings: dict[Key, list[Finding]] = defaultdict(list)
-    for finding in report.findings:
-        findings[finding.about].append(finding)
-    outcomes: dict[Key, list[SplitOutcome]] = defaultdict(list)
-    for outcome in report.outcomes:
-        outcomes[outcome.about].append(outcome)
-    parents: dict[Key, list[ParentStatus]] = defaultdict(list)
-    for parent in report.parents:
-        parents[parent.about].append(parent)
-    gateways: dict[Key, GatewayOutcome] = {gateway.about: gateway for gateway in report.gateways}
-    selected = {item.about: item for item in report.selected}
-    sidecars = {item.about: item for item in report.sidecars}
-    migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
-    return {
-        key: ObjectReport(
-            generation=report.seen.get(key, 0),
-            findings=tuple(findings.get(key, ())),
-            outcomes=tuple(outcomes.get(key, ())),
-            parents=tuple(parents.get(key, ())),
-            gateway=gateways.get(key),
-            sidecar=sidecars.get(key),
-            selected=(found := selected.get(key)),
-            migrating=tuple(name for name in (found.workloads if found else ()) if name in migrating),
-        )
-        for key in dict.fromkeys((*findings, *outcomes, *parents, *gateways, *selected, *sidecars))
-    }
-
-
 class ReportIndex:
-    """The report of one build, indexed by object."""
+    """The report of one build, by object."""
 
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
-        self._reports = reports_by_object(compiled)
+        report = compiled.report
+        outcomes: dict[Key, tuple[SplitOutcome, ...]] = defaultdict(tuple)
+        for outcome in report.outcomes:
+            outcomes[outcome.about] += (outcome,)
+        migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
+        selections = (
+            (item.about, tuple(name for name in item.workloads if name in migrating)) for item in report.selected
+        )
+        self._parts: Mapping[str, Mapping[Key, Any]] = {  # by field of `ObjectReport`
+            "findings": report.findings_of,
+            "outcomes": outcomes,
+            "parents": report.parents_of,
+            "gateway": {item.about: item for item in report.gateways},
+            "selected": {item.about: item for item in report.selected},
+            "sidecar": {item.about: item for item in report.sidecars},
+            "migrating": {about: names for about, names in selections if names},
+        }
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
         """Yield all objects of some kinds, given as (group, kind), and objects of other kinds if they have a report."""
         wanted = frozenset(kinds)
-        yield from dict.fromkeys(
-            (*(key for key in self.compiled.report.seen if (key.group, key.kind) in wanted), *self._reports)
-        )
+        seen = (key for key in self.compiled.report.seen if (key.group, key.kind) in wanted)
+        yield from dict.fromkeys((*seen, *self._reported))
 
     def report(self, key: Key) -> ObjectReport:
         """Return the report of an object."""
-        return self._reports.get(key) or ObjectReport(generation=self.compiled.report.seen.get(key, 0))
+        parts = {field: found[key] for field, found in self._parts.items() if key in found}
+        return ObjectReport(generation=self.compiled.report.seen.get(key, 0), **parts)
+
+    def differing(self, before: "ReportIndex", kinds: Collection[tuple[str, str]]) -> Iterator[Key]:
+        """Yield the objects whose reports differ from those of another build.
+
+        A new generation alone counts only for objects of these kinds, given as (group, kind), and for objects with a
+        report.
+        """
+        for field, found in self._parts.items():
+            yield from differing(before._parts[field], found)  # noqa: SLF001  # an object of this class
+        for key in differing(before.compiled.report.seen, self.compiled.report.seen):
+            if (key.group, key.kind) in kinds or any(key in found for found in self._parts.values()):
+                yield key
+
+    @property
+    def _reported(self) -> Iterator[Key]:
+        return chain.from_iterable(self._parts.values())
 
     @cached_property
     def migrating(self) -> Sequence[Key]:
         """The TLSConfigs and TrafficTargets that select a workload during its mTLS migration."""
-        return [key for key, report in self._reports.items() if report.migrating]
+        return list(self._parts["migrating"])
 
     @cached_property
     def affecting(self) -> Mapping[RouteParent | str, Sequence[Key]]:
         """The objects that affect a port, by port, and the objects that select a pod, by `namespace/pod`."""
         found: dict[RouteParent | str, list[Key]] = defaultdict(list)
-        for key, report in self._reports.items():
+        for key in dict.fromkeys(self._reported):
+            report = self.report(key)
             for target in (*_ports(report), *(report.selected.workloads if report.selected else ())):
                 found[target].append(key)
         return found
@@ -185,12 +188,8 @@ class StatusQueue:
 
     def _differing(self, before: Observation, observation: Observation) -> Iterator[Key]:
         if observation.reports is not before.reports:
-            for key in dict.fromkeys((*observation.reports.keys(self._kinds), *before.reports.keys(self._kinds))):
-                if observation.reports.report(key) != before.reports.report(key):
-                    yield key
-        for key in {**before.findings, **observation.findings}:
-            if observation.findings.get(key) != before.findings.get(key):
-                yield key
+            yield from observation.reports.differing(before.reports, self._kinds)
+        yield from differing(before.findings, observation.findings)
         if observation.blocking != before.blocking:
             yield from observation.reports.migrating
         for workload in observation.incomplete_certificates ^ before.incomplete_certificates:
