@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cluster.conftest import ADMIN, Cluster, started
-from tests.pods.test_gateways import gateway_api_definitions
+from tests.pods.gateway_api import gateway_api_definitions
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.kinds import GATEWAY

@@ -12,7 +12,7 @@ from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
 from tests.pods.conftest import IMAGE, Cluster
-from tests.pods.test_gateways import install_gateway_api
+from tests.pods.gateway_api import install_gateway_api
 
 
 @pytest.fixture(scope="module")

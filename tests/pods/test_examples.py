@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.world import until
 from tests.pods.conftest import Cluster, build_image, deployment, namespace
-from tests.pods.test_gateways import address, install_gateway_api
+from tests.pods.gateway_api import install_gateway_api
+from tests.pods.test_gateways import address
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROLLOUT, OUTSIDE = "rollout", "outside"

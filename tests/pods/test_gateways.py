@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from tests.e2e.world import until
 from tests.pods.conftest import SYSTEM, Cluster, deployment, namespace, service, split
+from tests.pods.gateway_api import install_gateway_api
 
 from headgate.kinds import GATEWAY
-from headgate.kubernetes.install.custom_resources import custom_resource_definitions
 from headgate.resources.gateway import proxy_name
-from headgate.resources.registry import KINDS
 
 WEB, OUTSIDE = "web", "outside"
 COUNT = """
@@ -51,26 +50,6 @@ def edge(installed: Cluster) -> Iterator[Cluster]:
     installed.kubectl("-n", WEB, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
     yield installed
     installed.kubectl("-n", WEB, "delete", "gateways,httproutes", "--all")
-
-
-def gateway_api_definitions() -> list[dict[str, Any]]:
-    """Return the CustomResourceDefinitions of the Gateway API, which every cluster installs itself."""
-    kinds = [kind for kind in KINDS if kind.group == GATEWAY]
-    found = custom_resource_definitions(kinds, {"service": {"namespace": "none", "name": "none"}})
-    approval = {"api-approved.kubernetes.io": "unapproved, for tests"}  # the API server requires it in this group
-    return [{**item, "metadata": {**item["metadata"], "annotations": approval}} for item in found]
-
-
-def install_gateway_api(cluster: Cluster) -> None:
-    """Create the CustomResourceDefinitions of the Gateway API, and wait until the cluster serves them."""
-    definitions = gateway_api_definitions()
-    cluster.apply(*definitions)
-    until(lambda: all(_is_established(cluster, item["metadata"]["name"]) for item in definitions))
-
-
-def _is_established(cluster: Cluster, definition: str) -> bool:
-    conditions = cluster.get(f"crd/{definition}").get("status", {}).get("conditions") or ()
-    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
 def gateway(name: str, *ports: int, **spec: Any) -> dict[str, Any]:
