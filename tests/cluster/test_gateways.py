@@ -152,10 +152,11 @@ async def test_the_service_gets_the_first_requested_address_that_the_api_server_
     outside, free = {"value": "192.0.2.1"}, {"type": "IPAddress", "value": "10.0.0.77"}
     await world.reconcile(addresses=[outside, free])
     assert await world.addresses() == ["10.0.0.77"]
-    await world.reconcile()
-    assert await world.addresses() == ["10.0.0.77"]
     await world.reconcile(addresses=[{"value": "10.0.0.78"}])  # a clusterIP can't change
     assert await world.addresses() == ["10.0.0.77"]
+    await world.reconcile(listeners=[{"name": "http", "port": 8081, "protocol": "HTTP"}])
+    assert await world.addresses() == ["10.0.0.77"]
+    assert [item["port"] for item in (await world.service())["ports"]] == [8081]
 
 
 async def test_a_load_balancer_gets_the_requested_address(world: World) -> None:

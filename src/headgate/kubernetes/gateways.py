@@ -84,7 +84,7 @@ class GatewayProxies:
         if service is not None and (service["metadata"].get("annotations") or {}).get(DIGEST) == digest:
             return
         try:
-            await self._apply(objects, gateway, parameters, digest)
+            await self._apply((*objects[:-1], _with_address_of(service, objects[-1])), gateway, parameters, digest)
         except Invalid as error:
             log.warning("the API server rejects the objects of the Gateway %s: %s", _namespaced(gateway), error)
 
@@ -185,6 +185,15 @@ def _namespaced(gateway: Gateway) -> str:
 def _is_of_gateway(service: Object) -> bool:
     labels: Mapping[str, Any] = service["metadata"].get("labels") or {}
     return all(labels.get(name) == value for name, value in _LABELS.items())
+
+
+def _with_address_of(service: Object | None, wanted: Object) -> Object:
+    """Return the wanted Service with the clusterIP that it has already.
+
+    A clusterIP can't be removed. An apply without it would fail if headgate had set it because of `spec.addresses`.
+    """
+    address = service["spec"].get("clusterIP") if service else None
+    return {**wanted, "spec": {**wanted["spec"], "clusterIP": address}} if address else wanted
 
 
 def _addresses(service: Object | None) -> Sequence[Mapping[str, str]]:
