@@ -4,12 +4,15 @@
     python tools/conformance.py --check    # `make check`: fail if a test is missing or the report is out of date
 
 A test has the marker `conformance` with the names of those tests of the suite that it stands for. `make test` runs them
-with the real Envoy, so a test that exists on the main branch has passed.
+with the real Envoy, so a test that exists on the main branch has passed. They run on one machine, and again with real pods
+if `CLUSTER` imports their module.
 """
 
 import ast
 import re
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 DOCS, TESTS = ROOT / "docs/gateway-api.md", ROOT / "tests"
+CLUSTER = TESTS / "pods/test_conformance.py"
 REPORT = re.compile(
     r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
 )
@@ -135,13 +139,26 @@ TESTED: Mapping[str, str] = {
 NEEDS = {name: words(features) for features, names in TESTED.items() for name in words(names)}
 
 
-def marked() -> Mapping[str, Path]:
-    """Return the names in the markers `conformance` of all tests, each with a file that has it."""
-    found = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        if "conformance(" in (text := path.read_text()):
-            found.update(dict.fromkeys(_names_in_markers(ast.parse(text)), path))
-    return found
+def modules() -> Mapping[Path, ast.Module]:
+    """Return the files of tests that have the marker, with their syntax trees."""
+    files = sorted(path for path in TESTS.rglob("test_*.py") if "conformance(" in path.read_text())
+    return {path: ast.parse(path.read_text()) for path in files}
+
+
+def marked(found: Mapping[Path, ast.Module]) -> Mapping[str, Path]:
+    """Return the names in the markers of some files, each with a file that has it."""
+    return {name: path for path, module in found.items() for name in _names_in_markers(module)}
+
+
+def with_pods(found: Mapping[Path, ast.Module]) -> Mapping[Path, ast.Module]:
+    """Return the files whose tests run with real pods: CLUSTER, and those from which it imports all tests."""
+    everything = [
+        node for node in found[CLUSTER].body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    return {
+        path: found[path]
+        for path in (CLUSTER, *(ROOT / f"{str(node.module).replace('.', '/')}.py" for node in everything))
+    }
 
 
 def _names_in_markers(module: ast.Module) -> Iterator[str]:
@@ -151,17 +168,43 @@ def _names_in_markers(module: ast.Module) -> Iterator[str]:
                 yield from (ast.literal_eval(argument) for argument in decorator.args)
 
 
-def faults(proofs: Mapping[str, Path]) -> Iterator[str]:
+def faults() -> Iterator[str]:
     """Yield a message for each test of the suite that no marker names, and for each name that is wrong."""
-    for name in sorted(NEEDS.keys() - proofs.keys()):
-        yield f"no test has the marker conformance({name!r}); write one in tests/e2e/gateway_api"
-    for name in sorted(proofs.keys() - NEEDS.keys()):
-        yield f"{proofs[name].relative_to(ROOT)}: the marker names {name!r}, which TESTED in {__file__} does not have"
+    found = modules()
+    tests, on_cluster = marked(found), marked(with_pods(found))
     core = frozenset().union(*(features for features, _ in PROFILES.values()))
+    for name in sorted(NEEDS.keys() - tests.keys()):
+        yield f"no test has the marker conformance({name!r}); write one in tests/e2e/gateway_api"
+    for name in sorted(tests.keys() - NEEDS.keys()):
+        yield f"{tests[name].relative_to(ROOT)}: the marker names {name!r}, which TESTED in {__file__} does not have"
+    for name in sorted(NEEDS.keys() - on_cluster.keys()):
+        if NEEDS[name] <= core:
+            yield f"no test that runs with real pods has the marker conformance({name!r}); see {CLUSTER.relative_to(ROOT)}"
+    for name, number in sorted(Counter(_tests(with_pods(found))).items()):
+        if number > 1:
+            yield f"{CLUSTER.relative_to(ROOT)}: {number} imported tests have the name {name}, so only one runs; rename one"
     for feature in sorted(SUPPORTED - frozenset().union(*NEEDS.values())):
         yield f"{__file__}: SUPPORTED has {feature}, but TESTED has no test for it"
     for feature in sorted(frozenset().union(*NEEDS.values()) - core - SUPPORTED):
         yield f"{__file__}: TESTED has a test for {feature}, but SUPPORTED does not have it"
+
+
+def _tests(found: Mapping[Path, ast.Module]) -> Iterator[str]:
+    """Yield the names of the tests in some files."""
+    for module in found.values():
+        yield from (
+            node.name for node in module.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        )
+
+
+def hosts() -> str:
+    """Return a sentence about the hosts on which the tests run."""
+    missing = sorted(NEEDS.keys() - marked(with_pods(modules())).keys())
+    exceptions = f" No test with pods stands for {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    return (
+        f"On one machine, the tests stand for {len(NEEDS)} tests of the suite; with real pods on a Kubernetes cluster, "
+        f"for {len(NEEDS) - len(missing)}.{exceptions}"
+    )
 
 
 def report() -> Mapping[str, Any]:
@@ -210,12 +253,12 @@ def _success(passed: int) -> dict[str, Any]:
 def documentation() -> str:
     """Return docs/gateway-api.md with the current report."""
     text = yaml.safe_dump(report(), sort_keys=False)
-    return REPORT.sub(lambda _: f"```yaml\n{text}```\n", DOCS.read_text())
+    return REPORT.sub(lambda _: f"{textwrap.fill(hosts(), 132)}\n\n```yaml\n{text}```\n", DOCS.read_text())
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the report, or with `--check` compare it; return 1 if it is out of date or a test is missing."""
-    found = list(faults(marked()))
+    found = list(faults())
     if "--check" not in arguments:
         DOCS.write_text(documentation())
     elif DOCS.read_text() != documentation():

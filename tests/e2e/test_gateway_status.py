@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from tests.e2e.manifests import external
 from tests.e2e.wire import Address, Request
@@ -83,44 +82,6 @@ def test_the_status_of_a_gateway_and_its_routes_says_whether_they_are_programmed
     row = world.kubectl("get", "httproute", "one", "-n", namespace, "--no-headers").split()
     assert row[:4] == ["one", "<none>", "True", "True"]
     assert world.event("NoMatchingParent", "two", namespace)[0] == "Warning"
-
-
-@pytest.mark.conformance("GatewayStaticAddresses")
-def test_a_gateway_reports_unsupported_and_unusable_addresses(world: World, namespace: str) -> None:
-    """UnsupportedAddress and AddressNotUsable, in the order of the Gateway API's conformance tests."""
-    world.apply(gateway(HTTP), namespace=namespace)
-
-    def first_address() -> Any:
-        return world.get("gateway/edge", namespace)["status"]["addresses"][0]["value"]
-
-    own = until(first_address, "the gateway's address")
-    unknown, usable = {"type": "example.com/strange", "value": "a"}, {"type": "IPAddress", "value": own}
-    unusable = {"type": "IPAddress", "value": "192.0.2.1"}
-
-    def request_addresses(*addresses: dict[str, str]) -> None:
-        patch = json.dumps({"spec": {"addresses": addresses}})
-        world.kubectl("patch", "gateway", "edge", "-n", namespace, "--type", "merge", "-p", patch)
-
-    def wait_for_conditions(accepted: tuple[str, str], programmed: tuple[str, str]) -> None:
-        def same() -> bool:
-            found = world.get("gateway/edge", namespace)
-            current = all(
-                item["observedGeneration"] == found["metadata"]["generation"] for item in found["status"]["conditions"]
-            )
-            both = {"Accepted": accepted, "Programmed": programmed}
-            return current and conditions(found["status"]) == both
-
-        until(same, f"{accepted} and {programmed}")
-
-    request_addresses(unknown, unusable, usable)
-    wait_for_conditions(("False", "UnsupportedAddress"), ("False", "Invalid"))
-    request_addresses(unusable, usable)
-    wait_for_conditions(("True", "Accepted"), ("False", "AddressNotUsable"))
-    assert first_address() == own
-    assert world.ask(Request(Address(own, HTTP["port"]))).status == 404  # the Gateway still listens on its own address
-    request_addresses(usable)
-    wait_for_conditions(("True", "Accepted"), ("True", "Programmed"))
-    assert world.get("gateway/edge", namespace)["status"]["addresses"] == [usable]
 
 
 def test_a_gateway_is_not_accepted_until_its_parameters_reference_is_removed(world: World, namespace: str) -> None:

@@ -78,7 +78,8 @@ class ClusterHost:
         A second server-side apply with fewer fields fails: Kubernetes 1.20 writes null for a map that becomes empty, and
         then rejects it.
         """
-        self._cluster.kubectl("-n", SITE, "replace", "-f", "-", stdin=json.dumps(edge))
+        # the command fails when headgate writes the status at the same time
+        until(lambda: self._cluster.kubectl("-n", SITE, "replace", "-f", "-", stdin=json.dumps(edge)), "the Gateway")
 
     def _apply(self, obj: Mapping[str, Any], namespace: str) -> Any:
         """Apply an object, in the form that Kubernetes 1.20 accepts; return the result."""

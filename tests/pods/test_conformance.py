@@ -10,6 +10,7 @@ from tests.e2e.gateway_api.test_grpc_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_route_extensions import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
+from tests.e2e.gateway_api.test_mesh import marking
 from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
 from tests.pods.conftest import IMAGE, Cluster
 from tests.pods.gateway_api import install_gateway_api
@@ -31,3 +32,12 @@ def site(host: ClusterHost) -> Iterator[Site]:
     """Return the namespace with the Services v1, v2 and v3."""
     yield Site(host, SITE)
     host.reset()
+
+
+@pytest.mark.conformance("MeshFrontend")
+def test_a_request_to_a_pods_address_bypasses_the_routes_of_its_service(mesh: Site) -> None:
+    mesh.apply(marking("app", "v2"))
+    by_service = mesh.ask(mesh.address("v2"), "v2/")
+    assert (by_service.answered_by, by_service.headers.get("x-header-set")) == ("v2", "app")
+    by_pod = mesh.ask(mesh.backends["v2"].address, "v2/")
+    assert (by_pod.answered_by, by_pod.headers.get("x-header-set")) == ("v2", None)

@@ -167,6 +167,29 @@ def test_an_address_without_a_value_lets_headgate_choose(site: Site) -> None:
     assert site.ask(site.accepted("app"), "any/").answered_by == "v1"
 
 
+@pytest.mark.conformance("GatewayStaticAddresses")
+def test_a_gateway_reports_unsupported_and_unusable_addresses(site: Site) -> None:
+    """The order of the changes is that of the Gateway API's conformance test."""
+    site.apply(gateway())
+    address = site.accepted()
+    unknown, usable = {"type": "example.com/strange", "value": "a"}, {"type": "IPAddress", "value": address.host}
+    unusable = {"type": "IPAddress", "value": "192.0.2.1"}
+
+    def wait_for(accepted: tuple[str, str], programmed: tuple[str, str]) -> None:
+        wanted = {"Accepted": accepted, "Programmed": programmed}
+        until(lambda: conditions(site.status("gateway/edge")) == wanted, str(wanted))
+
+    site.patch("gateway/edge", {"addresses": [unknown, unusable, usable]})
+    wait_for(("False", "UnsupportedAddress"), ("False", "Invalid"))
+    site.patch("gateway/edge", {"addresses": [unusable, usable]})
+    wait_for(("True", "Accepted"), ("False", "AddressNotUsable"))
+    assert site.status("gateway/edge")["addresses"] == [usable]
+    assert site.ask(address, "any/").status == 404  # the Gateway still listens on its own address
+    site.patch("gateway/edge", {"addresses": [usable]})
+    wait_for(("True", "Accepted"), ("True", "Programmed"))
+    assert site.status("gateway/edge")["addresses"] == [usable]
+
+
 ISOLATED = {  # the hostname of each listener, and a host that belongs to it
     "": "bar.com",
     "*.example.com": "bar.example.com",

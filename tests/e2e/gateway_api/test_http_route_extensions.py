@@ -1,5 +1,6 @@
 """HTTPRoutes of Gateways: what the conformance suite tests for the extended features that headgate supports."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.e2e.gateway_api.site import Site
 from tests.e2e.protocols import upgrade
 from tests.e2e.test_routes import PORT
 from tests.e2e.wire import Address, Answer
+from tests.e2e.world import until
 
 
 @pytest.mark.conformance("HTTPRouteListenerPortMatching")
@@ -288,6 +290,20 @@ def test_backends_with_http2_and_websocket(site: Site) -> None:
     address = site.accepted("app")
     assert site.ask(address, "/").answered_by == "h2c"
     assert site.host.network.run(upgrade(address, "\x00\x01 Websocket")) == ["101", "ws", "\x00\x01 Websocket"]
+
+
+@pytest.mark.conformance("HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors")
+def test_each_mirror_gets_a_copy_of_every_request(site: Site) -> None:
+    mirrors = [change("RequestMirror", backendRef={"name": name, "port": 8080}) for name in ("v2", "v3")]
+    site.apply(
+        gateway(),
+        route("app", rule("v1", filters=mirrors), rule("v1", matches=[path("/one")], filters=mirrors[:1])),
+    )
+    address = site.accepted("app")
+    for target in ("/", "/one"):
+        assert Counter(site.ask(address, f"any{target}").answered_by for _ in range(20)) == {"v1": 20}
+    until(lambda: site.backends["v2"].requests == 40 and site.backends["v3"].requests == 20, "all copies")
+    assert site.backends["v3"].last.target == "/"
 
 
 @pytest.mark.conformance("HTTPRouteNamedRule")
