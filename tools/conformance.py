@@ -200,10 +200,10 @@ def _tests(found: Mapping[Path, ast.Module]) -> Iterator[str]:
 def hosts() -> str:
     """Return a sentence about the hosts on which the tests run."""
     missing = sorted(NEEDS.keys() - marked(with_pods(modules())).keys())
-    exceptions = f" No test with pods stands for {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    exceptions = f", but those for {', '.join(f'`{name}`' for name in missing)} on one machine only" if missing else ""
     return (
-        f"On one machine, the tests stand for {len(NEEDS)} tests of the suite; with real pods on a Kubernetes cluster, "
-        f"for {len(NEEDS) - len(missing)}.{exceptions}"
+        f"The tests for all {len(NEEDS)} tests of the suite run on one machine, and with real pods on a Kubernetes "
+        f"cluster{exceptions}."
     )
 
 

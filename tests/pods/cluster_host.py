@@ -139,7 +139,7 @@ class ClusterHost:
                 for item in slices
                 if created in {owner["uid"] for owner in item["metadata"].get("ownerReferences", ())}
             ]
-            return sum(len(item["endpoints"]) for item in own) == len(pods["items"])
+            return sum(len(item["endpoints"] or ()) for item in own) == len(pods["items"])
 
         until(has_endpoints, f"endpoints of {name}")
         self.settle()
