@@ -18,7 +18,7 @@ from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.xds.session import write_response
+from headgate.xds.messages import write_response
 
 SIZES = (10, 100, 1000)
 CHANGES = 15

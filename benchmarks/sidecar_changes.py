@@ -27,7 +27,7 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.app import GC_THRESHOLDS
 from headgate.xds.fleet import Fleet
-from headgate.xds.session import write_response
+from headgate.xds.messages import write_response
 from headgate.xds.subscription import Response
 
 SERVICES = 1000

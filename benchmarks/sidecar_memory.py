@@ -35,8 +35,8 @@ from headgate.resources.registry import key_of
 from headgate.settings import Settings
 from headgate.standalone.proxies.envoy_process import find_envoy
 from headgate.xds.fleet import Fleet
+from headgate.xds.messages import write_response
 from headgate.xds.server import XdsServer
-from headgate.xds.session import write_response
 
 SIZES = (10, 100, 1000)
 CALLEES = 10

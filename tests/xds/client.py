@@ -6,7 +6,8 @@ from typing import TypeAlias
 from headgate.envoy import names
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SCOPES, SECRET, ProxyConfig, TypeUrl
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
 WHOLE = (CLUSTER, LISTENER, SCOPES)

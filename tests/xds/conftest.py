@@ -6,7 +6,8 @@ from collections import defaultdict
 import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Encoded
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 
 TYPES = {"CDS": CLUSTER, "EDS": ENDPOINTS, "SDS": SECRET, "LDS": LISTENER, "RDS": ROUTES, "SRDS": SCOPES}
 SHORT = {type_url: short for short, type_url in TYPES.items()}

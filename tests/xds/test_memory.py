@@ -4,7 +4,8 @@ import pytest
 
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ORDER, ROUTES, SCOPES, Encoded
 from headgate.xds import subscription
-from headgate.xds.session import MAX_TIMED_OUT, Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import MAX_TIMED_OUT, Session
 
 FEW, MANY = 60, 300
 MOST = 20  # limit for the names in one field of a subscription

@@ -25,7 +25,8 @@ from headgate.envoy.config import (
     Resources,
 )
 from headgate.xds import session, versions
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 
 INVALID = "3"  # versions that begin with this are rejected
 ENOUGH_STEPS = 300

@@ -6,7 +6,8 @@ from tests.xds.conftest import config, written
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Encoded, Resources
 from headgate.xds import versions
 from headgate.xds.fleet import Proxy
-from headgate.xds.session import MAX_TIMED_OUT, MIN_CACHED_RESOURCES, Request, write_response
+from headgate.xds.messages import MIN_CACHED_RESOURCES, Request, write_response
+from headgate.xds.session import MAX_TIMED_OUT
 from headgate.xds.versions import MAX_RESPONSE_BYTES
 
 A = ("CDS a=1", "EDS a=1", "LDS l=1", "RDS r=1(a)")
@@ -428,6 +429,47 @@ def test_large_resources_are_sent_in_several_responses(stream):
     assert proxy.ack("CDS") == ["CDS d=1"]
     assert proxy.ack("CDS") == ["CDS e=1"]
     assert proxy.ack("CDS") == []
+
+
+def test_the_first_scopes_are_sent_in_one_response_when_all_their_clusters_are_ready(stream):
+    """A listener of the proxy becomes active with the first response of scopes."""
+    half = MAX_RESPONSE_BYTES // 2
+    scopes = f"SRDS g=1*{half} h=1*{half} i=1(a)*{half}"
+    proxy = stream("CDS a=1", "EDS a=1", "LDS l=1", scopes)
+    proxy.request("LDS")
+    assert proxy.request("SRDS") == []
+    proxy.request("CDS")
+    proxy.request("EDS", "a")
+    proxy.ack("CDS")
+    assert proxy.ack("EDS") == ["SRDS g=1 h=1 i=1"]
+    later = f"SRDS g=2*{half} h=2*{half} i=1(a)*{half} j=2*{half}"
+    assert proxy.set_config("CDS a=1", "EDS a=1", "LDS l=1", later) == []
+    assert proxy.ack("SRDS") == ["SRDS g=2 h=2"]
+    assert proxy.ack("SRDS") == ["SRDS j=2"]
+
+
+def test_a_rejected_cluster_does_not_delay_the_first_scopes(stream):
+    half = MAX_RESPONSE_BYTES // 2
+    proxy = stream("CDS a=1", "EDS a=1", f"SRDS g=1*{half} h=1*{half} i=1(a)*{half}")
+    proxy.request("CDS")
+    assert proxy.request("SRDS") == []
+    assert proxy.nack("CDS") == ["SRDS g=1 h=1 i=1"]
+
+
+def test_a_listener_waits_for_scopes_that_the_proxy_does_not_have(stream):
+    """A new listener may serve with the scopes that the proxy has, so it would answer with 404."""
+    proxy = stream(*A[:3], "SRDS h=1(a)").serve()
+    proxy.request("SRDS")
+    proxy.ack_all()
+    new = ("CDS a=1 b=1", "EDS a=1 b=1", "LDS l=1 m=1")
+    assert proxy.set_config(*new, "SRDS h=1(a) i=1(b)") == ["CDS b=1"]
+    proxy.request("EDS", "b")
+    proxy.ack("CDS")
+    assert proxy.ack("EDS") == ["SRDS i=1", "LDS m=1"]
+    proxy.ack_all()
+    changed = "SRDS h=2(c) i=1(b)"  # the proxy has a version of h
+    newer = ("CDS a=1 b=1 c=1", "EDS a=1 b=1 c=1", "LDS l=2 m=1", changed)
+    assert proxy.set_config(*newer) == ["CDS c=1", "LDS l=2"]
 
 
 def test_a_renewed_certificate_is_sent_without_its_listener(stream):

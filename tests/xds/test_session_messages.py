@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from headgate.envoy import pb
 from headgate.envoy.config import CLUSTER
 from headgate.envoy.encode import encode_resource
-from headgate.xds.session import Request, read_request, write_response
+from headgate.xds.messages import Request, read_request, write_response
 from headgate.xds.subscription import Response
 
 NAMES = st.lists(st.text(min_size=1, max_size=300), max_size=5, unique=True)

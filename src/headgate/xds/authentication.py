@@ -23,7 +23,7 @@ import grpc
 from headgate.atomic_file import write_private
 from headgate.errors import ProxyError
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Request, read_request
+from headgate.xds.messages import Request, read_request
 
 LIFETIME = timedelta(hours=1)
 SECRET_BYTES = 32

@@ -22,8 +22,9 @@ from headgate.xds.authentication import (
     TokenVerifier,
 )
 from headgate.xds.fleet import EndReason, Fleet
+from headgate.xds.messages import Request, read_request, write_response
 from headgate.xds.send_slots import SendSlot, SendSlots
-from headgate.xds.session import Request, Session, read_request, write_response
+from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"

@@ -1,4 +1,4 @@
-"""The messages of one delta ADS stream, and a pure state machine from requests and configurations to responses.
+"""One delta ADS stream, as a pure state machine from requests and configurations to responses.
 
 The rules:
 - A version that the proxy has acknowledged is not sent again. A rejected version is not sent again either, except for a
@@ -6,19 +6,16 @@ The rules:
 - Make before break: a route is sent when the proxy has acknowledged every cluster that it names, with endpoints. A cluster
   is removed when no route that the proxy may have names it. After a reconnect the reported versions count as acknowledged,
   and nothing is removed before the proxy has reported its routes.
+- Scopes contain the routes of listeners that may already serve, so listeners wait for all scopes that the proxy does not
+  have. A listener becomes active with the first response of scopes, so that response is complete, whatever its size.
 - A cluster that is sent again is followed by its endpoints: without them Envoy keeps it warming for 15 seconds.
 - One response of a type is in flight at a time. After `time_out` the next one is sent without an answer.
 - After a NACK of several resources they are sent one by one, so that the NACK of a single one names the invalid resource.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
-from headgate.envoy import pb
 from headgate.envoy.config import (
     CLUSTER,
     ENDPOINTS,
@@ -32,12 +29,11 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
-from headgate.errors import ProxyError
+from headgate.xds.messages import Request
 from headgate.xds.subscription import Pending, Rejection, Response, Subscription
 from headgate.xds.versions import (
     MAX_RESPONSE_BYTES,
     ById,
-    InitialVersions,
     Pairs,
     missing_names,
     needed_clusters,
@@ -46,24 +42,7 @@ from headgate.xds.versions import (
 
 WILDCARD = {CLUSTER, LISTENER, SCOPES}  # types that a proxy may subscribe to with a wildcard
 MAX_TIMED_OUT = 16  # timed-out responses of a type that are kept in case of a late answer
-MIN_CACHED_RESOURCES = (
-    16  # responses with at least this many resources are cached as bytes: other proxies may get them too
-)
-CACHED_RESPONSES = 12  # number of cached responses of up to 2 MB each
-MAX_CACHED_REQUESTS = 128  # decoded requests: proxies in the same state send the same bytes
-MAX_CACHED_REQUEST_BYTES = 2**16
 ADDRESS_IN_USE = "cannot bind"  # part of Envoy's NACK when a listener's address is in use
-
-
-class Request(NamedTuple):
-    """A DeltaDiscoveryRequest. With `error` (Envoy's message), it is the NACK of the response with this `nonce`."""
-
-    type_url: TypeUrl
-    subscribe: tuple[str, ...] = ()
-    unsubscribe: tuple[str, ...] = ()
-    initial: Mapping[str, str] = {}
-    nonce: str = ""
-    error: str | None = None
 
 
 class Session:
@@ -75,7 +54,7 @@ class Session:
     def __init__(self) -> None:
         self.config: ProxyConfig = {}
         self.change_count = 0
-        self.subscriptions = {type_url: Subscription() for type_url in ORDER}
+        self.subscriptions = {type_url: Subscription(starts_whole=type_url == SCOPES) for type_url in ORDER}
         self._wanted: dict[TypeUrl, Resources] = dict.fromkeys(ORDER, NO_RESOURCES)
         self._count = 0
 
@@ -122,6 +101,7 @@ class Session:
             if (
                 subscription.sent_config is not config
                 and not subscription.awaits_answer
+                and not (type_url == LISTENER and self._lacks_scopes())
                 and (response := self._next_response(type_url, subscription, config))
             ):
                 responses.append(response)
@@ -209,12 +189,19 @@ class Session:
         if request.unsubscribe:
             subscription.unsubscribe(request.unsubscribe)
 
+    def _lacks_scopes(self) -> bool:
+        """Return whether the proxy subscribes to scopes, and some were never sent."""
+        scopes, config = self.subscriptions[SCOPES], self._wanted[SCOPES]
+        return scopes.has_requested and any(name not in scopes.sent for name, _ in scopes.unsent(config))
+
     def _next_response(self, type_url: TypeUrl, subscription: Subscription, config: Resources) -> Response | None:
         if subscription.one_by_one:
             subscription.prune_one_by_one(config)
         pending = subscription.pending(config)
         resources = self._sendable(subscription, config, pending)
         removed = (*self._removable(type_url, pending.removed), *subscription.nonexistent(config))
+        if subscription.is_starting_whole and len(resources) < len(pending.resources):
+            return None
         if not resources and not removed and not subscription.must_respond:
             if not pending.resources and not pending.removed and not subscription.one_by_one:
                 subscription.rebase(config)
@@ -258,12 +245,12 @@ class Session:
             if self._may_send(subscription, name, config[name]):
                 yield name, config[name]
                 return
-        size = 0
+        size, is_whole = 0, subscription.is_starting_whole
         for name, encoded in unsent:
             if name in subscription.one_by_one or not self._may_send(subscription, name, encoded):
                 continue
             size += len(encoded.body)
-            if size > MAX_RESPONSE_BYTES and size > len(encoded.body):
+            if size > MAX_RESPONSE_BYTES and size > len(encoded.body) and not is_whole:
                 return
             yield name, encoded
 
@@ -331,70 +318,3 @@ class Session:
         ):
             return ()
         return [name for name in removed if not any(item.may_use(name) for item in users)]
-
-
-_VERSION, _RESOURCE, _TYPE_URL, _NONCE, _REMOVED = 1, 2, 4, 5, 6  # fields of DeltaDiscoveryResponse
-
-
-def read_request(data: bytes) -> tuple[str, Request]:
-    """Decode a request; return the node ID and the request. Only the first request of a stream has a node ID.
-
-    Raises ProxyError when the bytes are not a DeltaDiscoveryRequest.
-    """
-    if found := _cached_requests.get(data):
-        return "", found
-    try:
-        message = pb.DeltaDiscoveryRequest.FromString(data)
-    except DecodeError as error:
-        raise ProxyError("the message is not a DeltaDiscoveryRequest: send requests of Envoy's delta xDS v3") from error
-    node_id = message.node.id
-    request = Request(
-        type_url=message.type_url,
-        subscribe=tuple(message.resource_names_subscribe),
-        unsubscribe=tuple(message.resource_names_unsubscribe),
-        nonce=message.response_nonce,
-        error=message.error_detail.message if message.HasField("error_detail") else None,
-    )
-    if message.initial_resource_versions:
-        request = request._replace(initial=InitialVersions(message))
-    elif not node_id and len(data) <= MAX_CACHED_REQUEST_BYTES:
-        _cached_requests[data] = request
-        if len(_cached_requests) > MAX_CACHED_REQUESTS:
-            del _cached_requests[next(iter(_cached_requests))]
-    return node_id, request
-
-
-_cached_requests: dict[bytes, Request] = {}
-
-
-def write_response(response: Response) -> bytes:
-    """Encode a response; large ones that several proxies get at the same time are encoded once."""
-    if len(response.resources) < MIN_CACHED_RESOURCES:
-        return _encode(response)
-    return _cached_encode(ById(response.resources), response.type_url, response.nonce, response.removed)
-
-
-@lru_cache(CACHED_RESPONSES)
-def _cached_encode(resources: ById[Pairs], type_url: TypeUrl, nonce: str, removed: tuple[str, ...]) -> bytes:
-    return _encode(Response(type_url, nonce, resources.value, removed))
-
-
-def _encode(response: Response) -> bytes:
-    parts = [_field(_VERSION, response.nonce.encode())]
-    parts += [_field(_RESOURCE, encoded.body) for _, encoded in response.resources]
-    parts += [_field(_TYPE_URL, response.type_url.encode()), _field(_NONCE, response.nonce.encode())]
-    parts += [_field(_REMOVED, name.encode()) for name in response.removed]
-    return b"".join(parts)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:  # a protobuf varint has seven bits per byte
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

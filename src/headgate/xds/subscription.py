@@ -63,6 +63,7 @@ class Subscription:
     """A session's state of one resource type. `sent` and `acknowledged` share their base with other proxies (`versions`)."""
 
     has_requested: bool = False  # the proxy has sent a request of this type
+    starts_whole: bool = False  # the first resources are sent in one response, whatever their size
     wildcard: bool = False
     must_respond: bool = (
         False  # the first wildcard request gets a response, even an empty one (`Proxy.has_reported_all`)
@@ -96,6 +97,11 @@ class Subscription:
     def awaits_answer(self) -> bool:
         """Whether the next response must wait for an ACK or NACK."""
         return len(self.in_flight) > len(self.timed_out_nonces)
+
+    @property
+    def is_starting_whole(self) -> bool:
+        """Whether the next response must have all resources."""
+        return self.starts_whole and self.sent.is_unused
 
     def includes(self, name: str) -> bool:
         """Return whether the proxy is subscribed to a resource."""
@@ -155,7 +161,7 @@ class Subscription:
         """Return the difference between the base of `sent` and a configuration; the overrides of `sent` are ignored."""
         base = self.sent.base
         if self._difference is None or self._difference[0] is not base or self._difference[1] is not target:
-            self._difference = base, target, difference(base, target)
+            self._difference = base, target, difference(base, target, is_whole=self.is_starting_whole)
         return self._difference[2]
 
     def pending(self, config: Resources) -> Pending:

@@ -77,13 +77,19 @@ class Difference(NamedTuple, Generic[Content]):
         return self.after_all if count == len(self.removed) else None
 
 
-def difference(before: Resources, after: Resources) -> Difference[Resources]:
-    """Return the difference between two configurations. Their shared parts are compared once for all proxies."""
+def difference(before: Resources, after: Resources, *, is_whole: bool = False) -> Difference[Resources]:
+    """Return the difference between two configurations. Their shared parts are compared once for all proxies.
+
+    With `is_whole`, the batch has all resources, whatever their size.
+    """
     if before is after:
         return Difference({}, frozenset(), (), after, after)
-    common, own = _common_difference(before.common, after.common), compare(before.own, after.own)
+    common = _common_difference(before.common, after.common, is_whole=is_whole)
+    own = compare(before.own, after.own, is_whole=is_whole)
     if any(name in before.common for name in own.resources) or any(name in after.common for name in own.removed):
-        whole = compare(before, after)  # a name has moved between the proxy's own resources and the shared ones
+        whole = compare(
+            before, after, is_whole=is_whole
+        )  # a name has moved between the proxy's own resources and the shared ones
         after_batch, after_all = _as_resources(whole.after_batch), _as_resources(whole.after_all)
         return Difference(whole.resources, whole.removed, whole.batch, after_batch, after_all)
     # The proxy's own resources join a small shared response; otherwise they are a response of their own.
@@ -114,21 +120,23 @@ def total_size(pairs: ById[Pairs]) -> int:
 
 
 def _common_difference(
-    before: Mapping[str, Encoded], after: Mapping[str, Encoded]
+    before: Mapping[str, Encoded], after: Mapping[str, Encoded], *, is_whole: bool
 ) -> Difference[Mapping[str, Encoded]]:
     if before is after:
         return Difference({}, frozenset(), (), after, after)
-    return _cached_compare(ById(before), ById(after))
+    return _cached_compare(ById(before), ById(after), is_whole=is_whole)
 
 
 @lru_cache(CACHE_SIZE)
 def _cached_compare(
-    before: ById[Mapping[str, Encoded]], after: ById[Mapping[str, Encoded]]
+    before: ById[Mapping[str, Encoded]], after: ById[Mapping[str, Encoded]], *, is_whole: bool
 ) -> Difference[Mapping[str, Encoded]]:
-    return compare(before.value, after.value)
+    return compare(before.value, after.value, is_whole=is_whole)
 
 
-def compare(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Difference[Mapping[str, Encoded]]:
+def compare(
+    before: Mapping[str, Encoded], after: Mapping[str, Encoded], *, is_whole: bool
+) -> Difference[Mapping[str, Encoded]]:
     """Return the difference between two mappings, compared name by name."""
     resources = {
         name: encoded
@@ -136,20 +144,20 @@ def compare(before: Mapping[str, Encoded], after: Mapping[str, Encoded]) -> Diff
         if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
     }
     removed = frozenset(name for name in before if name not in after)
-    batch = _batch(resources)
+    batch = _batch(resources, is_whole=is_whole)
     is_last = len(batch) == len(resources)
     after_batch = after if is_last and not removed else {**before, **dict(batch)}
     after_all = after if is_last else _without(after_batch, removed)
     return Difference(resources, removed, batch, after_batch, after_all)
 
 
-def _batch(resources: Mapping[str, Encoded]) -> Pairs:
+def _batch(resources: Mapping[str, Encoded], *, is_whole: bool) -> Pairs:
     """Return the first resources, as many as fit into a response."""
     batch: list[tuple[str, Encoded]] = []
     size = 0
     for name, encoded in resources.items():
         size += len(encoded.body)
-        if batch and size > MAX_RESPONSE_BYTES:
+        if batch and size > MAX_RESPONSE_BYTES and not is_whole:
             break
         batch.append((name, encoded))
     return tuple(batch)
