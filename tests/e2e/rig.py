@@ -227,9 +227,7 @@ class Rig:
         async def once() -> Answer:
             try:
                 if tls:
-                    client._reader, client._writer = await asyncio.open_connection(
-                        *(address or self.address), ssl=_accept_any_certificate(), server_hostname=tls
-                    )
+                    await _open_tls(client, address or self.address, tls)
                 return await client.ask()
             except OSError as error:
                 return Answer(0, type(error).__name__, {})
@@ -237,6 +235,12 @@ class Rig:
                 client.close()
 
         return self.network.run(once())
+
+    def tls_client(self, address: Address, host: str) -> Client:
+        """Return a client with an open TLS connection for requests to a host."""
+        client = Client(Request(address, "/", host))
+        self.network.run(_open_tls(client, address, host))
+        return client
 
     def ask_when_listening(self, target: str = "/", **more: Any) -> Answer:
         """Repeat a request until the listener answers; return the answer."""
@@ -275,6 +279,12 @@ class Rig:
         """Return a part of Envoy's config dump as JSON text; `kind` is its type, for example `RoutesConfigDump`."""
         dump = self.network.run(self.envoy.admin.get_json("/config_dump?include_eds"))
         return json.dumps([item for item in dump["configs"] if item["@type"].endswith(kind)])
+
+
+async def _open_tls(client: Client, address: Address, name: str) -> None:
+    client._reader, client._writer = await asyncio.open_connection(
+        *address, ssl=_accept_any_certificate(), server_hostname=name
+    )
 
 
 def _accept_any_certificate() -> ssl.SSLContext:

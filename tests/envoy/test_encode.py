@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.envoy import pb
+from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
@@ -90,13 +90,13 @@ def test_a_route_needs_the_clusters_that_it_names():
 
 def test_a_port_that_cannot_be_bound_has_scopes_but_no_listener():
     config = build(Memo(), mesh(unbindable=(80,)))
-    assert list(config[LISTENER]) == ["proxy"]
+    assert list(config[LISTENER]) == [names.SCOPES, names.PROXY]
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 
 def test_a_headless_service_has_scopes_but_no_listener():
     config = build(Memo(), mesh(address=""))
-    assert list(config[LISTENER]) == ["proxy"]
+    assert list(config[LISTENER]) == [names.SCOPES, names.PROXY]
     assert "host/default/s0/80/s0.default" in config[SCOPES]
 
 

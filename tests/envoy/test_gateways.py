@@ -5,7 +5,7 @@ import pytest
 from headgate.cli.compile import Stage, documents
 from headgate.compiler.report import Compiled, Report
 from headgate.envoy import names
-from headgate.envoy.config import LISTENER, ROUTES, SECRET
+from headgate.envoy.config import LISTENER, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
@@ -81,7 +81,7 @@ def test_a_new_certificate_changes_one_resource():
 
 def test_the_name_of_a_gateways_cluster_contains_its_route():
     config = build(Memo(), mesh(1, 1))
-    (needed,) = config[ROUTES][f"{NAME}/tls/*.example"].needs
+    (needed,) = config[SCOPES][f"{NAME}/shop.example"].needs
     assert names.parse_rule(needed) == RULE
     assert names.parse_gateway(needed) == names.GatewayRef("default/edge", 443)
     assert names.parse(needed) is None
@@ -90,7 +90,7 @@ def test_the_name_of_a_gateways_cluster_contains_its_route():
 def test_a_tcp_port_without_a_route_has_a_cluster_without_endpoints():
     port = GatewayPort(gateway="default/edge", address="127.0.0.5", port=443, protocol=Protocol.TCP)
     config = build(Memo(), Mesh(domain="cluster.local", gateways=(port,)))
-    assert list(config[ROUTES]) == []
+    assert list(config[SCOPES]) == []
     assert config[LISTENER][NAME].needs == {NAME}
 
 
@@ -102,7 +102,7 @@ def test_the_proxy_of_one_gateway_has_no_other_listeners_and_listens_on_all_addr
     ]
     world = Mesh(domain="cluster.local", gateways=tuple(ports))
     config = encode(project(world, Node(id="gateway/edge-1", gateway="default/edge")), Memo())
-    assert list(config[LISTENER]) == [NAME, names.PROBES]
+    assert list(config[LISTENER]) == [NAME, names.SCOPES, names.PROBES]
     address = content(LISTENER, config[LISTENER][NAME])["address"]["socket_address"]
     assert address == {"address": "0.0.0.0", "port_value": 61443}
 

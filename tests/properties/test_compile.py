@@ -170,7 +170,7 @@ def every_resource_name_can_be_parsed(one):
     refs = {table.ref for table in one.result.mesh.tables}
     for resources in one.config.values():
         for name in resources:
-            assert (names.parse(name) in refs) != (name in {names.PROXY, names.TRY, names.TUNNEL})
+            assert (names.parse(name) in refs) != (name in {names.PROXY, names.SCOPES, names.TRY, names.TUNNEL})
 
 
 def a_second_build_encodes_nothing(one):

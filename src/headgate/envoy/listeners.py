@@ -1,6 +1,6 @@
 """Render listeners: one for each Service port, the HTTP proxy, and those of `headgate try` and transparent sidecars."""
 
-from headgate.envoy import names, pb, tap, traffic_stats
+from headgate.envoy import gateway_hosts, names, pb, tap, traffic_stats
 from headgate.envoy.clusters import address
 from headgate.envoy.config_source import ads
 from headgate.envoy.filter_state import state_filter
@@ -67,10 +67,7 @@ def shared_chain() -> pb.FilterChain:
     overwrite = pb.HeaderValueOption.HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD
     header = pb.HeaderValue(key=ORIGINAL_ADDRESS, value="%DOWNSTREAM_LOCAL_ADDRESS%")
     rule = pb.HeaderMutationRule(append=pb.HeaderValueOption(header=header, append_action=overwrite))
-    early = pb.EarlyHeaderMutation(mutations=[rule])
-    connection.early_header_mutation_extensions.append(
-        pb.TypedExtensionConfig(name="address", typed_config=pb.pack(early))
-    )
+    _mutate_early(connection, pb.EarlyHeaderMutation(mutations=[rule]))
     return pb.FilterChain(name=names.SHARED_CHAIN, filters=[_manager(connection)])
 
 
@@ -80,12 +77,28 @@ def unbound(listener: pb.Listener) -> pb.Listener:
     return listener
 
 
-def gateway_listener(name: str, host: str, port: int, routes_name: str) -> pb.Listener:
-    """Return the listener of a Gateway's port. It does not trust client-supplied forwarding headers."""
-    connection = _http(rds=pb.Rds(route_config_name=routes_name, config_source=ads()))
+def gateway_listener(name: str, host: str, port: int, tls_listener: str = "") -> pb.Listener:
+    """Return the listener of a Gateway's port. It does not trust client-supplied forwarding headers.
+
+    `tls_listener` is the hostname of the TLS listener whose connections it serves.
+    """
+    connection = _http(
+        scoped_routes=_scoped("services", gateway_hosts.KEY, ":"), first=gateway_hosts.other_hosts_filters()
+    )
+    _mutate_early(connection, gateway_hosts.write_headers(name, tls_listener))
     connection.use_remote_address.CopyFrom(pb.BoolValue(value=True))
     connection.strip_trailing_host_dot = True
     return _listener(name, address(host, port), connection)
+
+
+def scopes_listener() -> pb.Listener:
+    """Return a listener that gets no connections and keeps the scopes in every gateway.
+
+    Without this listener, Envoy would drop the scopes when the last Gateway is deleted. With the next Gateway, it would
+    not subscribe to them again, because its stream still counts them as delivered.
+    """
+    connection = _http(scoped_routes=_scoped("services", ":authority"))
+    return unbound(_listener(names.SCOPES, address("127.0.0.1", 0), connection))
 
 
 def proxy_listener(host: str, port: int, namespace: str = DEFAULT_NAMESPACE, identity: str = "") -> pb.Listener:
@@ -197,16 +210,25 @@ def _routed_by_host(replies: pb.LocalReplyConfig, *filters: pb.HttpFilter) -> pb
     return found
 
 
-def _scoped(name: str, header: str) -> pb.ScopedRoutes:
-    """Return scoped routes whose key is the value of a header."""
+def _scoped(name: str, header: str, separator: str = "") -> pb.ScopedRoutes:
+    """Return scoped routes whose key is the value of a header up to a separator.
+
+    Connection managers with the same `name` share the scopes; with another name, Envoy would have each scope twice.
+    """
     builder = pb.ScopedRoutes.ScopeKeyBuilder
-    whole = builder.FragmentBuilder.HeaderValueExtractor(name=header, index=0)
+    value = builder.FragmentBuilder.HeaderValueExtractor(name=header, element_separator=separator, index=0)
     return pb.ScopedRoutes(
         name=name,
-        scope_key_builder=builder(fragments=[builder.FragmentBuilder(header_value_extractor=whole)]),
+        scope_key_builder=builder(fragments=[builder.FragmentBuilder(header_value_extractor=value)]),
         rds_config_source=ads(),
         scoped_rds=pb.ScopedRds(scoped_rds_config_source=ads()),
     )
+
+
+def _mutate_early(connection: pb.HttpConnectionManager, mutation: pb.EarlyHeaderMutation) -> None:
+    """Change the headers of requests before Envoy selects a scope."""
+    config = pb.TypedExtensionConfig(name="address", typed_config=pb.pack(mutation))
+    connection.early_header_mutation_extensions.append(config)
 
 
 def _replies(text: str) -> pb.LocalReplyConfig:

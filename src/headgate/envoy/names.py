@@ -4,8 +4,8 @@ outbound/<namespace>/<service>/<port>                  listener, routes, scope, 
 split/<namespace>/<service>/<port>/<namespace>/<name>  cluster of one backend, if a split has a cluster for each
 match/<namespace>/<service>/<port>/<namespace>/<name>  cluster for the requests that a split's groups match
 route/<namespace>/<service>/<port>/<rule>              cluster of a route object's rule on a Service port
-gateway/<namespace>/<gateway>/<port>                   listener and routes of a port of a Gateway
-gateway/<namespace>/<gateway>/<port>/tls/<host>        routes of the TLS listener with that hostname
+gateway/<namespace>/<gateway>/<port>                   listener of a port of a Gateway
+gateway/<namespace>/<gateway>/<port>/<host>            scope of a host, with its routes; `*` for all wildcards
 gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>/<namespace>/<name>/<number>
 .../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
 mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
@@ -19,6 +19,7 @@ proxy, probe                                           listeners of the HTTP pro
 tunnel                                                 cluster of the proxy's own listeners, for CONNECT to HTTP ports
 requests                                               filter chain that a transparent sidecar's listeners share,
                                                        and the listener that keeps it
+scopes                                                 listener that keeps the scopes in a gateway
 outbound, outbound6                                    a transparent sidecar's outbound listeners (IPv4, IPv6)
 passthrough                                            cluster of the original destination, for unknown addresses
 pod/<namespace>/<service>/<port>/<address>/<port>      routes and cluster of one pod, for the HTTP proxy;
@@ -44,6 +45,7 @@ TRY = "probe"
 TUNNEL = "tunnel"
 MISSING = "missing"
 SHARED_CHAIN = "requests"
+SCOPES = "scopes"
 OUTBOUND = "outbound"
 OUTBOUND6 = "outbound6"
 PASSTHROUGH = "passthrough"
@@ -120,14 +122,9 @@ def gateway(ref: GatewayRef) -> str:
     return f"{_GATEWAY}/{ref.gateway}/{ref.port}"
 
 
-def listener_routes(ref: GatewayRef, host: str) -> str:
-    """Return the name of the routes of a TLS listener with a hostname, on a port of a Gateway."""
-    return f"{gateway(ref)}/tls/{host}"
-
-
-def is_listener_routes(port: str, name: str) -> bool:
-    """Return whether a name is that of a TLS listener's routes on the Gateway port with the name `port`."""
-    return name.startswith(f"{port}/tls/")
+def is_host_of(port: str, name: str) -> bool:
+    """Return whether a name is that of a host's scope on the Gateway port with the name `port`."""
+    return name.startswith(f"{port}/")
 
 
 def parent(ref: RouteParent) -> str:

@@ -188,8 +188,8 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
         listener = structs.replace(listener, address=EVERYWHERE, port=gateway_pod_port(port.port))
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
-    for hosts in found.routes:
-        yield Part(ROUTES, hosts.name, gateways.configuration, (hosts,), hosts.needs)
+    for scope in found.scopes:
+        yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
     for _, shown in port.tls:
         name = names.secret(shown.secret)
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
@@ -201,6 +201,8 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
 def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> Iterator[Part]:
     """Yield the listeners that only this proxy has, and the clusters of these listeners."""
     namespace, identity = client_namespace(node), ""
+    if node.role != SIDECAR:
+        yield Part(LISTENER, names.SCOPES, listeners.scopes_listener, ())
     if node.gateway:
         yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE, ()))
     if node.role == SIDECAR and not node.proxy_port:

@@ -17,7 +17,7 @@ from headgate.compiler.report import (
     Report,
     StatusCondition,
 )
-from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, Encoded
+from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, SCOPES, SECRET, Encoded
 from headgate.identity.credentials import Credentials
 from headgate.kinds import GATEWAY
 from headgate.latest import Latest
@@ -42,7 +42,7 @@ EDGE = Key(GATEWAY, "Gateway", "default", "edge")
 WEB = Key(GATEWAY, "HTTPRoute", "default", "web")
 ACCEPTED = StatusCondition(type="Accepted", status=True, reason="Accepted", message="fine")
 NAME = "gateway/default/edge/80"
-OF_TLS = f"{NAME}/tls/*.example"
+HOST = f"{NAME}/shop.example"
 
 
 def route(*parents: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -79,13 +79,13 @@ def said(*parents: ParentStatus, generation: int = 3) -> ObjectReport:
     return ObjectReport(generation=generation, parents=parents)
 
 
-def proxy(*, holds: bool = True, refuses: str = "", routes: str = NAME) -> Proxy:
-    """Return a proxy that has acknowledged a Gateway's listener, routes and cluster, or rejected the routes."""
+def proxy(*, holds: bool = True, refuses: str = "") -> Proxy:
+    """Return a proxy that has acknowledged a Gateway's listener, scope and cluster, or rejected the scope."""
     found, body = Proxy("gateway"), Encoded(b"x", "1")
     routed = Encoded(b"x", "1", frozenset({"c"}))
-    found.config.set({ROUTES: {routes: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
+    found.config.set({SCOPES: {HOST: routed}, LISTENER: {NAME: body}, CLUSTER: {"c": body}, ENDPOINTS: {"c": body}})
     if holds or refuses:
-        Client(found).take(refuse={(ROUTES, routes): refuses} if refuses else {})
+        Client(found).take(refuse={(SCOPES, HOST): refuses} if refuses else {})
     return found
 
 
@@ -117,9 +117,6 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
         ([proxy()], ("True", "Programmed")),
         ([proxy(holds=False)], ("False", "Pending")),
         ([proxy(refuses="bad route")], ("False", "EnvoyRejected")),
-        ([proxy(routes=OF_TLS)], ("True", "Programmed")),
-        ([proxy(holds=False, routes=OF_TLS)], ("False", "Pending")),
-        ([proxy(refuses="bad route", routes=OF_TLS)], ("False", "EnvoyRejected")),
         ([], ("False", "NoProxies")),
     ],
 )
@@ -231,8 +228,8 @@ async def test_a_refused_resource_is_a_finding_about_its_gateway_or_route() -> N
     held = fleet.expect("gateway")
     rule = "gateway/default/edge/80/HTTPRoute/default/web/0"
     body = Encoded(b"x", "1")
-    held.config.set({ROUTES: {NAME: body}, CLUSTER: {rule: body, "split/default/web/80/default/v1": body}})
-    refused = (ROUTES, NAME), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
+    held.config.set({SCOPES: {HOST: body}, CLUSTER: {rule: body, "split/default/web/80/default/v1": body}})
+    refused = (SCOPES, HOST), (CLUSTER, rule), (CLUSTER, "split/default/web/80/default/v1")
     Client(held).take(refuse=dict.fromkeys(refused, "bad"))
     compiled = Compiled(revision=1, mesh=Mesh(domain="cluster.local"), report=Report(seen={}))
     assert {item.about for item in refusals(compiled, fleet.connected())} == {EDGE, WEB, SERVICE.key("default", "web")}

@@ -14,7 +14,6 @@ from weakref import WeakValueDictionary
 
 from headgate.envoy import names
 from headgate.envoy.config import (
-    CHAIN,
     CLUSTER,
     ENDPOINTS,
     LISTENER,
@@ -63,7 +62,7 @@ class Group:
     def __init__(self, listeners: _Resources, routes: _Resources, scopes: _Resources) -> None:
         self.listeners = listeners
         self.routes = routes
-        self.scopes = scopes  # scoped route configurations; they contain the routes if listeners share a filter chain
+        self.scopes = scopes
         self.by_type = {ROUTES: routes, SCOPES: scopes, LISTENER: listeners}
         self._found: dict[tuple[RouteParent, ...], frozenset[Resource]] = {}
 
@@ -78,8 +77,8 @@ class Group:
         return found
 
     def named(self) -> set[str]:
-        """Return the names of all listeners and routes."""
-        return {*self.listeners, *self.routes, *self.scopes}
+        """Return the names of all listeners and routes. A scope belongs to a port that has one of them."""
+        return {*self.listeners, *self.routes}
 
     def ports(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
         """Yield the ports to which a resource may belong; a cluster belongs to the ports of all routes that use it."""
@@ -100,11 +99,11 @@ class Group:
         """Yield the resources that receive the traffic of a port.
 
         An HTTP port has routes, and a TCP port has a listener, or one listener per pod if the Service has no address. A
-        Gateway port also has its listener.
+        Gateway port has its listener, and the scopes of its hosts.
         """
         name = names.parent(port)
         if isinstance(port, GatewayRef):
-            yield from ((ROUTES, one) for one in ([name] if name in self.routes else self._of_tls.get(port, ())))
+            yield from ((SCOPES, one) for one in self._of_hosts.get(port, ()))
             if name in self.listeners:
                 yield LISTENER, name
             return
@@ -119,8 +118,8 @@ class Group:
         return _by_port(name for name in self.listeners if name.startswith("pod/"))
 
     @cached_property
-    def _of_tls(self) -> Mapping[RouteParent, list[str]]:
-        return _by_port(name for name in self.routes if name.startswith("gateway/"))
+    def _of_hosts(self) -> Mapping[RouteParent, list[str]]:
+        return _by_port(name for name in self.scopes if name.startswith("gateway/"))
 
     @cached_property
     def _users(self) -> Mapping[str, set[str]]:
@@ -196,7 +195,7 @@ class AckState:
 
     def _removed_of(self, name: str) -> Iterator[Resource]:
         for resource in self._removed:
-            if resource[1] == name or names.is_listener_routes(name, resource[1]):
+            if resource[1] == name or names.is_host_of(name, resource[1]):
                 yield resource
 
     @cached_property
@@ -236,7 +235,7 @@ class AckStates:
     def _group(self, config: ProxyConfig) -> Group:
         """Return the group of proxies that share the listeners, routes and scopes of a configuration."""
         listeners, routes = shared(config, LISTENER), shared(config, ROUTES)
-        scopes = shared(config, SCOPES) if config.get(CHAIN) else NO_RESOURCES.common
+        scopes = shared(config, SCOPES)
         key = id(listeners), id(routes), id(scopes)  # unique, because the group references these three objects
         found = self._groups.get(key)
         if found is None:
