@@ -94,6 +94,9 @@ class LiveState:
         """
         await (self.feed.wait_for_object(written) if written else self.feed.wait_until_current())
         await until(lambda: self.is_current, *self._changes)
+        return self._compiled()
+
+    def _compiled(self) -> Compiled:
         current = self.loop.compiled.get()
         if current is None:
             raise AssertionError("unreachable: the wait ends when the newest snapshot is compiled")
@@ -146,7 +149,7 @@ class LiveState:
         """Wait until all stored objects are compiled and the proxies have answered; return the result."""
         await self.feed.wait_until_current()
         await self.wait_distributed()
-        return await self.wait_compiled()
+        return self._compiled()
 
     async def wait_distributed(self) -> None:
         """Wait until the newest snapshot is compiled, and every connected proxy has acknowledged or rejected it.
