@@ -8,7 +8,8 @@ from headgate.envoy import names, pb
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.route_plan import MAX_WEIGHT_SUM, plan_service_port
-from headgate.envoy.view import Node, allowed_sources, project, sidecar
+from headgate.envoy.view import Node, project, sidecar
+from headgate.envoy.visibility import allowed_sources
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import (
     Access,

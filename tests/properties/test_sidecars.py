@@ -13,7 +13,8 @@ from headgate.compiler.compile import compile_mesh
 from headgate.envoy import names, pb
 from headgate.envoy.config import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
-from headgate.envoy.view import Node, allowed_sources, project, sidecar
+from headgate.envoy.view import Node, project, sidecar
+from headgate.envoy.visibility import allowed_sources
 from headgate.model.identities import Credential, PrivateText
 from headgate.model.routing import PortRef
 from headgate.plane.feed import snapshot_of

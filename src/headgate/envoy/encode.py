@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from google.protobuf.message import Message
+from msgspec import structs
 
 from headgate.envoy import inbound, outbound, pb, secrets, tap
 from headgate.envoy.config import (
@@ -28,7 +29,7 @@ from headgate.envoy.config import (
     TypeUrl,
 )
 from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View, mesh_settings
-from headgate.model.routing import Frontend, Mesh
+from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
 
 DIGEST_BYTES = 8  # short, as only versions of the same resource are compared
 EMPTY_CONFIGURATION: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
@@ -52,10 +53,18 @@ class EncodedPart:
 
 
 class EncodedGroup(NamedTuple):
-    """The parts that were rendered from one value, `source`."""
+    """The parts that were rendered from one value, `source`, and their resources."""
 
     source: tuple[Any, ...]
     parts: tuple[EncodedPart, ...]
+    resources: Mapping[TypeUrl, Mapping[str, Encoded]]
+
+
+class EncodedHosts(NamedTuple):
+    """The hosts of a Gateway port, encoded from everything in `shared` and from their routes."""
+
+    shared: tuple[Any, ...]
+    groups: Mapping[str, EncodedGroup]
 
 
 class Combined(NamedTuple):
@@ -90,6 +99,7 @@ class Memo:
         self.encoded = 0  # the number of resources encoded so far
         self._encoded_parts: WeakValueDictionary[Part, EncodedPart] = WeakValueDictionary()  # drops unused parts
         self._groups: LastBuilds[EncodedGroup] = LastBuilds()
+        self._hosts: LastBuilds[EncodedHosts] = LastBuilds()
         self._own: LastBuilds[tuple[tuple[Any, ...], Configuration]] = LastBuilds()
         self._combined: LastBuilds[Combined] = LastBuilds()
         self._mesh: Mesh | None = None
@@ -98,19 +108,44 @@ class Memo:
 
     def begin_build(self) -> None:
         """Begin a new build."""
-        for builds in (self._groups, self._own, self._combined):
+        for builds in (self._groups, self._hosts, self._own, self._combined):
             builds.begin_build()
         self._mesh = None
 
-    def encode_group(
-        self, key: MemoKey, render: Callable[..., Iterable[Part]], *source: Any
-    ) -> tuple[EncodedPart, ...]:
+    def encode_group(self, key: MemoKey, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:
         """Render and encode the parts of `source`; reuse the last result of `key` if `source` is equal."""
-        found = self._groups.get(key)
-        if found is None or found.source != source:
-            found = EncodedGroup(source, tuple(map(self._encode, render(*source))))
+        found = self._group(self._groups.get(key), render, *source)
         self._groups.now[key] = found
-        return found.parts
+        return found
+
+    def encode_hosts(
+        self, mesh_view: MeshView, port: GatewayPort, hosts: Iterable[HostRoutes]
+    ) -> Iterable[EncodedGroup]:
+        """Render and encode the hosts of a Gateway port.
+
+        A host whose routes are the same objects as in the last build is not even looked at, if nothing else has changed.
+        """
+        key = (mesh_view.kind, port.gateway, port.port)
+        shared = (port, mesh_view.backend_sources, mesh_view.settings)
+        last = self._hosts.get(key)
+        is_same, known = last is not None and last.shared == shared, last.groups if last else {}
+        groups = {}
+        for item in hosts:
+            group = known.get(item.host)
+            if not (is_same and group and group.source[0].host is item):
+                group = self._group(group, outbound.of_host, mesh_view.host(port, item))
+            groups[item.host] = group
+        self._hosts.now[key] = EncodedHosts(shared, groups)
+        return groups.values()
+
+    def _group(self, last: EncodedGroup | None, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:
+        if last is not None and last.source == source:
+            return last
+        parts = tuple(map(self._encode, render(*source)))
+        resources: dict[TypeUrl, dict[str, Encoded]] = defaultdict(dict)
+        for item in parts:
+            resources[item.part.type_url][item.part.name] = item.encoded
+        return EncodedGroup(source, parts, resources)
 
     def _encode(self, part: Part) -> EncodedPart:
         found = self._encoded_parts.get(part)
@@ -183,15 +218,15 @@ class CommonResources:
         self._mesh = mesh_view.mesh
         self._allowed_sources = mesh_view.allowed_sources or {}
         self._views = mesh_view.services()
-        self._gateways = mesh_view.gateways()
-        self._encoded_parts: dict[str, tuple[EncodedPart, ...]] = {}
+        self._mesh_view = mesh_view
+        self._groups: dict[str, EncodedGroup] = {}  # by Service
         self._found: dict[MemoKey, Configuration] = {}
 
     def render(self) -> Iterator[None]:
         """Render the Services that are not rendered yet, one per step."""
         for view in self._views:
             name = view.front.service
-            self._encoded_parts[name] = self._memo.encode_group((self._kind, name), outbound.of_service, view)
+            self._groups[name] = self._memo.encode_group((self._kind, name), outbound.of_service, view)
             yield
 
     def visible_to(self, identity: str, namespace: str) -> Configuration:
@@ -209,12 +244,12 @@ class CommonResources:
         """The resources that are visible to all proxies of the kind."""
         for _ in self.render():
             pass
-        gateways = [
-            self._memo.encode_group(("gateway", view.port.gateway, view.port.port), outbound.of_gateway, view)
-            for view in self._gateways
-        ]
-        known = (parts for service, parts in self._encoded_parts.items() if self._allowed_sources.get(service) is None)
-        return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type((*known, *gateways)))
+        known = [group for service, group in self._groups.items() if self._allowed_sources.get(service) is None]
+        for view, hosts in self._mesh_view.gateways():
+            port = view.port
+            known.append(self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view))
+            known += self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
+        return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(known))
 
     @cached_property
     def _restricted(self) -> Mapping[str, Sequence[str]]:
@@ -237,7 +272,7 @@ class CommonResources:
         for_all = self._visible_to_all
         if not visible:
             return for_all
-        found = _by_type(self._encoded_parts[service] for service in visible)
+        found = _by_type(self._groups[service] for service in visible)
         return self._memo.combine_common((self._kind, visible), for_all, found)
 
     def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
@@ -277,11 +312,11 @@ def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
     return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
 
 
-def _by_type(groups: Iterable[Iterable[EncodedPart]]) -> Configuration:
-    config: dict[TypeUrl, dict[str, Encoded]] = {}
+def _by_type(groups: Iterable[EncodedGroup]) -> Configuration:
+    config: dict[TypeUrl, dict[str, Encoded]] = defaultdict(dict)
     for group in groups:
-        for item in group:
-            config.setdefault(item.part.type_url, {})[item.part.name] = item.encoded
+        for type_url, found in group.resources.items():
+            config[type_url].update(found)
     return {item: Resources(config[item], {}) if item in config else NO_RESOURCES for item in ORDER}
 
 

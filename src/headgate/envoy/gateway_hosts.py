@@ -39,6 +39,11 @@ end
 """
 
 
+def has_own_scope(host: str) -> bool:
+    """Return whether a host has a scope of its own; all wildcards of a port share one."""
+    return not host.startswith("*")
+
+
 def scope_name(port: str, host: str) -> str:
     """Return the name and key of the scope of a host on a Gateway port; `port` is the name of the port's listener."""
     return f"{port}/{host}"

@@ -1,15 +1,14 @@
 """Render Gateways: for each port, a listener on the Gateway's address and the route configurations of that listener."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from headgate.envoy import gateway_hosts, listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_filters import ListenerInfo
-from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, PlannedRoute, Planner, Protocols, Ready
-from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Route, Split
+from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, Planner
+from headgate.model.routing import GatewayPort, HostRoutes, Route, Split
 from headgate.resources.meta import Value
 
 _EVERY_NAME = "*"
@@ -69,49 +68,32 @@ class ListenerPlan(Value, frozen=True, kw_only=True):
         return tuple(item.cluster for item in self.shares if item.cluster != names.MISSING)
 
 
-class GatewayPlan(NamedTuple):
-    """One port of a Gateway and its clusters; `scopes` is empty on ports that are not HTTP."""
-
-    listener: ListenerPlan
-    scopes: tuple[ScopePlan, ...]
-    clusters: tuple[ClusterPlan, ...]
-
-
-def plan_gateway_port(
-    port: GatewayPort, ready: Ready, protocols: Protocols, *, domain: str = "", opaque: Collection[PortRef] = ()
-) -> GatewayPlan:
-    """Plan the resources of a Gateway port; with `domain`, endpoints with an identity are called by mTLS.
-
-    `opaque` are the Service ports whose pods are called with TCP, not HTTP.
-    """
-    ref = GatewayRef(port.gateway, port.port)
-    name = names.gateway(ref)
-    planner = Planner(ref, ready, protocols, domain=domain, opaque=opaque)
-    requests = port.protocol.is_http
-    listener = ListenerPlan(
-        name=name,
+def plan_listener(planner: Planner, port: GatewayPort) -> ListenerPlan:
+    """Plan the listener of a Gateway port, without its hosts."""
+    return ListenerPlan(
+        name=names.gateway(GatewayRef(port.gateway, port.port)),
         address=port.address,
         port=port.port,
-        shares=() if requests else _connections(planner, port),
+        shares=() if port.protocol.is_http else _connections(planner, port),
         tls=tuple(_tls(port)),
     )
-    scopes = tuple(_scopes(planner, ref, port)) if requests else ()
-    return GatewayPlan(listener, scopes, tuple(planner.clusters.values()))
 
 
-def _scopes(planner: Planner, ref: GatewayRef, port: GatewayPort) -> Iterator[ScopePlan]:
-    """Yield a scope for each host, and one for all wildcards."""
-    name = names.gateway(ref)
-    plans = [_host(planner, port, item) for item in port.hosts]
-    wildcards = tuple(plan for plan in plans if _is_wildcard(plan.host))
-    yield ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=wildcards)
-    for plan in plans:
-        if not _is_wildcard(plan.host):
-            yield ScopePlan(port=name, host=plan.host, hosts=(plan,))
+def plan_wildcards(planner: Planner, port: GatewayPort, hosts: Iterable[HostRoutes]) -> ScopePlan:
+    """Plan the scope of all wildcards of a port."""
+    name = names.gateway(GatewayRef(port.gateway, port.port))
+    plans = tuple(_host(planner, port, item) for item in hosts)
+    return ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=plans)
+
+
+def plan_host(planner: Planner, port: GatewayPort, item: HostRoutes) -> ScopePlan:
+    """Plan the scope of a host that is no wildcard; of `port`, everything but its hosts is used."""
+    name = names.gateway(GatewayRef(port.gateway, port.port))
+    return ScopePlan(port=name, host=item.host, hosts=(_host(planner, port, item),))
 
 
 def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
-    one = "" if _is_wildcard(item.host) else item.host
+    one = item.host if gateway_hosts.has_own_scope(item.host) else ""
     listener_info = ListenerInfo(scheme="https" if port.tls else "http", port=port.port, host=one)
     has_more_listeners = len({host for host, _ in port.tls}) > 1
     return HostPlan(
@@ -119,10 +101,6 @@ def _host(planner: Planner, port: GatewayPort, item: HostRoutes) -> HostPlan:
         routes=tuple(planner.plan_routes(item.routes, listener_info)),
         listener=item.listener if has_more_listeners else "",
     )
-
-
-def _is_wildcard(host: str) -> bool:
-    return host.startswith("*")
 
 
 def _connections(planner: Planner, port: GatewayPort) -> tuple[ClusterWeight, ...]:

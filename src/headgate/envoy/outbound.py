@@ -12,13 +12,16 @@ from msgspec import structs
 
 from headgate.envoy import clusters, gateways, listeners, names, probes, routes, secrets, tcp_proxy
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
+from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     OUTBOUND_PORT,
     SIDECAR,
+    Backend,
     Backends,
     GatewayView,
+    HostView,
     MeshSettings,
     Node,
     PortView,
@@ -31,6 +34,7 @@ from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.routing import (
     Endpoint,
     Frontend,
+    GatewayPort,
     PortRef,
     RouteTable,
     Split,
@@ -179,20 +183,32 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
 
 
 def of_gateway(view: GatewayView) -> Iterator[Part]:
-    """Yield the resources of a Gateway port."""
-    port, known = view.port, Backends(view.backends)
-    domain = view.settings.tls_domain
-    found = gateways.plan_gateway_port(port, known.ready, known.protocols, domain=domain, opaque=known.opaque)
-    yield from _of_clusters(found.clusters, view.settings)
-    listener = found.listener
+    """Yield the resources of a Gateway port, without those of hosts that have a scope of their own."""
+    port, planner = view.port, _planner(view.port, view.backends, view.settings)
+    listener = gateways.plan_listener(planner, port)
+    scope = gateways.plan_wildcards(planner, port, port.hosts) if port.protocol.is_http else None
+    yield from _of_clusters(planner.clusters.values(), view.settings)
     if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
         listener = structs.replace(listener, address=EVERYWHERE, port=gateway_pod_port(port.port))
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
-    for scope in found.scopes:
+    if scope:
         yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
     for _, shown in port.tls:
         name = names.secret(shown.secret)
         yield Part(SECRET, name, secrets.certificate, (name, shown.chain, shown.key))
+
+
+def of_host(view: HostView) -> Iterator[Part]:
+    """Yield the resources of a host of a Gateway port: its scope, and the clusters of its routes."""
+    planner = _planner(view.port, view.backends, view.settings)
+    scope = gateways.plan_host(planner, view.port, view.host)
+    yield from _of_clusters(planner.clusters.values(), view.settings)
+    yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
+
+
+def _planner(port: GatewayPort, backends: Iterable[Backend], settings: ServiceSettings) -> Planner:
+    known, ref = Backends(backends), GatewayRef(port.gateway, port.port)
+    return Planner(ref, known.ready, known.protocols, domain=settings.tls_domain, opaque=known.opaque)
 
 
 # --- resources of one proxy

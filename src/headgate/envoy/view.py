@@ -2,19 +2,25 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from msgspec import structs
+
+from headgate.envoy.gateway_hosts import has_own_scope
+from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.routing import (
     Endpoint,
+    Endpoints,
     Frontend,
     GatewayPort,
+    HostRoutes,
     Mesh,
     PortRef,
     Protocol,
@@ -25,8 +31,6 @@ from headgate.model.routing import (
 )
 from headgate.resources.meta import Value
 
-AllowedSources = frozenset[str] | None
-"""The identities that may call a Service; None if all identities may."""
 SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
 GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/<pod>
 OUTBOUND_PORT = 15001  # a sidecar's port for redirected outbound connections or for its HTTP proxy
@@ -141,11 +145,27 @@ class ServiceView(NamedTuple):
 
 
 class GatewayView(NamedTuple):
-    """A port of a Gateway and everything that its resources depend on."""
+    """A port of a Gateway and everything that its resources depend on, without the hosts that have a scope of their own."""
 
     port: GatewayPort
     backends: tuple[Backend, ...]
     settings: ServiceSettings
+
+
+class HostView(NamedTuple):
+    """A host of a Gateway port and everything that its resources depend on; `port` has no hosts."""
+
+    port: GatewayPort
+    host: HostRoutes
+    backends: tuple[Backend, ...]
+    settings: ServiceSettings
+
+
+class BackendSources(NamedTuple):
+    """The parts of the mesh from which backends are computed."""
+
+    endpoints: tuple[Endpoints, ...]
+    tables: tuple[RouteTable, ...]
 
 
 class MeshView:
@@ -169,13 +189,28 @@ class MeshView:
         for name, found in tables.items():
             yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
-    def gateways(self) -> Iterator[GatewayView]:
-        """Yield the ports of Gateways; none for sidecars, and those of one Gateway for its own proxy."""
+    def gateways(self) -> Iterator[tuple[GatewayView, Sequence[HostRoutes]]]:
+        """Yield the ports of Gateways, each with its hosts that have a scope of their own.
+
+        Sidecars have no Gateways, and the proxy of one Gateway has only the ports of that Gateway.
+        """
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
             if self.kind.gateway not in ("", port.gateway):
                 continue
-            routes = [route for host in port.hosts for route in host.routes]
-            yield GatewayView(port, self._backends((*routes, *filter(None, [port.connections]))), self.settings)
+            hosts = [item for item in port.hosts if has_own_scope(item.host)]
+            wildcards = tuple(item for item in port.hosts if not has_own_scope(item.host))
+            routes = [route for host in wildcards for route in host.routes]
+            backends = self._backends((*routes, *filter(None, [port.connections])))
+            yield GatewayView(structs.replace(port, hosts=wildcards), backends, self.settings), hosts
+
+    def host(self, port: GatewayPort, host: HostRoutes) -> HostView:
+        """Return the view of a host that has a scope of its own."""
+        return HostView(port, host, self._backends(host.routes), self.settings)
+
+    @property
+    def backend_sources(self) -> BackendSources:
+        """The parts of the mesh on which the backends of a host depend, besides its routes."""
+        return BackendSources(self.mesh.endpoints, self.mesh.tables)
 
     @cached_property
     def allowed_sources(self) -> Mapping[str, AllowedSources] | None:
@@ -335,53 +370,3 @@ def project(mesh: Mesh, node: Node, credential: Credential | None = None) -> Vie
         if index < len(known) and known[index].name == node.workload:
             found = known[index]
     return View(node, mesh, found, credential)
-
-
-# --- which Services a workload may call
-
-
-def allowed_sources(mesh: Mesh) -> Mapping[str, AllowedSources]:
-    """Return the identities that may send at least one request or connection to each Service (`namespace/name`).
-
-    A split may be called by the allowed sources of any backend. A Service without endpoints may be called by all, so
-    that callers get 503.
-    """
-    closed = dict(_closed(mesh.workloads))
-    ready = {entry.ref: entry.ready for entry in mesh.endpoints}
-    found: dict[str, AllowedSources] = {}
-    for table in mesh.tables:
-        more = _union(_of_route(endpoints, closed) for endpoints in _routes(table, ready))
-        name = table.ref.service
-        found[name] = _union((found[name], more)) if name in found else more
-    return found
-
-
-def _closed(workloads: Iterable[Workload]) -> Iterator[tuple[tuple[str, int], frozenset[str]]]:
-    """Yield the allowed identities of each port of closed workloads, twice: by workload name and by address."""
-    for item in workloads:
-        if item.access.closed:
-            known = frozenset(source for grant in item.access.grants for source in grant.sources)
-            yield from (((place, port.port), known) for port in item.ports for place in (item.name, item.address))
-
-
-def _routes(table: RouteTable, ready: Mapping[PortRef, tuple[Endpoint, ...]]) -> Iterator[list[Endpoint]]:
-    """Yield the endpoints of each route; one empty list if there are no routes."""
-    if not table.routes:
-        yield []
-    for route in table.routes:
-        yield [endpoint for target in route.split.targets for endpoint in ready.get(target.ref, ())]
-
-
-def _of_route(endpoints: list[Endpoint], closed: Mapping[tuple[str, int], frozenset[str]]) -> AllowedSources:
-    if not endpoints:
-        return None
-    return _union(closed.get((item.workload, item.port), closed.get((item.address, item.port))) for item in endpoints)
-
-
-def _union(several: Iterable[AllowedSources]) -> AllowedSources:
-    found: set[str] = set()
-    for item in several:
-        if item is None:
-            return None
-        found |= item
-    return frozenset(found)
