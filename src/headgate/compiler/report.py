@@ -64,7 +64,8 @@ class StatusCondition(Value, frozen=True, kw_only=True):
 class ParentStatus(Value, frozen=True, kw_only=True):
     """The status of `spec.parentRefs[index]` of a route, for parents that headgate serves.
 
-    `ports` are the Service ports where the route applies, `gateway_ports` the ports of a Gateway.
+    `ports` are the Service ports where the route applies. `gateway_hosts` are ports of a Gateway, each with a host; the
+    host is empty if some of the route's hosts on the port are wildcards.
     """
 
     about: Key
@@ -72,7 +73,12 @@ class ParentStatus(Value, frozen=True, kw_only=True):
     parent: Key
     conditions: tuple[StatusCondition, ...]
     ports: tuple[PortRef, ...] = ()
-    gateway_ports: tuple[int, ...] = ()
+    gateway_hosts: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def gateway_ports(self) -> tuple[int, ...]:
+        """The ports of a Gateway where the route applies."""
+        return tuple(sorted({port for port, _ in self.gateway_hosts}))
 
 
 class ListenerOutcome(Value, frozen=True, kw_only=True):

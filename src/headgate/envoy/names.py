@@ -63,10 +63,11 @@ _PARTS_OF_A_PORT = 4
 
 
 class GatewayRef(NamedTuple):
-    """One port of a Gateway (`namespace/name`)."""
+    """One port of a Gateway (`namespace/name`), or one of its hosts that have a scope of their own (`*`: all wildcards)."""
 
     gateway: str
     port: int
+    host: str = ""
 
 
 class InboundRef(NamedTuple):
@@ -118,8 +119,8 @@ def is_host_scope(name: str) -> bool:
 
 
 def gateway(ref: GatewayRef) -> str:
-    """Return the name of a Gateway port's resources."""
-    return f"{_GATEWAY}/{ref.gateway}/{ref.port}"
+    """Return the name of a Gateway port's listener, or of a host's scope."""
+    return f"{_GATEWAY}/{ref.gateway}/{ref.port}{f'/{ref.host}' if ref.host else ''}"
 
 
 def is_host_of(port: str, name: str) -> bool:

@@ -71,7 +71,9 @@ def gateway(**fields: Any) -> dict[str, Any]:
 
 
 def parent(index: int = 0, *conditions: StatusCondition, **fields: Any) -> ParentStatus:
-    base = ParentStatus(about=WEB, index=index, parent=EDGE, conditions=conditions or (ACCEPTED,), gateway_ports=(80,))
+    base = ParentStatus(
+        about=WEB, index=index, parent=EDGE, conditions=conditions or (ACCEPTED,), gateway_hosts=((80, ""),)
+    )
     return structs.replace(base, **fields)
 
 
@@ -121,14 +123,14 @@ def test_a_route_has_an_entry_for_each_parent() -> None:
     ],
 )
 def test_programmed_counts_the_proxies_acknowledgments(proxies, expected) -> None:
-    for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_ports": (80,)}):
+    for place in ({}, {"ports": (PortRef("default/web", 80),), "gateway_hosts": ((80, ""),)}):
         status = route_status(route(), said(parent(**place)), present(*proxies))
         assert status
         assert conditions(status["parents"][0])["Programmed"] == expected
 
 
 def test_a_route_whose_parent_has_no_port_is_not_programmed() -> None:
-    status = route_status(route(), said(parent(gateway_ports=())), present(proxy()))
+    status = route_status(route(), said(parent(gateway_hosts=())), present(proxy()))
     assert status
     assert conditions(status["parents"][0])["Programmed"] == ("False", "Invalid")
 

@@ -7,7 +7,7 @@ from tests.xds.client import Client, outdate
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.envoy.config import LISTENER, ROUTES
+from headgate.envoy.config import LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import MESH, SPLIT
@@ -102,6 +102,26 @@ def test_an_unacknowledged_route_queues_the_split_of_the_route() -> None:
     Client(world.fleet.proxies[GATEWAY.id]).take()
     assert world.queued() == [WEB]
     assert world.queued() == []
+
+
+def route(name: str, host: str) -> object:
+    return obj("HTTPRoute", name, spec={"parentRefs": [{"name": "edge"}], "hostnames": [host], "rules": [{}]})
+
+
+def test_an_unacknowledged_host_queues_its_own_routes_and_those_of_wildcards() -> None:
+    world = World()
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    edge = obj(
+        "Gateway",
+        "edge",
+        spec={"gatewayClassName": "headgate", "listeners": [listener]},
+        status={"addresses": [{"type": "IPAddress", "value": "10.1.0.8"}]},
+    )
+    world.build(more=[edge, route("a", "a.example"), route("b", "b.example"), route("any", "*.example")])
+    world.clients["gateway"].take()
+    world.queued()
+    outdate(world.fleet.proxies[GATEWAY.id], SCOPES, "gateway/default/edge/80/a.example")
+    assert {key.name for key in world.queued()} == {"a", "any", "edge"}
 
 
 def test_an_unacknowledged_inbound_listener_queues_the_objects_that_select_the_pod() -> None:

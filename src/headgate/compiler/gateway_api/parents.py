@@ -149,17 +149,22 @@ def _links(parents: Parents, route: CompiledRoute) -> Iterator[Link]:
 
 def _status(parents: Parents, route: CompiledRoute, link: Link) -> ParentStatus:
     conditions = route_conditions(route, link.refusal, (link.note,) if link.note else ())
-    names = {item.listener for item in link.attachments} if route.usable else ()
     plans = parents.plans.get(link.parent.key, ())
-    ports = {plan.listener.port for plan in plans if plan.served and plan.listener.name in names}
+    ports = {plan.listener.name: plan.listener.port for plan in plans if plan.served}
+    served = [item for item in link.attachments if item.listener in ports] if route.usable else []
+    hosts = {(ports[item.listener], host) for item in served for host in _programmed_hosts(item.hosts)}
     return ParentStatus(
         about=route.key,
         index=link.parent.index,
         parent=link.parent.key,
         conditions=conditions,
         ports=link.ports if route.usable else (),
-        gateway_ports=tuple(sorted(ports)),
+        gateway_hosts=tuple(sorted(hosts)),
     )
+
+
+def _programmed_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    return ("",) if any(host.startswith("*") for host in hosts) else hosts
 
 
 def _no_gateway(snapshot: Snapshot, about: Key, parent: Parent) -> Finding:

@@ -153,6 +153,6 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
     gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-    ports: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, port) for port in parent.gateway_ports)]
+    ports: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, *host) for host in parent.gateway_hosts)]
     accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
     return programmed(receipts.progress(ports), accepted=accepted and bool(ports))

@@ -25,6 +25,7 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
+from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.resources.meta import Value
@@ -76,15 +77,26 @@ class Group:
             found = self._found[ports] = frozenset(self._resources(ports))
         return found
 
+    def serves(self, ports: tuple[RouteParent, ...]) -> bool:
+        """Return whether the proxies' configuration contains one of the ports."""
+        return any(any(self._receivers(port)) for port in ports)
+
     def named(self) -> set[str]:
         """Return the names of all listeners and routes. A scope belongs to a port that has one of them."""
         return {*self.listeners, *self.routes}
 
     def ports(self, type_url: TypeUrl, name: str) -> Iterator[RouteParent]:
-        """Yield the ports to which a resource may belong; a cluster belongs to the ports of all routes that use it."""
+        """Yield the ports to which a resource may belong; a cluster belongs to the ports of all routes that use it.
+
+        The scope of a Gateway's host belongs to the host, and to `*`, which stands for all hosts of the port.
+        """
         users = self._users.get(name, ()) if type_url in {CLUSTER, ENDPOINTS} else ()
         for one in (name, *users):
-            if port := port_of(one):
+            port = port_of(one)
+            if isinstance(port, GatewayRef) and one in self.scopes:
+                yield port._replace(host=one.rpartition("/")[2])
+                yield port._replace(host=WILDCARDS)
+            elif port:
                 yield port
 
     def _resources(self, ports: Iterable[RouteParent]) -> Iterator[Resource]:
@@ -99,13 +111,16 @@ class Group:
         """Yield the resources that receive the traffic of a port.
 
         An HTTP port has routes, and a TCP port has a listener, or one listener per pod if the Service has no address. A
-        Gateway port has its listener, and the scopes of its hosts.
+        Gateway port has its listener, and the scopes of its hosts or of one host.
         """
         name = names.parent(port)
         if isinstance(port, GatewayRef):
-            yield from ((SCOPES, one) for one in self._of_hosts.get(port, ()))
-            if name in self.listeners:
-                yield LISTENER, name
+            listener = names.gateway(port._replace(host=""))
+            if listener in self.listeners:
+                yield LISTENER, listener
+            yield from (
+                (SCOPES, one) for one in ((name,) if port.host else self._of_hosts.get(port, ())) if one in self.scopes
+            )
             return
         if name in self.routes:
             yield ROUTES, name
@@ -187,11 +202,25 @@ class AckState:
         error = next((item.message for item in self.refused if (item.type_url, item.name) in resources), "")
         return Answer(holds=self.out_of_sync is not None and self.out_of_sync.isdisjoint(resources), error=error)
 
+    def answer_for(self, ports: tuple[RouteParent, ...]) -> Answer:
+        """Return whether the proxies have acknowledged all resources of some ports."""
+        is_in_sync = self.out_of_sync is not None and not self.out_of_sync and not self.refused
+        return Answer(holds=True) if is_in_sync else self.answer(self.resources(ports))
+
+    def needs(self, ports: tuple[RouteParent, ...]) -> bool:
+        """Return whether the proxies need or hold a resource of some ports, or have no configuration yet."""
+        return self.group is None or self.group.serves(ports) or any(self._removed_resources(ports))
+
     def resources(self, ports: tuple[RouteParent, ...]) -> frozenset[Resource]:
         """Return the resources of some ports, including removed listeners and routes that the proxies still hold."""
         if self.group is None:
             return frozenset()
-        return self.group.resources(ports).union(*(self._removed_of(names.parent(port)) for port in ports))
+        removed = frozenset(self._removed_resources(ports))
+        return self.group.resources(ports) | removed if removed else self.group.resources(ports)
+
+    def _removed_resources(self, ports: Iterable[RouteParent]) -> Iterator[Resource]:
+        for port in ports if self._removed else ():
+            yield from self._removed_of(names.parent(port))
 
     def _removed_of(self, name: str) -> Iterator[Resource]:
         for resource in self._removed:
@@ -289,10 +318,9 @@ class Receipts:
         lagging: list[str] = []
         refused: list[tuple[str, str]] = []
         for state, node_ids in self.by_state.items():
-            resources = state.resources(wanted)
-            if (state.is_sidecar and not with_sidecars) or (state.group and not resources):
+            if (state.is_sidecar and not with_sidecars) or not state.needs(wanted):
                 continue
-            answer = state.answer(resources)
+            answer = state.answer_for(wanted)
             if answer.error:
                 refused += [(node_id, answer.error) for node_id in node_ids]
             elif answer.holds:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from headgate.compiler.report import Compiled, Finding, SplitOutcome, differing
+from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.plane.status.conditions import ObjectReport
@@ -83,21 +84,28 @@ class ReportIndex:
         found: dict[RouteParent | str, list[Key]] = defaultdict(list)
         for key in dict.fromkeys(self._reported):
             report = self.report(key)
-            for target in (*_ports(report), *(report.selected.workloads if report.selected else ())):
+            selected = report.selected.workloads if report.selected else ()
+            for target in dict.fromkeys((*_ports(report), *selected)):
                 found[target].append(key)
         return found
 
 
 def _ports(report: ObjectReport) -> Iterator[RouteParent]:
-    """Yield the ports that an object affects."""
+    """Yield the ports, and hosts of Gateway ports, that an object affects.
+
+    A Gateway and a route with wildcards affect all hosts of a port, which the host `*` stands for.
+    """
     yield from (outcome.ref for outcome in report.outcomes)
     for parent in report.parents:
         yield from parent.ports
         gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-        yield from (GatewayRef(gateway, port) for port in parent.gateway_ports)
+        for port, host in parent.gateway_hosts:
+            yield from (GatewayRef(gateway, port), GatewayRef(gateway, port, host or WILDCARDS))
     if report.gateway:
         about = report.gateway.about
-        yield from (GatewayRef(f"{about.namespace}/{about.name}", port) for port in report.gateway.ports)
+        for port in report.gateway.ports:
+            gateway = f"{about.namespace}/{about.name}"
+            yield from (GatewayRef(gateway, port), GatewayRef(gateway, port, WILDCARDS))
 
 
 class Observation(NamedTuple):
