@@ -107,6 +107,7 @@ class ControlPlane:
     async def problems(self) -> list[str]:
         """Return what `headgate status` names as problems."""
         found = await self.get("/apis/inspect.headgate.dev/v1/meshstatuses/mesh")
+        assert found.get("kind") != "Status", found
         return list(found["status"]["problems"])
 
     async def served(self) -> bool:
