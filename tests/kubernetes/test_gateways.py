@@ -1,5 +1,6 @@
 """The Deployments and Services of Gateways on a cluster, and the addresses in the statuses of Gateways."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -286,3 +287,24 @@ async def test_a_failure_of_one_gateway_does_not_stop_the_remaining_ones():
         await GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010")).reconcile()
     assert [item["metadata"]["name"] for item in (await store.list("apps", "Deployment")).items] == [EDGE]
     assert await store.get(Key(GATEWAY, "GatewayClass", "", "headgate"))
+
+
+async def test_a_cancel_leaves_no_write_without_an_await():
+    """Python warns of coroutines that are never awaited, and warnings are errors."""
+    entered = asyncio.Event()
+
+    class SilentStore(MemoryStore):
+        async def apply(self, *_arguments, **_options):
+            entered.set()
+            await asyncio.Event().wait()
+
+    store = SilentStore()
+    for name in ("shop", SYSTEM):
+        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await store.create(gateway(80))
+    proxies = GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010"))
+    run = asyncio.create_task(proxies.reconcile())
+    await entered.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run

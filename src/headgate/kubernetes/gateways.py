@@ -7,7 +7,7 @@ identity of a gateway or the certificates of its listeners.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.retries import pauses
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
+from headgate.objects.gateways import KINDS, OwnGateway, ensure_class, own_gateways, write_addresses
 from headgate.objects.ports import Store, follow_all
 from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, OWN_KEYS, PROXY_OF, Gateway, proxy_name
 from headgate.resources.meta import Key, Object
@@ -62,13 +62,19 @@ class GatewayProxies:
         listed = (await self._store.list("", "Service", NAMESPACE)).items
         services = {item["metadata"]["name"]: item for item in listed if _is_of_gateway(item)}
         gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
-        steps = [self._ensure_class()]
+        await _all_of(self._steps(services, gateways))
+
+    def _steps(
+        self, services: Mapping[str, Object], gateways: Mapping[str, OwnGateway]
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the writes one by one, so that none is left without an await when `run` is canceled."""
+        yield self._ensure_class()
         for name, own in gateways.items():
             if own.parameters is not None:
-                steps.append(self._try_to_apply(own.gateway, own.parameters, services.get(name)))
-            steps.append(write_addresses(self._store, own.stored, _addresses(services.get(name))))
-        steps += [self._delete(name) for name in services.keys() - gateways.keys()]
-        await _all_of(steps)
+                yield self._try_to_apply(own.gateway, own.parameters, services.get(name))
+            yield write_addresses(self._store, own.stored, _addresses(services.get(name)))
+        for name in services.keys() - gateways.keys():
+            yield self._delete(name)
 
     async def _ensure_class(self) -> None:
         """Create the GatewayClass `headgate` unless it exists, or the cluster has no definition of GatewayClasses."""
