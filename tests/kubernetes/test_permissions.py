@@ -19,33 +19,43 @@ from headgate.kubernetes.permissions import (
 ROLES = roles(custom_metrics=False, cert_manager=False)
 USER = 'User "system:serviceaccount:headgate-system:headgate"'
 LIST_PODS = f'pods is forbidden: {USER} cannot list resource "pods" in API group "" at the cluster scope'
-
 UPDATE_STATUS = (
     f'trafficsplits "canary" is forbidden: {USER} cannot update resource "trafficsplits/status"'
     ' in API group "split.smi-spec.io" in the namespace "shop"'
 )
+QUOTA = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
+UNRESOLVED = 'RBAC: role.rbac.authorization.k8s.io "gone" not found'
+
+
+def denied(message: str, **details: str) -> Permission | None:
+    return denied_permission(message, details, "/api/v1/namespaces/shop/things/one?force=true")
 
 
 @pytest.mark.parametrize(
-    ("message", "name", "expected"),
+    ("found", "expected"),
     [
-        (LIST_PODS, "", Permission("list", "", "pods")),
+        (denied(LIST_PODS), Permission("list", "", "pods")),
         (
-            UPDATE_STATUS,
-            "canary",
+            denied(UPDATE_STATUS, name="canary"),
             Permission("update", "split.smi-spec.io", "trafficsplits/status", "shop", "canary"),
         ),
         (
-            'pods "web" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2',
-            "web",
-            None,
+            denied('configmaps "roots" is forbidden: ', name="roots", kind="configmaps"),
+            Permission("create", "", "configmaps", "shop", "roots"),
         ),
+        (
+            denied(
+                f'deployments.apps "edge" is forbidden: {UNRESOLVED}', name="edge", group="apps", kind="deployments"
+            ),
+            Permission("create", "apps", "deployments", "shop", "edge"),
+        ),
+        (denied(f'pods "web" is forbidden: {QUOTA}', name="web", kind="pods"), None),
     ],
 )
-def test_the_message_of_a_denied_request_contains_the_permission(
-    message: str, name: str, expected: Permission | None
+def test_the_answer_to_a_denied_request_contains_the_permission(
+    found: Permission | None, expected: Permission | None
 ) -> None:
-    assert denied_permission(message, name) == expected
+    assert found == expected
 
 
 def test_a_sentence_names_the_verbs_the_resources_the_consequence_and_the_remedy() -> None:

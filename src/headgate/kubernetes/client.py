@@ -235,7 +235,7 @@ class Client:
             async with self._answer(request) as response:
                 yield response
             return
-        raise self._refusal(response.status, content)
+        raise self._refusal(request, response.status, content)
 
     async def _connect(self) -> Connection:
         async with self._turn:  # concurrent requests run the credentials program only once
@@ -250,17 +250,17 @@ class Client:
         if connection and connection.session:
             await connection.session.close()
 
-    def _refusal(self, status: int, content: bytes) -> HeadgateError:
+    def _refusal(self, request: ApiRequest, status: int, content: bytes) -> HeadgateError:
         """Return the error for a response; its message is that of the Status object in the body."""
-        reason = name = ""
+        reason, details = "", dict[str, Any]()
         try:
             found = msgspec.json.decode(content)
             message, reason = str(found["message"]), str(found.get("reason", ""))
-            name = str((found.get("details") or {}).get("name", ""))
+            details = dict(found.get("details") or {})
         except (msgspec.DecodeError, KeyError, TypeError):
             message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
         if status in (401, 403):
-            permission = denied_permission(message, name) if status == 403 else None
+            permission = denied_permission(message, details, request.target) if status == 403 else None
             if permission and self._denied:
                 self._denied(permission)
             text = ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused)))

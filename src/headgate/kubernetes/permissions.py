@@ -7,8 +7,8 @@ permissions are checked again every MISSING_S seconds.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.latest import Latest
@@ -22,6 +22,8 @@ _DENIED = re.compile(
     r'cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
 )
+_DENIED_CREATION = re.compile(r'" is forbidden: (?:RBAC: |$)')
+_NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
 
 log = logging.getLogger(__name__)
 
@@ -96,13 +98,19 @@ def _permissions(rule: Rule, namespace: str) -> Iterator[Permission]:
                 yield Permission(verb, rule.group, resource, namespace, name)
 
 
-def denied_permission(message: str, name: str) -> Permission | None:
-    """Return the permission that the message of a 403 about the object `name` contains; None if there is none.
+def denied_permission(message: str, details: Mapping[str, Any], path: str) -> Permission | None:
+    """Return the permission that a 403 for the request at `path` is about; None if it is about none.
 
-    The API server also answers with 403 for other reasons, such as a ResourceQuota.
+    `message` and `details` are those of the Status. The API server also answers with 403 for other reasons, such as a
+    ResourceQuota. Without the permission to create the object of an apply, its message is `KIND "NAME" is forbidden: `.
     """
-    found = _DENIED.search(message)
-    return Permission(**found.groupdict(default=""), name=name) if found else None
+    name = str(details.get("name", ""))
+    if found := _DENIED.search(message):
+        return Permission(**found.groupdict(default=""), name=name)
+    if _DENIED_CREATION.search(message) and (resource := details.get("kind")):
+        place = _NAMESPACE.search(path)
+        return Permission("create", str(details.get("group", "")), str(resource), place[1] if place else "", name)
+    return None
 
 
 def describe(missing: Collection[Permission], roles: Iterable[Role]) -> tuple[str, ...]:
