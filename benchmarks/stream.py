@@ -1,7 +1,8 @@
 """A session with a simulated proxy that acknowledges every response, without a network."""
 
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, ProxyConfig
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
 FOLLOWS = {CLUSTER: (ENDPOINTS, SECRET), LISTENER: (CHAIN, ROUTES, SECRET), SCOPES: (ROUTES,)}

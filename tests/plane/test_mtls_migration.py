@@ -13,7 +13,8 @@ from headgate.plane import mtls_migration as mtls_migration_module
 from headgate.plane.mtls_migration import MtlsMigration
 from headgate.standalone.state_files import StateFiles
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 
 IDENTITY = "spiffe://cluster.local/ns/default/sa/web"
 

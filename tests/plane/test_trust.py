@@ -7,7 +7,8 @@ from headgate.envoy.names import IDENTITY, ROOTS
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.trust import CertificateHolders
 from headgate.xds.fleet import Fleet, Proxy
-from headgate.xds.session import Request, Session
+from headgate.xds.messages import Request
+from headgate.xds.session import Session
 from headgate.xds.subscription import Response
 
 SIDECAR = "sidecar/default/web"
