@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
@@ -88,9 +89,15 @@ async def probe(request: Request) -> Probe:
 
 
 def create_with_probes(world: World, address: Address) -> None:
-    """Create routes one by one; for each third of them, print the times from the write of a route to its first 200."""
+    """Create routes one by one. For each third of them, print the times from the write of a route to its first 200, and
+    the processor time of headgate and of Envoy for a route.
+    """
     times, statuses = [], Counter[int]()
+    third = ROUTES // 3
+    spent = []
     for number in range(ROUTES):
+        if number in (0, third, 2 * third):
+            spent.append(processor_times(world))
         name = f"probed-{number}"
         probing = world.network.begin(probe(Request(address, f"/{name}", f"{name}.example.com")))
         began = time.perf_counter()
@@ -99,10 +106,19 @@ def create_with_probes(world: World, address: Address) -> None:
         times.append(1000 * (found.served - began))
         statuses += found.statuses
     print(f"{ROUTES} routes, created one by one; answers before the first 200: {dict(statuses)}", flush=True)
-    third = ROUTES // 3
-    for what, part in (("first", times[:third]), ("second", times[third:-third]), ("last", times[-third:])):
+    spent.append(processor_times(world))
+    parts = ("first", times[:third]), ("second", times[third : 2 * third]), ("last", times[2 * third :])
+    for (what, part), before, after in zip(parts, spent[:-1], spent[1:], strict=True):
         p99 = sorted(part)[math.ceil(len(part) * 0.99) - 1]
-        print(f"  {what:6} third: median {statistics.median(part):6.1f} ms   p99 {p99:6.1f} ms", flush=True)
+        costs = ", ".join(f"{name} {1000 * (after[name] - before[name]) / len(part):.1f} ms" for name in after)
+        median = statistics.median(part)
+        print(f"  {what:6} third: median {median:6.1f} ms   p99 {p99:6.1f} ms   processor: {costs}", flush=True)
+
+
+def processor_times(world: World) -> Mapping[str, float]:
+    """Return the processor time of headgate and of its Envoy, in seconds."""
+    assert world.process
+    return {"headgate": cpu_seconds(world.process.pid), "Envoy": cpu_seconds(world.processes()["envoy"])}
 
 
 def change_under_load(world: World, address: Address) -> None:
