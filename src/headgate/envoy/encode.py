@@ -61,10 +61,11 @@ class EncodedGroup(NamedTuple):
 
 
 class EncodedHosts(NamedTuple):
-    """The hosts of a Gateway port, encoded from everything in `shared` and from their routes."""
+    """The hosts of a Gateway port, encoded from everything in `shared` and from their routes, and all their resources."""
 
     shared: tuple[Any, ...]
     groups: Mapping[str, EncodedGroup]
+    resources: Mapping[TypeUrl, Mapping[str, Encoded]]
 
 
 class Combined(NamedTuple):
@@ -120,23 +121,31 @@ class Memo:
 
     def encode_hosts(
         self, mesh_view: MeshView, port: GatewayPort, hosts: Iterable[HostRoutes]
-    ) -> Iterable[EncodedGroup]:
-        """Render and encode the hosts of a Gateway port.
+    ) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
+        """Render and encode the hosts of a Gateway port; return their resources.
 
-        A host whose routes are the same objects as in the last build is not even looked at, if nothing else has changed.
+        A host whose routes are the same object as in the last build is skipped, if nothing else has changed.
         """
         key = (mesh_view.kind, port.gateway, port.port)
         shared = (port, mesh_view.backend_sources, mesh_view.settings)
-        last = self._hosts.get(key)
-        is_same, known = last is not None and last.shared == shared, last.groups if last else {}
-        groups = {}
+        last = self._hosts.get(key) or EncodedHosts((), {}, {})
+        is_same, known = last.shared == shared, last.groups
+        groups, changed = {}, []
         for item in hosts:
             group = known.get(item.host)
             if not (is_same and group and group.source[0].host is item):
                 group = self._group(group, outbound.of_host, mesh_view.host(port, item))
+                changed.append(item.host)
             groups[item.host] = group
-        self._hosts.now[key] = EncodedHosts(shared, groups)
-        return groups.values()
+        added = [groups[host].resources for host in changed if groups[host] is not known.get(host)]
+        if groups.keys() >= known.keys() and all(
+            _keeps_names(known[host], groups[host]) for host in changed if host in known
+        ):
+            resources = _united((last.resources, *added)) if added else last.resources
+        else:  # another host may have a resource with a name that one host lost
+            resources = _united(group.resources for group in groups.values())
+        self._hosts.now[key] = EncodedHosts(shared, groups, resources)
+        return resources
 
     def _group(self, last: EncodedGroup | None, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:
         if last is not None and last.source == source:
@@ -167,7 +176,10 @@ class Memo:
             if view.workload:
                 domains = (settings.domain, settings.trust_domain)
                 groups.append(self.encode_group(("inbound", view.node.id), inbound.parts, view.workload, *domains))
-            found = source, _reuse_equal(found[1] if found else EMPTY_CONFIGURATION, _by_type(groups))
+            found = (
+                source,
+                _reuse_equal(found[1] if found else EMPTY_CONFIGURATION, _by_type(group.resources for group in groups)),
+            )
         self._own.now[key] = found
         return found[1]
 
@@ -244,11 +256,14 @@ class CommonResources:
         """The resources that are visible to all proxies of the kind."""
         for _ in self.render():
             pass
-        known = [group for service, group in self._groups.items() if self._allowed_sources.get(service) is None]
+        known = [
+            group.resources for service, group in self._groups.items() if self._allowed_sources.get(service) is None
+        ]
         for view, hosts in self._mesh_view.gateways():
             port = view.port
-            known.append(self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view))
-            known += self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
+            own = self._memo.encode_group((self._kind, port.gateway, port.port), outbound.of_gateway, view)
+            all_hosts = self._memo.encode_hosts(self._mesh_view, structs.replace(port, hosts=()), hosts)
+            known += [own.resources, all_hosts]
         return self._memo.combine_common((self._kind,), EMPTY_CONFIGURATION, _by_type(known))
 
     @cached_property
@@ -272,13 +287,15 @@ class CommonResources:
         for_all = self._visible_to_all
         if not visible:
             return for_all
-        found = _by_type(self._groups[service] for service in visible)
+        found = _by_type(self._groups[service].resources for service in visible)
         return self._memo.combine_common((self._kind, visible), for_all, found)
 
     def _with_short_names(self, visible: tuple[str, ...], namespace: str) -> Configuration:
         """Return the visible resources and the short names of the Services in a namespace."""
         found = _by_type(
-            self._memo.encode_group(("short names", front.service), outbound.short_names, front, self._mesh.domain)
+            self._memo.encode_group(
+                ("short names", front.service), outbound.short_names, front, self._mesh.domain
+            ).resources
             for front in self._with_local_names[namespace]
             if self._allowed_sources.get(front.service) is None or front.service in visible
         )
@@ -312,12 +329,22 @@ def _reuse_equal(last: Configuration, found: Configuration) -> Configuration:
     return {item: last[item] if found[item] == last[item] else found[item] for item in ORDER}
 
 
-def _by_type(groups: Iterable[EncodedGroup]) -> Configuration:
+def _by_type(groups: Iterable[Mapping[TypeUrl, Mapping[str, Encoded]]]) -> Configuration:
+    config = _united(groups)
+    return {item: Resources(config[item], {}) if item in config else NO_RESOURCES for item in ORDER}
+
+
+def _united(groups: Iterable[Mapping[TypeUrl, Mapping[str, Encoded]]]) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
     config: dict[TypeUrl, dict[str, Encoded]] = defaultdict(dict)
     for group in groups:
-        for type_url, found in group.resources.items():
+        for type_url, found in group.items():
             config[type_url].update(found)
-    return {item: Resources(config[item], {}) if item in config else NO_RESOURCES for item in ORDER}
+    return config
+
+
+def _keeps_names(before: EncodedGroup, after: EncodedGroup) -> bool:
+    """Return whether `after` has all resources that `before` had, perhaps in other versions."""
+    return all(found.keys() <= after.resources.get(item, {}).keys() for item, found in before.resources.items())
 
 
 def with_tap(config: ProxyConfig, share: int) -> ProxyConfig:

@@ -197,11 +197,13 @@ class MeshView:
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
             if self.kind.gateway not in ("", port.gateway):
                 continue
-            hosts = [item for item in port.hosts if has_own_scope(item.host)]
-            wildcards = tuple(item for item in port.hosts if not has_own_scope(item.host))
+            hosts: list[HostRoutes] = []
+            wildcards: list[HostRoutes] = []
+            for item in port.hosts:
+                (hosts if has_own_scope(item.host) else wildcards).append(item)
             routes = [route for host in wildcards for route in host.routes]
             backends = self._backends((*routes, *filter(None, [port.connections])))
-            yield GatewayView(structs.replace(port, hosts=wildcards), backends, self.settings), hosts
+            yield GatewayView(structs.replace(port, hosts=tuple(wildcards)), backends, self.settings), hosts
 
     def host(self, port: GatewayPort, host: HostRoutes) -> HostView:
         """Return the view of a host that has a scope of its own."""

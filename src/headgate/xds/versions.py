@@ -6,6 +6,7 @@ difference between two configurations is computed once for all proxies (ARCHITEC
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headgate.envoy import pb
@@ -138,12 +139,13 @@ def compare(
     before: Mapping[str, Encoded], after: Mapping[str, Encoded], *, is_whole: bool
 ) -> Difference[Mapping[str, Encoded]]:
     """Return the difference between two mappings, compared name by name."""
-    resources = {
-        name: encoded
+    changed = (
+        (name, encoded)
         for name, encoded in after.items()
         if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
-    }
-    removed = frozenset(name for name in before if name not in after)
+    )
+    resources = dict(sorted(changed, key=itemgetter(0)))  # configurations are in an arbitrary order
+    removed = frozenset(before.keys() - after.keys())
     batch = _batch(resources, is_whole=is_whole)
     is_last = len(batch) == len(resources)
     after_batch = after if is_last and not removed else {**before, **dict(batch)}
@@ -164,7 +166,7 @@ def _batch(resources: Mapping[str, Encoded], *, is_whole: bool) -> Pairs:
 
 
 def select(resources: Resources, names: frozenset[str]) -> Resources:
-    """Return the resources with these names, sorted; the same object when all resources are selected."""
+    """Return the resources with these names; the same object when all resources are selected."""
     if not names:
         return NO_RESOURCES
     common = _select_common(ById(resources.common), ById(names))
@@ -176,8 +178,9 @@ def select(resources: Resources, names: frozenset[str]) -> Resources:
 
 @lru_cache(CACHE_SIZE)
 def _select_common(resources: ById[Mapping[str, Encoded]], names: ById[frozenset[str]]) -> Mapping[str, Encoded]:
-    found = {name: encoded for name, encoded in sorted(resources.value.items()) if name in names.value}
-    return resources.value if list(found) == list(resources.value) else found
+    if resources.value.keys() <= names.value:
+        return resources.value
+    return {name: encoded for name, encoded in resources.value.items() if name in names.value}
 
 
 @lru_cache(CACHE_SIZE)
