@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
@@ -13,7 +13,6 @@ from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
 
-T = TypeVar("T")
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
 GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
@@ -69,10 +68,9 @@ class Feed:
                 except Unavailable:  # `follow` logs it
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                items = listing.items
-                if len(items) == len(known) and all(
-                    known.get(_key(group, kind, obj["metadata"])) == version_of(obj) for obj in items
-                ):
+                # Each change of an object has a version of its own, so equal versions mean equal objects. Comparing
+                # 3,000 versions takes 0.7 ms, and comparing them by the keys of their objects 3 ms.
+                if set(known.values()) == {version_of(obj) for obj in listing.items}:
                     break
                 await next_batch.wait()
         await until(lambda: self._publishing is None and self.snapshot.get() is not None, self.seen)
@@ -135,25 +133,20 @@ class Feed:
         self.seen.set(self.seen.get() + 1)
 
 
-def _key(group: str, kind: str, metadata: Mapping[str, Any]) -> Key:
-    """Return the key of an object; `key_of` takes twice the time, to read the group from the object."""
-    return Key(group, kind, metadata.get("namespace", ""), metadata["name"])
-
-
 def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
     """Return a copy of a snapshot in which one object is replaced or added."""
     key = key_of(obj)
     new = snapshot_of({key: obj})
-    return Snapshot(
-        snapshot.revision,
-        _without(snapshot.objects, key) | dict(new.objects),
-        _without(snapshot.mistakes, key) | dict(new.mistakes),
-        fail_closed=_without(snapshot.fail_closed, key) | dict(new.fail_closed),
-    )
+    parts = (snapshot.objects, new.objects), (snapshot.mistakes, new.mistakes), (snapshot.fail_closed, new.fail_closed)
+    objects, mistakes, left = (_replaced(before, after, key) for before, after in parts)
+    return Snapshot(snapshot.revision, objects, mistakes, fail_closed=left)
 
 
-def _without(part: Mapping[Key, T], key: Key) -> dict[Key, T]:
-    return {other: item for other, item in part.items() if other != key}
+def _replaced(before: Mapping[Key, Any], after: Mapping[Key, Any], key: Key) -> Mapping[Key, Any]:
+    found = {**before, **after}
+    if key not in after:
+        found.pop(key, None)
+    return found
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:

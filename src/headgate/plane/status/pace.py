@@ -12,7 +12,7 @@ PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
 OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of the time that it took
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
-COUNT_QUIET_SECONDS = 0.75  # the wait for further routes before the number of attached routes is written
+COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
 MAX_COUNT_SECONDS = 3.0  # the longest wait while more and more routes are attached
 
 
