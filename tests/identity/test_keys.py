@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.identity.world import DAY, DOMAIN, START, MemoryKeyStore, root, wanted
 
 from headgate.errors import Unavailable
+from headgate.identity.authority import new_root
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import IssueError
 from headgate.identity.keys import SECRET, FileKeyStore, KeyStore, SecretKeyStore, StoredAuthority
@@ -198,6 +199,22 @@ async def test_identities_of_another_trust_domain_are_rejected() -> None:
     for other in (wanted(domain="example.org"), structs.replace(wanted(), identity="spiffe://cluster.local/admin")):
         with pytest.raises(IssueError, match=r"is not an identity of the trust domain cluster.local"):
             await embedded(MemoryKeyStore()).issue(other, LIFETIME)
+
+
+async def test_a_root_of_another_trust_domain_is_not_used_and_not_replaced() -> None:
+    """Peers would reject all of its certificates, because its nameConstraints permit only the first trust domain."""
+    stored = StoredAuthority(signing=new_root("example.org", START))
+    keys = MemoryKeyStore(stored)
+    issuer = embedded(keys)
+    await issuer.run()
+    assert (
+        "in the test's memory can sign only for the trust domain example.org, not for cluster.local"
+        in issuer.fault.get()
+    )
+    with pytest.raises(IssueError, match="correct --trust-domain, or use another authority"):
+        await issuer.issue(wanted(), LIFETIME)
+    assert await keys.load() == stored
+    assert issuer.roots.get() == ""
 
 
 async def test_keys_that_could_not_be_saved_are_not_used() -> None:

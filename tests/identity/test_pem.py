@@ -98,6 +98,26 @@ async def test_the_error_about_unusable_files_names_their_path(
     assert str(files.directory) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("permitted", "signs"), [(DOMAIN, True), (".local", True), ("example.org", False), (".example.org", False)]
+)
+async def test_an_authority_signs_only_for_trust_domains_that_its_constraints_permit(
+    files: UserFiles, tmp_path: Path, permitted: str, signs: bool
+) -> None:
+    constraint = ("-addext", f"nameConstraints=critical,permitted;URI:{permitted}")
+    files.make("limited", "-x509", "-addext", "basicConstraints=critical,CA:TRUE", *constraint)
+    issuer = files.issuer("limited.crt", "limited.key")
+    if signs:
+        credential = await issuer.issue(wanted(), LIFETIME)
+        assert verify(tmp_path, credential.chain, credential.roots) == ""
+        return
+    with pytest.raises(
+        IssueError, match=f"limited.key can sign only for the trust domain {permitted}, not for {DOMAIN}"
+    ):
+        await issuer.issue(wanted(), LIFETIME)
+    assert f"not for {DOMAIN}" in issuer.fault.get()
+
+
 async def test_roots_that_have_not_issued_the_authority_are_rejected(files: UserFiles) -> None:
     files.write("other.crt", root(time.time()).certificate)
     with pytest.raises(IssueError, match="which no trusted root has issued"):

@@ -111,6 +111,34 @@ def check_validity(chain: Iterable[x509.Certificate], now: float, source: str) -
             )
 
 
+def check_permits(chain: Iterable[x509.Certificate], trust_domain: str, source: str) -> None:
+    """Raise IssueError when the nameConstraints of a certificate exclude the identities of the trust domain.
+
+    Peers would reject every certificate of such an authority.
+    """
+    for certificate in chain:
+        permitted = _permitted_domains(certificate)
+        if permitted and not any(_includes(domain, trust_domain) for domain in permitted):
+            raise IssueError(
+                f"the certificate {describe(certificate)} in {source} can sign only for the trust domain"
+                f" {' or '.join(permitted)}, not for {trust_domain}; correct --trust-domain, or use another authority"
+            )
+
+
+def _permitted_domains(certificate: x509.Certificate) -> Sequence[str]:
+    """Return the hosts of URIs for which an authority can sign; empty means all."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.NameConstraints).value.permitted_subtrees or ()
+    except x509.ExtensionNotFound:
+        return ()
+    return [name.value.lower() for name in found if isinstance(name, x509.UniformResourceIdentifier)]
+
+
+def _includes(constraint: str, host: str) -> bool:
+    """Return whether a constraint includes a host: `example.com` only itself, `.example.com` all below it (RFC 5280, 4.2.1.10)."""
+    return host.endswith(constraint) if constraint.startswith(".") else host == constraint
+
+
 def is_issued_by(below: x509.Certificate, above: x509.Certificate) -> bool:
     """Return whether `above` has signed `below`, and `below` names `above` as its issuer."""
     try:

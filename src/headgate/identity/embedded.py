@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.identity.authority import Signer, SigningIssuer, make_signer, new_root
-from headgate.identity.certificates import read_certificates
+from headgate.identity.certificates import check_permits, read_certificates
 from headgate.identity.issuers import Clock, IssueError
 from headgate.identity.keys import KeyStore, StoredAuthority
 from headgate.latest import Latest
@@ -95,6 +95,7 @@ class EmbeddedIssuer(SigningIssuer):
     def _use(self, stored: StoredAuthority) -> _Active:
         """Check all parts of a stored authority, and use it from now on. Raises IssueError."""
         signer = make_signer(stored.signing, self._keys.location)
+        check_permits(signer.chain, self._trust_domain, signer.source)
         if stored.next:
             make_signer(stored.next, self._keys.location)
         if stored.previous:

@@ -16,6 +16,7 @@ from headgate.identity.authority import Authority, Signer, SigningIssuer, make_s
 from headgate.identity.certificates import (
     check_chain,
     check_is_authority,
+    check_permits,
     describe,
     is_root,
     read_certificates,
@@ -57,6 +58,7 @@ class PemIssuer(SigningIssuer):
     async def _load(self) -> Signer:
         try:
             signer, roots = await asyncio.to_thread(_read, self._files)
+            check_permits(signer.chain, self._trust_domain, signer.source)
         except IssueError as error:
             self._signer = None
             self.fault.set(str(error))
