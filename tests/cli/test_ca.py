@@ -5,11 +5,12 @@ import json
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from tests.cli.conftest import World, ended
 from tests.identity.world import DOMAIN, Holders, MemoryKeyStore, openssl, wanted
 
-from headgate.identity.ca_status import CONFIG_MAP, CaStatusPublisher
+from headgate.identity.ca_status import CONFIG_MAP, CaStatus, CaStatusPublisher
 from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.rotation import Rotation
@@ -79,3 +80,12 @@ async def test_ca_without_an_authority_exits_with_1(world: World) -> None:
     ran = await world.run("ca")
     assert ran.code == 1
     assert "this headgate has no certificate authority" in ran.err
+
+
+async def test_status_says_that_a_rotation_waits_for_the_api_server_and_for_volumes(world: World) -> None:
+    status = msgspec.json.encode(CaStatus(phase="trust-new", distributing=True)).decode()
+    metadata = {"name": CONFIG_MAP.name, "namespace": CONFIG_MAP.namespace}
+    await world.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CONFIG_MAP.namespace}})
+    data = {"roots.pem": "", "status.json": status}
+    await world.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    assert "waiting for the API server and the volumes of pods to have the new root" in (await world.run("ca")).out

@@ -13,7 +13,7 @@ from headgate.identity.credentials import Credentials
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import StoredAuthority
 from headgate.identity.rotation import HANDSHAKE_GRACE_S, Phase, Progress, Rotation
-from headgate.latest import until
+from headgate.latest import Latest, until
 
 NODES = {f"sidecar/default/{name}": wanted(name) for name in ("a", "b", "c")}
 
@@ -95,6 +95,24 @@ async def test_a_rotation_adds_the_new_root_then_signs_with_it_then_removes_the_
     assert all(item.roots == new for item in world.proxies.holding.values())
     phases = [Phase.STABLE, Phase.TRUST_NEW, Phase.SIGN_NEW, Phase.STABLE]
     assert [phase for phase in world.phases if phase is not Phase.DROP_OLD] == phases
+
+
+async def test_the_new_root_signs_once_all_clients_of_the_servers_trust_it() -> None:
+    """The servers of the control plane then get certificates of the new root."""
+    world, trusted = World(MemoryKeyStore(), Time(), Holders()), Latest("")
+    world.rotation = Rotation(world.issuer, world.credentials, world.proxies, world.time.schedule(), trusted)
+    await world.start()
+    old = world.issuer.roots.get()
+    world.rotation.request.set("please")
+    progress = world.rotation.progress
+    await until(lambda: progress.get() == Progress(phase=Phase.TRUST_NEW, distributing=True), progress)
+    trusted.set(old)
+    await settle()
+    assert progress.get().distributing
+    trusted.set(world.issuer.roots.get())
+    await world.done(old)
+    assert count(world.issuer.roots.get()) == 1
+    await world.stop()
 
 
 async def test_the_old_root_stays_until_every_proxy_has_a_certificate_of_the_new_root(world: World) -> None:

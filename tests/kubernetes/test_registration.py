@@ -78,12 +78,14 @@ def credential(roots: str) -> Credential:
 @contextlib.asynccontextmanager
 async def running(
     client: FakeClient, store: Store, roots: Latest[Credential], *pods: Any, custom_metrics: bool = False
-) -> AsyncIterator[None]:
-    options = Options(pod="headgate-1", image="headgate:1", custom_metrics=custom_metrics)
-    registration = Registration(store, client, options, roots)  # type: ignore[arg-type]
+) -> AsyncIterator[Latest[str]]:
+    """Run a registration; yield the roots that all clients trust."""
+    options = Options(pod="headgate-1", image="headgate:1", custom_metrics=custom_metrics, volume_seconds=0)
+    trusted = Latest("")
+    registration = Registration(store, client, options, roots, trusted)  # type: ignore[arg-type]
     snapshot = Latest(snapshot_of({key_of(pod): pod for pod in pods}))
     task = asyncio.create_task(registration.run(snapshot))  # type: ignore[arg-type]
-    yield
+    yield trusted
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -118,6 +120,29 @@ async def test_new_roots_and_reset_bundles_are_written_and_equal_ones_are_not(
         del client.objects[APIS]["spec"]["caBundle"]  # as an upgrade may do
         await until(lambda: client.writes.get() == 8, client.writes)
         assert set(bundles(client)) == {"OLD NEW"}
+
+
+async def test_roots_are_trusted_once_they_are_in_all_bundles_and_namespaces(client: FakeClient) -> None:
+    """New roots are written at once. While one write fails, they are not trusted."""
+    store = MemoryStore()
+    await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    metadata = {"name": "web", "namespace": "shop", "annotations": {"headgate.dev/sidecar": "transparent"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}}
+    certificate = Latest(credential("OLD"))
+    async with running(client, store, certificate, pod) as trusted:
+        await until(lambda: trusted.get() == "OLD", trusted)
+        certificate.set(credential("OLD NEW"))
+        await until(lambda: trusted.get() == "OLD NEW", trusted)
+        assert set(bundles(client)) == {"OLD NEW"}
+        (found,) = (await store.list("", "ConfigMap")).items
+        assert found["data"] == {"roots.pem": "OLD NEW"}
+        client.denied = {INJECTION}
+        writes = client.writes.get()
+        certificate.set(credential("NEW"))
+        await until(lambda: client.writes.get() == writes + 2, client.writes)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert trusted.get() == "OLD NEW"
 
 
 @pytest.mark.parametrize(("service", "requested"), [("headgate", True), ("headgate", False), ("adapter", True)])

@@ -10,7 +10,7 @@ from tests.pods.conftest import Cluster
 CONNECTIONS = 4
 SEND = f"""
 import collections, http.client, json, os, sys, threading, time
-host, running, result = sys.argv[1:]
+host, running, result, *options = sys.argv[1:]
 found = collections.Counter()
 
 def send():
@@ -24,6 +24,8 @@ def send():
         except (OSError, http.client.HTTPException) as error:
             found[repr(error)] += 1
             connection.close()
+        if "reconnect" in options:
+            connection.close()
         time.sleep(0.005)
 
 threads = [threading.Thread(target=send) for _ in range({CONNECTIONS})]
@@ -35,23 +37,28 @@ with open(result + ".part", "w") as file:
     json.dump(found, file)
 os.rename(result + ".part", result)
 """
-"""Sends requests while the file `running` exists; then writes how many each Deployment answered, and the failures."""
+"""Sends requests while the file `running` exists; then writes how many each Deployment answered, and the failures.
+
+With the option `reconnect`, each request has its own connection."""
 RUNNING, RESULT = "/tmp/running", "/tmp/result"
 
 
 @contextmanager
-def load(cluster: Cluster, namespace: str, host: str) -> Iterator[dict[str, int]]:
-    """Send requests from the Deployment `client` during the block.
+def load(
+    cluster: Cluster, namespace: str, host: str, *, client: str = "client", reconnect: bool = False
+) -> Iterator[dict[str, int]]:
+    """Send requests from the Deployment `client` during the block; with `reconnect`, each on its own connection.
 
     The yielded counts, by Deployment or by the text of a failure, are complete after the block.
     """
 
     def run(*command: str) -> str:
-        return cluster.kubectl("-n", namespace, "exec", "deployment/client", "-c", "app", "--", *command)
+        return cluster.kubectl("-n", namespace, "exec", f"deployment/{client}", "-c", "app", "--", *command)
 
     counts: dict[str, int] = {}
+    options = ["reconnect"] if reconnect else []
     run("sh", "-c", f"rm -f {RESULT}; touch {RUNNING}")
-    run("sh", "-c", 'nohup python3 -c "$0" "$@" > /dev/null 2>&1 &', SEND, host, RUNNING, RESULT)
+    run("sh", "-c", 'nohup python3 -c "$0" "$@" > /dev/null 2>&1 &', SEND, host, RUNNING, RESULT, *options)
     try:
         yield counts
     finally:

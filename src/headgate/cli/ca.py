@@ -154,6 +154,8 @@ def _status_lines(notice: CaStatus) -> list[str]:
         more = notice.waits - len(notice.waiting)
         names = ", ".join(notice.waiting) + (f" and {more} more" if more else "")
         lines.append(f"waiting for {pluralize(notice.waits, 'proxy', 'proxies')}: {names}")
+    if notice.distributing:
+        lines.append("waiting for the API server and the volumes of pods to have the new root")
     if notice.fault:
         lines.append(f"error: {notice.fault}")
     lines += [f"{node}: {fault}" for node, fault in notice.faults.items()]

@@ -24,7 +24,7 @@ from headgate.cli.mesh_options import (
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
-from headgate.kubernetes.options import Options
+from headgate.kubernetes.options import VOLUME_S, Options
 from headgate.kubernetes.permissions import DeniedRequests
 from headgate.settings import Settings
 
@@ -44,6 +44,14 @@ def control_plane(
             "--custom-metrics/--no-custom-metrics", help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers."
         ),
     ] = False,
+    volume_sync: Annotated[
+        float,
+        typer.Option(
+            envvar="HEADGATE_VOLUME_SYNC",
+            min=0,
+            help="Seconds in which kubelets write a changed ConfigMap into the volumes of running pods.",
+        ),
+    ] = VOLUME_S,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log.")] = False,
 ) -> None:
     """Run a replica of the control plane in a pod on Kubernetes."""
@@ -66,6 +74,7 @@ def control_plane(
         custom_metrics=custom_metrics,
         namespaces=parse_namespaces(namespaces),
         settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
+        volume_seconds=volume_sync,
     )
     asyncio.run(_until_signal(options))
 

@@ -47,12 +47,13 @@ class CaStatus(Input, frozen=True, kw_only=True):
     """The authority's state. `phase` is empty if the authority is not headgate's own, because headgate does not rotate it.
 
     `waiting` (node IDs) and `faults` (by node ID) contain the first twenty entries; `waits` and `faulty` are the total
-    numbers. `answered` is the text of the last handled request for a rotation.
+    numbers. `distributing` says that the API server and the volumes of pods may not have the new root yet. `answered` is the text of the last handled request for a rotation.
     """
 
     phase: str = ""
     waits: int = 0
     waiting: tuple[str, ...] = ()
+    distributing: bool = False
     answered: str = ""
     fault: str = ""
     certificates: int = 0
@@ -120,6 +121,7 @@ class CaStatusPublisher:
             phase=progress.phase if progress else "",
             waits=len(waiting),
             waiting=waiting[:MOST_NAMES],
+            distributing=progress.distributing if progress else False,
             answered=_answered(self._issuer),
             fault=self._issuer.fault.get() or (progress.fault if progress else ""),
             certificates=len(self._credentials.current.get()),

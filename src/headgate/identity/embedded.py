@@ -47,6 +47,13 @@ class EmbeddedIssuer(SigningIssuer):
                 self.fault.set(str(error))
                 raise
 
+    async def reload(self) -> None:
+        """Read the keys again, because another process may have replaced them. Raises IssueError."""
+        async with self._loading:
+            stored = await self._keys.load()
+            if stored is not None:
+                self._use(stored)
+
     async def add_next(self, request: str) -> None:
         """Create the next root for proxies to trust; `request` is the text of the annotation. Raises IssueError."""
         stored = (await self.load()).stored

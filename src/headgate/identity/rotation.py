@@ -4,8 +4,9 @@
 2. sign-new: the next root signs, and every certificate is renewed; proxies trust both roots.
 3. drop-old: proxies no longer trust the old root.
 
-A step begins when every configured proxy has acknowledged the secrets of the step before. The last step also waits for
-handshakes that began with an old certificate. The phase follows from the stored keys alone, so an interrupted rotation
+A step begins when every configured proxy has acknowledged the secrets of the step before. The second step also waits until
+the clients of the control plane's own servers trust the new root, because these servers get new certificates then. The last
+step also waits for handshakes that began with an old certificate. The phase follows from the stored keys alone, so an interrupted rotation
 continues. A rotation begins on request, and at 80 % of the root's lifetime.
 """
 
@@ -39,10 +40,14 @@ class Phase(enum.StrEnum):
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """The phase of the rotation, the node IDs of the proxies that it waits for, and the error that stops it."""
+    """The phase of the rotation, the node IDs of the proxies that it waits for, and the error that stops it.
+
+    `distributing` is True while it waits until all clients of the control plane's servers trust the new root.
+    """
 
     phase: Phase = Phase.STABLE
     waiting: tuple[str, ...] = ()
+    distributing: bool = False
     fault: str = ""
 
 
@@ -56,15 +61,26 @@ class Proxies(Protocol):
 
 
 class Rotation:
-    """Rotates the root. `request` is the text of the last request; a text that was handled before has no effect."""
+    """Rotates the root. `request` is the text of the last request; a text that was handled before has no effect.
 
-    def __init__(self, issuer: EmbeddedIssuer, credentials: Credentials, proxies: Proxies, schedule: Schedule) -> None:
+    `trusted` are the roots that all clients of the control plane's servers trust, if their certificates have the same root.
+    """
+
+    def __init__(
+        self,
+        issuer: EmbeddedIssuer,
+        credentials: Credentials,
+        proxies: Proxies,
+        schedule: Schedule,
+        trusted: Latest[str] | None = None,
+    ) -> None:
         self.request: Latest[str] = Latest("")
         self.progress: Latest[Progress] = Latest(Progress())
         self._issuer = issuer
         self._credentials = credentials
         self._proxies = proxies
         self._schedule = schedule
+        self._trusted = trusted or issuer.roots
 
     async def run(self) -> None:
         """Continue a rotation that has begun, else wait until one is due; never returns."""
@@ -114,10 +130,11 @@ class Rotation:
 
         def is_done() -> bool:
             names = tuple(waiting())
-            self._publish(phase, names)
-            return not names
+            distributing = phase is Phase.TRUST_NEW and self._trusted.get() != self._issuer.roots.get()
+            self.progress.set(Progress(phase=phase, waiting=names, distributing=distributing))
+            return not names and not distributing
 
-        await until(is_done, self._proxies.change_count, self._credentials.current)
+        await until(is_done, self._proxies.change_count, self._credentials.current, self._trusted)
 
     def _lagging(self) -> Sequence[str]:
         current = self._credentials.current.get()
@@ -128,9 +145,8 @@ class Rotation:
     def _without_new_certificate(self) -> Sequence[str]:
         return sorted({*self._credentials.outdated(), *self._lagging()})
 
-    def _publish(self, phase: Phase | None = None, waiting: tuple[str, ...] = (), fault: str = "") -> None:
-        here = phase or phase_of(self._issuer.stored.get())
-        self.progress.set(Progress(phase=here, waiting=waiting, fault=fault))
+    def _publish(self, fault: str = "") -> None:
+        self.progress.set(Progress(phase=phase_of(self._issuer.stored.get()), fault=fault))
 
 
 def phase_of(stored: StoredAuthority | None) -> Phase:

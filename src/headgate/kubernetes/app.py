@@ -28,12 +28,12 @@ from headgate.kubernetes.permissions import (
 )
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
-from headgate.kubernetes.serving_certificate import ServingCertificate, follow_roots
+from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
 from headgate.kubernetes.state_secrets import StateSecrets
 from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.kubernetes.webhooks import serve_webhooks
-from headgate.latest import until
+from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
@@ -62,7 +62,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
         stack.push_async_callback(lease.release)
         api = ApiServer(client)
-        issuer = _issuer(options, store)
+        issuer, issuer_of_servers = _issuers(options, store)
+        trusted: Latest[str] = Latest("")
         plane = ControlPlane(
             Ports(
                 store,
@@ -76,13 +77,9 @@ async def run(options: Options, credentials: CredentialSource) -> None:
                 stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
             ),
             options.settings,
-            Trust(issuer, options.settings),
+            Trust(issuer, options.settings, trusted),
         )
-        serving = ServingCertificate(
-            lambda: issuer if options.issuer else _issuer(options, store),
-            SERVER_NAMES,
-            options.settings.trust_domain,
-        )
+        serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(client.post), missing), name="permissions")
@@ -90,13 +87,14 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             tasks.create_task(work, name=name)
         certificate = await serving.first()
         tasks.create_task(serving.renew(certificate), name="serving certificate")
-        if options.issuer:
-            tasks.create_task(follow_roots(issuer, certificate), name="roots of the serving certificate")
+        tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
+        if isinstance(issuer_of_servers, EmbeddedIssuer):
+            tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
-        registration = Registration(store, client, options, certificate)
+        registration = Registration(store, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
@@ -115,9 +113,14 @@ def _roles(options: Options) -> Sequence[Role]:
     )
 
 
-def _issuer(options: Options, store: Store) -> Issuer:
-    """Return cert-manager's issuer if the user names one, else headgate's own with the keys that the cluster stores now."""
+def _issuers(options: Options, store: Store) -> tuple[Issuer, Issuer]:
+    """Return the issuers for proxies and for the control plane's servers: cert-manager's if the user names one.
+
+    Otherwise both are headgate's own. The first one rotates the root in the active replica; the second one only reads the keys.
+    """
     domain = options.settings.trust_domain
     if options.issuer:
-        return CertManagerIssuer(store, options.issuer, domain, clock=time.time)
-    return EmbeddedIssuer(SecretKeyStore(store), domain, clock=time.time)
+        issuer = CertManagerIssuer(store, options.issuer, domain, clock=time.time)
+        return issuer, issuer
+    own, of_servers = (EmbeddedIssuer(SecretKeyStore(store), domain, clock=time.time) for _ in range(2))
+    return own, of_servers

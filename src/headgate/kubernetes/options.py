@@ -7,13 +7,16 @@ from headgate.kubernetes.names import XDS_ADDRESS
 from headgate.resources.meta import Value
 from headgate.settings import Settings
 
+VOLUME_S = 100.0  # a kubelet syncs each pod after 60 to 90 seconds
+
 
 class Options(Value, frozen=True, kw_only=True):
     """The options of a replica. `pod` is the name of its pod, `image` the image of injected containers.
 
     `pull_secrets` are names of Secrets with which nodes pull it. Without `issuer`, headgate has its own authority.
     With `custom_metrics`, the API server requests the metrics for HorizontalPodAutoscalers from headgate.
-    If `namespaces` is not empty, only they and the control plane's own belong to the mesh.
+    If `namespaces` is not empty, only they and the control plane's own belong to the mesh. `volume_seconds` is the time in
+    which kubelets write a changed ConfigMap into the volumes of running pods.
     """
 
     pod: str
@@ -24,6 +27,7 @@ class Options(Value, frozen=True, kw_only=True):
     custom_metrics: bool = False
     namespaces: tuple[str, ...] = ()
     settings: Settings = Settings()
+    volume_seconds: float = VOLUME_S
 
     def of_sidecars(self, *, native: bool) -> SidecarOptions:
         """Return the options of injected sidecars; `native` says that the cluster has native sidecars."""

@@ -29,37 +29,53 @@ log = logging.getLogger(__name__)
 
 
 class Registration:
-    """Registers the active replica in its cluster. `certificate` contains the root certificates to distribute."""
+    """Registers the active replica in its cluster. `certificate` contains the root certificates to distribute.
 
-    def __init__(self, store: Store, client: Client, options: Options, certificate: Latest[Credential]) -> None:
+    It sets `trusted` to the root certificates that the API server and all sidecars have read.
+    """
+
+    def __init__(
+        self, store: Store, client: Client, options: Options, certificate: Latest[Credential], trusted: Latest[str]
+    ) -> None:
         self._store = store
         self._client = client
         self._options = options
         self._certificate = certificate
+        self._trusted = trusted
+        self._in_bundles: Latest[str] = Latest("")
+        self._in_volumes: Latest[str] = Latest("")
 
     async def run(self, snapshot: Latest[Snapshot | None]) -> None:
         """Write the label and the root certificates, and restore them after changes by other clients, until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._restore(), name="label and CA bundles")
             tasks.create_task(self._publish_roots(snapshot), name="roots of sidecars")
+            tasks.create_task(self._confirm(), name="trusted roots")
 
     async def _restore(self) -> None:
-        """Every RESTORE_S seconds, write the label and the CA bundles that differ; an upgrade may have reset them."""
+        """Write the label and the CA bundles that differ: after each change of the roots, and every RESTORE_S seconds.
+
+        An upgrade may have reset them.
+        """
         while True:
-            for step in self._steps():
+            changed, roots, is_done = self._certificate.next_change(), self._certificate.get().roots, True
+            for step in self._steps(roots):
                 try:
                     await step
                 except HeadgateError as error:
+                    is_done = False
                     log.warning(
                         "the active replica can't be registered in the cluster, next attempt in %g s: %s",
                         RESTORE_S,
                         error,
                     )
-            await asyncio.sleep(RESTORE_S)
+            if is_done:
+                self._in_bundles.set(roots)
+            await wait_for_any(changed.wait(), asyncio.sleep(RESTORE_S))
 
-    def _steps(self) -> Iterator[Coroutine[Any, Any, None]]:
+    def _steps(self, roots: str) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the writes of the label and of the CA bundle of each object."""
-        bundle = base64.b64encode(self._certificate.get().roots.encode()).decode()
+        bundle = base64.b64encode(roots.encode()).decode()
         yield self._label()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             yield self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
@@ -80,7 +96,20 @@ class Registration:
             due = {name for name in _with_proxies(snapshot.get()) if published.get(name) != roots}
             published |= {name: roots for name in sorted(due) if await self._publish(name, roots)}
             is_done = all(published.get(name) == roots for name in due)
+            self._in_volumes.set(roots if is_done else "")
             await wait_for_any(*(event.wait() for event in changed), *([] if is_done else [asyncio.sleep(RESTORE_S)]))
+
+    async def _confirm(self) -> None:
+        """Set `trusted` to the roots that are in all bundles and ConfigMaps once the kubelets have read them."""
+        while True:
+            changes = [cell.next_change().wait() for cell in (self._in_bundles, self._in_volumes)]
+            roots = self._in_bundles.get()
+            is_pending = roots == self._in_volumes.get() != self._trusted.get()
+            await wait_for_any(*changes, *([self._confirm_later(roots)] if is_pending else []))
+
+    async def _confirm_later(self, roots: str) -> None:
+        await asyncio.sleep(self._options.volume_seconds)
+        self._trusted.set(roots)
 
     async def _label(self) -> None:
         """Label the pod, and remove the label from other pods: it stays on a pod whose container is killed."""

@@ -1,21 +1,24 @@
 """The certificate of the control plane's own servers: xDS, webhooks and the aggregated API.
 
 The mesh's authority signs it, headgate's own or cert-manager's issuer. So sidecars and the API server trust the roots of
-the mesh, and a rotation of the root covers the servers too.
+the mesh, and a rotation of the root covers the servers of all replicas too.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import structs
 
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import expiry
+from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import CertificateSpec, Issuer
-from headgate.latest import Latest
+from headgate.identity.keys import SECRET
+from headgate.latest import Latest, until, wait_for_any
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential, spiffe_id
+from headgate.objects.ports import Reader, Relist, follow
 
 ACCOUNT = "headgate"
 LIFETIME = timedelta(days=7)
@@ -26,20 +29,29 @@ log = logging.getLogger(__name__)
 
 
 class ServingCertificate:
-    """Issues and renews the certificate of the servers for some DNS names.
+    """Issues and renews the certificate of the servers for some DNS names."""
 
-    `issuer` returns a new issuer for each certificate, which reads the keys again: another replica may have rotated them.
-    """
-
-    def __init__(self, issuer: Callable[[], Issuer], names: Sequence[str], trust_domain: str) -> None:
+    def __init__(self, issuer: Issuer, names: Sequence[str], trust_domain: str) -> None:
         self._issuer = issuer
+        self._signer = ""
         self._spec = CertificateSpec(identity=spiffe_id(trust_domain, SYSTEM_NAMESPACE, ACCOUNT), subjects=tuple(names))
 
     async def first(self) -> Latest[Credential]:
         """Return the first certificate. Retry until it can be issued."""
+        return Latest(await self._issue())
+
+    async def renew(self, current: Latest[Credential]) -> None:
+        """Replace the certificate after a quarter of its life, and when another root signs, until canceled."""
         while True:
+            signer_changed = until(lambda: self._issuer.signer.get() != self._signer, self._issuer.signer)
+            await wait_for_any(signer_changed, asyncio.sleep(_until_renewal(current.get())))
+            current.set(await self._issue())
+
+    async def _issue(self) -> Credential:
+        while True:
+            signer = self._issuer.signer.get()
             try:
-                return Latest(await self._issue())
+                issued = await self._issuer.issue(self._spec, LIFETIME)
             except HeadgateError as error:
                 log.warning(
                     "the certificate of the control plane's servers can't be issued, next attempt in %g s: %s",
@@ -47,25 +59,10 @@ class ServingCertificate:
                     error,
                 )
                 await asyncio.sleep(RETRY_S)
-
-    async def renew(self, current: Latest[Credential]) -> None:
-        """Replace the certificate after a quarter of its life, until canceled."""
-        pause = _until_renewal(current.get())
-        while True:
-            await asyncio.sleep(pause)
-            try:
-                current.set(await self._issue())
-                pause = _until_renewal(current.get())
-            except HeadgateError as error:
-                log.warning(
-                    "the certificate of the control plane's servers can't be renewed, next attempt in %g s: %s",
-                    RETRY_S,
-                    error,
-                )
-                pause = RETRY_S
-
-    async def _issue(self) -> Credential:
-        return await self._issuer().issue(self._spec, LIFETIME)
+            else:
+                # `signer` is empty before the first request, which loads the authority.
+                self._signer = signer or self._issuer.signer.get()
+                return issued
 
 
 def _until_renewal(certificate: Credential) -> float:
@@ -73,8 +70,23 @@ def _until_renewal(certificate: Credential) -> float:
     return max((expiry(certificate.chain) - certificate.issued) / RENEWAL_PART, 0.0)
 
 
+async def follow_keys(reader: Reader, issuer: EmbeddedIssuer) -> None:
+    """Read headgate's own keys again after each change of their Secret, until canceled.
+
+    The active replica replaces the root, and all replicas have servers.
+    """
+    async for step in follow(reader, SECRET.group, SECRET.kind, SECRET.namespace):
+        while isinstance(step, Relist) or step.key == SECRET:
+            try:
+                await issuer.reload()
+                break
+            except HeadgateError as error:
+                log.warning("%s, next attempt in %g s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+
+
 async def follow_roots(issuer: Issuer, certificate: Latest[Credential]) -> None:
-    """Add to `certificate` the roots that the issuer returns with other certificates, until canceled.
+    """Add to `certificate` the issuer's new roots, until canceled.
 
     So the API server and sidecars trust a new root before a server uses it.
     """

@@ -12,7 +12,7 @@ from headgate.identity.credentials import Credentials, Schedule
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.rotation import Rotation
-from headgate.latest import until
+from headgate.latest import Latest, until
 from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
 from headgate.plane.loop import Loop
@@ -26,17 +26,21 @@ class Trust:
     The control loop reads `credentials`.
     """
 
-    def __init__(self, issuer: Issuer, settings: Settings) -> None:
-        """Use an issuer. If it is the embedded issuer, `run` also rotates its root."""
+    def __init__(self, issuer: Issuer, settings: Settings, trusted: Latest[str] | None = None) -> None:
+        """Use an issuer. If it is the embedded issuer, `run` also rotates its root.
+
+        `trusted` are the roots that all clients of the control plane's servers trust; None if no client uses TLS.
+        """
         self._schedule = Schedule(clock=time.time, lifetime=timedelta(seconds=settings.certificate_seconds))
         self._issuer = issuer
+        self._trusted = trusted
         self.credentials = Credentials(issuer, self._schedule)
 
     async def run(self, ports: Ports, loop: Loop, fleet: Fleet) -> None:
         """Wait until this control plane is active. Then renew certificates, rotate the root and publish the status."""
         await until(ports.active.get, ports.active)
         rotation = (
-            Rotation(self._issuer, self.credentials, CertificateHolders(loop, fleet), self._schedule)
+            Rotation(self._issuer, self.credentials, CertificateHolders(loop, fleet), self._schedule, self._trusted)
             if isinstance(self._issuer, EmbeddedIssuer)
             else None
         )

@@ -1,0 +1,79 @@
+"""The certificate of the servers of a replica: it follows the rotation of the root by the active replica."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+from cryptography import x509
+from tests.identity.world import DOMAIN, START
+
+from headgate.identity.embedded import EmbeddedIssuer
+from headgate.identity.keys import SECRET, SecretKeyStore
+from headgate.kubernetes import serving_certificate as module
+from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
+from headgate.latest import Latest, until
+from headgate.model.identities import Credential
+from headgate.standalone.store.memory import MemoryStore
+
+
+class World(NamedTuple):
+    """The authority of the active replica, and the certificate of the servers of another replica."""
+
+    store: MemoryStore
+    active: EmbeddedIssuer
+    certificate: Latest[Credential]
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(module, "RETRY_S", 0)
+    store = MemoryStore()
+    active, issuer = (EmbeddedIssuer(SecretKeyStore(store), DOMAIN, clock=lambda: START) for _ in range(2))
+    await active.load()
+    serving = ServingCertificate(issuer, ("headgate.headgate-system.svc",), DOMAIN)
+    certificate = await serving.first()
+    works = (serving.renew(certificate), follow_roots(issuer, certificate), follow_keys(store, issuer))
+    tasks = [asyncio.create_task(work) for work in works]
+    yield World(store, active, certificate)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def roots(world: World) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(world.certificate.get().roots.encode())
+
+
+def issuer_of(world: World) -> x509.Name:
+    return x509.load_pem_x509_certificate(world.certificate.get().chain.encode()).issuer
+
+
+async def test_servers_have_the_roots_and_the_signer_of_each_step_of_a_rotation(world: World) -> None:
+    (old,) = roots(world)
+    await world.active.add_next("please")
+    await until(lambda: len(roots(world)) == 2, world.certificate)
+    assert issuer_of(world) == old.subject
+    await world.active.promote_next()
+    await until(lambda: issuer_of(world) != old.subject, world.certificate)
+    assert old in roots(world)
+    await world.active.remove_previous()
+    await until(lambda: old not in roots(world), world.certificate)
+    (new,) = roots(world)
+    x509.load_pem_x509_certificate(world.certificate.get().chain.encode()).verify_directly_issued_by(new)
+
+
+async def test_a_damaged_secret_changes_nothing_until_it_is_repaired(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = world.certificate.get()
+    secret = await world.store.get(SECRET)
+    await world.store.update({**secret, "data": {**secret["data"], "tls.crt": "bm90IFBFTQ=="}})
+    while "next attempt in 0 s" not in caplog.text:
+        await asyncio.sleep(0)
+    assert world.certificate.get() is before
+    damaged = await world.store.get(SECRET)
+    await world.store.update({**damaged, "data": secret["data"]})
+    other = EmbeddedIssuer(SecretKeyStore(world.store), DOMAIN, clock=lambda: START)
+    await other.add_next("please")
+    await until(lambda: len(roots(world)) == 2, world.certificate)

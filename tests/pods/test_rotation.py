@@ -1,0 +1,192 @@
+"""The rotation of the mesh's root on a real cluster: pods with strict mutual TLS lose no request, and no server is left out."""
+
+import base64
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from tests.e2e.world import until
+from tests.pods.conftest import BIN, SYSTEM, Cluster, active_pod, deployment, graceful, namespace, service
+from tests.pods.load import failures, load
+
+from headgate.kubernetes.names import API_PORT, SERVER_NAMES, WEBHOOK_PORT, XDS_PORT
+
+BANK = "bank"
+VOLUME_SYNC = 20
+"""Seconds that a rotation waits for the volumes of pods. The kubelet of this cluster syncs each pod after 10 to 15 seconds."""
+SECRETS = """
+import http.client, json, socket
+connection = http.client.HTTPConnection("admin")
+connection.sock = socket.socket(socket.AF_UNIX)
+connection.sock.connect("/run/headgate/admin.sock")
+connection.request("GET", "/config_dump?resource=dynamic_active_secrets")
+held = [item["secret"] for item in json.load(connection.getresponse())["configs"]]
+(chain,) = (item["tls_certificate"]["certificate_chain"] for item in held if "tls_certificate" in item)
+roots = (item["validation_context"]["trusted_ca"] for item in held if "validation_context" in item)
+(trusted,) = (source for source in roots if "inline_string" in source)  # the other one is a file, for the control plane
+print(json.dumps([chain["inline_string"], trusted["inline_string"]]))
+"""
+"""Prints the certificate chain and the trusted roots that an Envoy uses."""
+
+
+@pytest.fixture(scope="module")
+def bank(installed: Cluster) -> Cluster:
+    """Two servers and a client for each, with strict mutual TLS. `ledger` has a TCP port: each connection is a handshake."""
+    installed.kubectl("-n", SYSTEM, "set", "env", "deployment/headgate", f"HEADGATE_VOLUME_SYNC={VOLUME_SYNC}")
+    installed.wait_rolled_out(SYSTEM, "headgate")
+    installed.apply(
+        namespace(BANK), service(BANK, "accounts", app="accounts"), _tcp(service(BANK, "ledger", app="ledger"))
+    )
+    installed.apply(*(graceful(deployment(BANK, name, replicas=2)) for name in ("accounts", "ledger")))
+    installed.apply(*(deployment(BANK, name, command=["sleep", "infinity"]) for name in ("client", "auditor")))
+    strict = {"metadata": {"name": "strict", "namespace": BANK}, "spec": {"selector": {"matchLabels": {}}}}
+    installed.apply({"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", **strict})
+    installed.wait_rolled_out(BANK, "accounts", "ledger", "client", "auditor")
+    installed.headgate("wait", "tlsconfig/strict", "-n", BANK)
+    return installed
+
+
+def _tcp(obj: dict[str, Any]) -> dict[str, Any]:
+    obj["spec"]["ports"][0]["name"] = "tcp"
+    return obj
+
+
+@contextmanager
+def loads_without_loss(cluster: Cluster) -> Iterator[None]:
+    """Send requests to both servers during the block; assert that all are answered."""
+    with (
+        load(cluster, BANK, "accounts") as requests,
+        load(cluster, BANK, "ledger", client="auditor", reconnect=True) as connections,
+    ):
+        yield
+    assert requests["accounts"] > 0
+    assert connections["ledger"] > 0
+    assert not failures(requests, "accounts")
+    assert not failures(connections, "ledger")
+
+
+def state(cluster: Cluster) -> Any:
+    """Return the state of the certificate authority."""
+    return json.loads(cluster.headgate("ca", "-o", "json"))
+
+
+def only_root(cluster: Cluster) -> x509.Certificate:
+    """Return the root that `headgate ca roots` prints, the only one."""
+    (found,) = x509.load_pem_x509_certificates(cluster.headgate("ca", "roots").encode())
+    return found
+
+
+def running(cluster: Cluster, place: str, **labels: str) -> Mapping[str, str]:
+    """Return the addresses of the pods that are not being deleted, by name."""
+    found = cluster.get("-n", place, "pods", "-l", ",".join(f"{name}={value}" for name, value in labels.items()))
+    return {
+        pod["metadata"]["name"]: pod["status"]["podIP"]
+        for pod in found["items"]
+        if not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def served(address: str, port: int, root: x509.Certificate, *options: str) -> x509.Certificate:
+    """Return the certificate that a server shows to openssl, which verifies it with a root."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(root.public_bytes(Encoding.PEM))
+        file.flush()
+        words = ["openssl", "s_client", "-connect", f"{address}:{port}", "-CAfile", file.name, "-verify_return_error"]
+        done = subprocess.run([*words, *options], capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    assert b"Verification: OK" in done.stdout, (done.stdout, done.stderr)
+    return x509.load_pem_x509_certificate(done.stdout)
+
+
+def assert_only_new_root(cluster: Cluster, old: x509.Certificate) -> None:
+    """Assert that proxies, servers and clients of the control plane use the current root, and it is not the old one."""
+    new = only_root(cluster)
+    assert new != old
+    for name, address in running(cluster, BANK).items():
+        target = ("-n", BANK, "exec", name, "-c", "headgate-sidecar", "--", "python3", "-c", SECRETS)
+        chain, roots = json.loads(cluster.kubectl(*target))
+        x509.load_pem_x509_certificate(chain.encode()).verify_directly_issued_by(new)
+        assert x509.load_pem_x509_certificates(roots.encode()) == [new]
+        if name.startswith(("accounts", "ledger")):
+            assert served(address, 8080, new) == x509.load_pem_x509_certificate(chain.encode())
+    for pod, address in running(cluster, SYSTEM, **{"app.kubernetes.io/name": "headgate"}).items():
+        ports = (WEBHOOK_PORT, XDS_PORT, API_PORT) if pod == active_pod(cluster) else (WEBHOOK_PORT,)
+        for port in ports:
+            served(address, port, new, "-verify_hostname", SERVER_NAMES[port == WEBHOOK_PORT])
+    until(lambda: set(bundles(cluster)) == {new})
+
+
+def bundles(cluster: Cluster) -> Iterator[x509.Certificate]:
+    """Yield the roots that the API server and sidecars trust for the control plane's servers."""
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        for hook in cluster.get(f"{kind}/headgate")["webhooks"]:
+            yield from _decoded(hook["clientConfig"]["caBundle"])
+    for item in cluster.get("apiservices", "-l", "app.kubernetes.io/name=headgate")["items"]:
+        yield from _decoded(item["spec"]["caBundle"])
+    for item in cluster.get("customresourcedefinitions", "-l", "app.kubernetes.io/name=headgate")["items"]:
+        if "webhook" in item["spec"]["conversion"]:
+            yield from _decoded(item["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"])
+    yield from volume_roots(cluster)
+
+
+def volume_roots(cluster: Cluster) -> list[x509.Certificate]:
+    """Return the roots that kubelets write into the volumes of sidecars."""
+    config = cluster.get("-n", BANK, "configmap/headgate-roots")
+    return x509.load_pem_x509_certificates(config["data"]["roots.pem"].encode())
+
+
+def _decoded(bundle: str) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(base64.b64decode(bundle))
+
+
+def delete_active_replica(cluster: Cluster) -> None:
+    """Delete the active replica; wait until another one is active and all run."""
+    deleted = active_pod(cluster)
+    cluster.kubectl("-n", SYSTEM, "delete", "pod", deleted, "--wait=false")
+    until(lambda: active_pod(cluster) != deleted)
+    cluster.wait_rolled_out(SYSTEM, "headgate")
+
+
+def restart_servers(cluster: Cluster) -> None:
+    """Replace the servers' pods. Each new pod needs a webhook of one of the replicas."""
+    cluster.kubectl("-n", BANK, "rollout", "restart", "deployment/accounts", "deployment/ledger")
+    cluster.wait_rolled_out(BANK, "accounts", "ledger")
+
+
+def test_no_request_is_lost_when_the_root_is_replaced_and_all_servers_and_clients_use_the_new_one(
+    bank: Cluster,
+) -> None:
+    """R76. Injection, conversion and the aggregated APIs work afterwards, also with a replica that starts then."""
+    old = only_root(bank)
+    with loads_without_loss(bank):
+        bank.headgate("ca", "rotate")
+        until(lambda: "waiting for the API server and the volumes of pods to have the new root" in bank.headgate("ca"))
+        restart_servers(bank)
+        until(lambda: state(bank)["phase"] == "stable")
+        assert_only_new_root(bank, old)
+        delete_active_replica(bank)
+        restart_servers(bank)
+        bank.headgate("wait", "tlsconfig/strict", "-n", BANK)
+        assert "in sync" in bank.headgate("status")
+        assert "accounts" in bank.run(BIN / "kubectl-traffic", "top", "deployments", "-n", BANK)
+        bank.kubectl("get", "trafficsplits.v1alpha1.split.smi-spec.io", "--all-namespaces")
+
+
+def test_a_rotation_continues_when_the_active_replica_is_deleted_in_two_of_its_steps(bank: Cluster) -> None:
+    """Each new active replica continues the step of the same rotation."""
+    old = only_root(bank)
+    with loads_without_loss(bank):
+        bank.headgate("ca", "rotate")
+        request = state(bank)["answered"]
+        for phase in ("trust-new", "sign-new"):
+            until(lambda phase=phase: state(bank)["phase"] == phase)
+            delete_active_replica(bank)
+        until(lambda: state(bank)["phase"] == "stable")
+        assert state(bank)["answered"] == request
+        assert_only_new_root(bank, old)
+        restart_servers(bank)
