@@ -86,6 +86,10 @@ async def install(cluster: Cluster, values: Values, *, gateways: bool = True) ->
             pass
 
 
+class NotAnswered(Exception):
+    """The aggregated APIs can't answer now, such as before the objects are compiled, or while users can't be authorized."""
+
+
 class ControlPlane:
     """A running replica. `log` has the messages of its log."""
 
@@ -95,13 +99,15 @@ class ControlPlane:
         self.ports = {name: free_port() for name in ("XDS_PORT", "WEBHOOK_PORT", "API_PORT")}
 
     async def get(self, path: str, *, user: str = "admin") -> Any:
-        """Call the aggregated APIs as the API server does."""
+        """Call the aggregated APIs as the API server does. Raises NotAnswered after a status of 500 or more."""
         trust = ssl.create_default_context()
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         trust.load_cert_chain(self.cluster.root / "front-proxy.crt", self.cluster.root / "front-proxy.key")
         headers = {"x-remote-user": user, "x-remote-group": "system:masters" if user == "admin" else "users"}
         url = f"https://127.0.0.1:{self.ports['API_PORT']}{path}"
         async with aiohttp.ClientSession() as session, session.get(url, ssl=trust, headers=headers) as response:
+            if response.status >= 500:
+                raise NotAnswered(await response.text())
             return await response.json()
 
     async def problems(self) -> list[str]:
@@ -118,10 +124,6 @@ class ControlPlane:
     async def has_all_permissions(self) -> bool:
         """Return whether `headgate status` names no missing permission."""
         return not [line for line in await self.problems() if line.startswith("permission missing")]
-
-    def count(self, text: str) -> int:
-        """Return the number of log messages that contain a text."""
-        return sum(text in line for line in self.log)
 
 
 class _Lines(logging.Handler):
@@ -160,15 +162,19 @@ async def running(cluster: Cluster, patch: pytest.MonkeyPatch, **options: Any) -
             await task
 
 
-async def eventually(check: Any, *, of: object = "") -> None:
-    """Poll until `check` returns a true value, also from a coroutine."""
+async def eventually(check: Any, *, of: object = "") -> Any:
+    """Poll until `check` returns a true value, also from a coroutine; return the value."""
+    failure: Exception | None = None
     try:
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                with contextlib.suppress(aiohttp.ClientError, KeyError):
+                try:
                     found = check()
-                    if await found if asyncio.iscoroutine(found) else found:
-                        return
+                    if found := await found if asyncio.iscoroutine(found) else found:
+                        return found
+                    failure = None
+                except (aiohttp.ClientError, KeyError, NotAnswered) as error:
+                    failure = error
                 await asyncio.sleep(0.05)  # the API server has no event for all of this
     except TimeoutError:
-        raise AssertionError(f"not reached within {DEADLINE_S} s: {of() if callable(of) else of}") from None
+        raise AssertionError(f"not reached within {DEADLINE_S} s: {of() if callable(of) else of}") from failure

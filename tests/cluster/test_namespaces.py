@@ -72,7 +72,7 @@ async def test_objects_of_these_namespaces_have_effect_and_those_elsewhere_have_
     inside = [split(cluster, namespace, "canary") for namespace in NAMES]
     await eventually(lambda: all(conditions(cluster, path) for path in inside))
     assert conditions(cluster, outside) is None
-    found = await plane.get("/apis/inspect.headgate.dev/v1/findings")
+    found = await eventually(lambda: plane.get("/apis/inspect.headgate.dev/v1/findings"))
     assert {item["object"]["namespace"] for item in found["items"]} == set(NAMES)
 
 
@@ -97,7 +97,7 @@ async def test_no_permission_is_missing_and_no_request_goes_elsewhere(cluster: C
     await eventually(lambda: conditions(cluster, f"{GATEWAYS}/gatewayclasses/headgate"))
     await eventually(lambda: cluster.call("GET", "/api/v1/namespaces/pay/configmaps/headgate-roots")[0] == 200)
     for kind in ("pods", "deployments", "nodes", "jobs"):
-        assert "items" in await plane.get(f"{METRICS}/{kind}")
+        assert "items" in await eventually(lambda kind=kind: plane.get(f"{METRICS}/{kind}"))
     deployments = "/apis/apps/v1/namespaces/headgate-system/deployments"
     await eventually(lambda: len(cluster.call("GET", deployments)[1]["items"]) == 2)
     await eventually(plane.has_all_permissions)
