@@ -68,3 +68,19 @@ def test_names_that_can_not_belong_to_the_mesh_are_rejected(run: Callable[..., R
     ran = run("install", "--dry-run", "--namespaces", value)
     assert ran.code == 2
     assert message in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--image", "", "'' is not the name of an image; write REGISTRY/NAME:TAG"),
+        ("--image", "headgate: 1", "'headgate: 1' is not the name of an image"),
+        ("--trust-domain", "Shop.Example", "'Shop.Example' is not a trust domain; write it like a DNS name"),
+    ],
+)
+def test_an_installation_rejects_an_invalid_image_or_trust_domain(
+    run: Callable[..., Ran], option: str, value: str, message: str
+) -> None:
+    ran = run("install", "--dry-run", option, value)
+    assert ran.code == 2
+    assert message in " ".join(ran.err.split())

@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
@@ -34,6 +34,7 @@ async def installer(cluster: Cluster) -> AsyncIterator[Installer]:
 async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_deleted(
     cluster: Cluster, installer: Installer
 ) -> None:
+    await installer.check_own_namespace()
     values = Values(image="headgate:1", budget_version=await installer.budget_version())
     first = [outcome async for _, outcome in installer.apply(manifests(values))]
     assert set(first) == {"created"}
@@ -46,6 +47,8 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     assert cluster.call("GET", "/api/v1/namespaces/default/configmaps/headgate-roots")[0] == 404
     gone = [outcome async for _, outcome in installer.delete(manifests(values))]
     assert set(gone) == {"deleted"}
+    with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
+        await installer.check_own_namespace()
 
 
 async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:
@@ -104,3 +107,12 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_an_error(installer: Ins
     unknown = {"apiVersion": "v1", "kind": "Wheel", "metadata": {"name": "a"}}
     with pytest.raises(Exception, match="the cluster does not serve Wheel in v1"):
         [outcome async for _, outcome in installer.apply([unknown])]
+
+
+async def test_the_namespaces_of_a_limited_mesh_are_checked(cluster: Cluster, installer: Installer) -> None:
+    """Kubernetes 1.20 does not write the label that the webhooks select; a namespace in deletion accepts no objects."""
+    cluster.make("/api/v1/namespaces", {"metadata": {"name": "labeled", "labels": {NAMESPACE_NAME: "labeled"}}})
+    cluster.make("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {NAMESPACE_NAME: "labeled"}}})
+    assert await installer.check_namespaces(["labeled", "other"]) == ["other"]
+    with pytest.raises(HeadgateError, match=r"the namespace missing does not exist; create it"):
+        await installer.check_namespaces(["missing"])

@@ -12,7 +12,7 @@ import typer
 from headgate.admission.offline_injection import inject_manifest
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.cli.arguments import check_paths
-from headgate.cli.mesh_options import IMAGE, Image, PullSecrets, parse_pull_secrets
+from headgate.cli.mesh_options import IMAGE, Image, PullSecrets, check_image, parse_pull_secrets
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
 from headgate.kubernetes.names import XDS_ADDRESS
@@ -49,7 +49,9 @@ def inject(
     The pods get what the admission webhook of a cluster adds. Pods that have a sidecar, or opt out by headgate.dev/inject,
     stay unchanged, and so do all other objects. If there is a mistake, nothing is printed.
     """
-    options = SidecarOptions(image=image, xds=XDS_ADDRESS, pull_secrets=parse_pull_secrets(pull_secrets), native=native)
+    options = SidecarOptions(
+        image=check_image(image), xds=XDS_ADDRESS, pull_secrets=parse_pull_secrets(pull_secrets), native=native
+    )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)
     injections = [_Injection(item, options) for item in documents] if not broken else []

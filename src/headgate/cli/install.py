@@ -1,6 +1,7 @@
 """`headgate install` and `headgate uninstall`: the installation on a Kubernetes cluster, without Helm."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 import yaml
 from msgspec import structs
+from rich.status import Status
 
 from headgate.cli.mesh_options import (
     IMAGE,
@@ -20,17 +22,20 @@ from headgate.cli.mesh_options import (
     PullSecrets,
     Sidecars,
     TrustDomain,
+    check_image,
+    check_trust_domain,
     parse_issuer,
     parse_namespaces,
     parse_pull_secrets,
 )
-from headgate.cli.output import TimedOut, stdout
+from headgate.cli.output import TimedOut, note, stderr, stdout
 from headgate.errors import HeadgateError
 from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
+from headgate.kubernetes.install.unready import unready_reasons
 from headgate.resources.meta import Object
 
 _HINTS = ErrorHints(
@@ -67,12 +72,12 @@ def install(
 ) -> None:
     """Install headgate on a Kubernetes cluster, or upgrade it. A second run with the same options changes nothing."""
     values = Values(
-        image=image,
+        image=check_image(image),
         replicas=replicas,
         mtls=mtls,
         access=access,
         sidecars=sidecars,
-        trust_domain=trust_domain,
+        trust_domain=check_trust_domain(trust_domain),
         custom_metrics=custom_metrics,
         namespaces=",".join(parse_namespaces(namespaces)),
         pull_secrets=",".join(parse_pull_secrets(pull_secrets)),
@@ -104,23 +109,39 @@ async def _install(client: Client, values: Values, *, patience: int) -> None:
         installer = Installer(client)
         if values.custom_metrics:
             await installer.check_custom_metrics()
-        await installer.check_namespaces(parse_namespaces(values.namespaces))
+        await installer.check_own_namespace()
+        unlabeled = await installer.check_namespaces(parse_namespaces(values.namespaces))
         values = structs.replace(values, budget_version=await installer.budget_version())
         objects = manifests(values)
         async for obj, outcome in installer.apply(objects):
             _print(obj, outcome)
         async for obj, outcome in installer.prune(objects):
             _print(obj, outcome)
-        try:
-            async with asyncio.timeout(patience):
-                await installer.wait_ready()
-        except TimeoutError:
-            raise TimedOut(
-                f"the control plane is not ready after {patience} s; see `kubectl -n headgate-system describe pods`"
-            ) from None
-        stdout().print(
-            "headgate is ready; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
+        await _wait_ready(client, installer, patience)
+        for name in unlabeled:
+            note(
+                f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
+                f" sidecar; run: kubectl label namespace {name} {NAMESPACE_NAME}={name}"
+            )
+        hint = "; label a namespace with headgate.dev/inject=true to add sidecars to its new pods"
+        stdout().print(f"headgate is ready{hint if values.sidecars == 'labelled' else ''}")
+
+
+async def _wait_ready(client: Client, installer: Installer, patience: int) -> None:
+    """Wait until the control plane is ready. Raises TimedOut with the reasons for which its pods are not."""
+    with contextlib.suppress(TimeoutError), Status("waiting until the control plane is ready", console=stderr()):
+        async with asyncio.timeout(patience):
+            return await installer.wait_ready()
+    reasons = await unready_reasons(client) or ["its pods are ready, but its API does not respond"]
+    raise TimedOut(
+        "\n".join(
+            (
+                f"the control plane is not ready after {patience} s:",
+                *(f"  {reason}" for reason in reasons),
+                "see `kubectl -n headgate-system describe pods`",
+            )
         )
+    )
 
 
 async def _uninstall(client: Client, *, force: bool) -> None:

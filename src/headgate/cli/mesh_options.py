@@ -1,5 +1,6 @@
 """The options for settings of the mesh, which several of `up`, `install`, `control-plane` and `inject` share."""
 
+import re
 from typing import Annotated, Literal
 
 import typer
@@ -9,6 +10,7 @@ from headgate.admission.injection import InjectionMode
 from headgate.admission.sidecar_containers import NEVER_INJECTED
 from headgate.cli.output import usage_error
 from headgate.kubernetes.cert_manager import IssuerRef
+from headgate.model.identities import parse_id, spiffe_id
 from headgate.resources.meta import is_dns_label, is_dns_subdomain
 
 IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
@@ -53,6 +55,24 @@ Namespaces = Annotated[
     ),
 ]
 TrustDomain = Annotated[str, typer.Option(help="Trust domain of all identities: spiffe://TRUST_DOMAIN/...")]
+_IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*")
+
+
+def check_image(image: str) -> str:
+    """Return the name of an image. Raises BadParameter if no image can have it."""
+    if not _IMAGE.fullmatch(image):
+        raise usage_error(f"{image!r} is not the name of an image; write REGISTRY/NAME:TAG", option="--image")
+    return image
+
+
+def check_trust_domain(trust_domain: str) -> str:
+    """Return the trust domain. Raises BadParameter when no valid SPIFFE ID can have it."""
+    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
+        raise usage_error(
+            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in lowercase",
+            option="--trust-domain",
+        )
+    return trust_domain
 
 
 def parse_namespaces(text: str) -> tuple[str, ...]:

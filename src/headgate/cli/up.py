@@ -12,7 +12,7 @@ import typer
 
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
-from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain
+from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain, check_trust_domain
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
@@ -21,7 +21,6 @@ from headgate.durations import milliseconds
 from headgate.envoy.collector_export import Collector
 from headgate.errors import HeadgateError, TelemetryError, Unavailable
 from headgate.identity.pem import Files
-from headgate.model.identities import parse_id, spiffe_id
 from headgate.settings import Settings
 from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
@@ -133,16 +132,6 @@ def parse_authority(certificate: Path | None, key: Path | None) -> Files | None:
     if (certificate is None) != (key is None):
         raise usage_error("--ca-cert and --ca-key belong together; set both or none", option="--ca-cert")
     return Files(certificate, key) if certificate and key else None
-
-
-def check_trust_domain(trust_domain: str) -> str:
-    """Return the trust domain. Raises BadParameter when no valid SPIFFE ID can have it."""
-    if parse_id(spiffe_id(trust_domain, "default", "default")) is None:
-        raise usage_error(
-            f"{trust_domain!r} is not a trust domain; write it like a DNS name, in lowercase",
-            option="--trust-domain",
-        )
-    return trust_domain
 
 
 def parse_lifetime(text: str) -> int:

@@ -12,7 +12,7 @@ from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.manifests import LABELS, is_own_api_service
+from headgate.kubernetes.install.manifests import LABELS, NAMESPACE_NAME, is_own_api_service
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role
@@ -96,15 +96,28 @@ class Installer:
             async for found in self.delete(stale):
                 yield found
 
-    async def check_namespaces(self, names: Iterable[str]) -> None:
-        """Raise HeadgateError if a namespace does not exist."""
+    async def check_own_namespace(self) -> None:
+        """Raise HeadgateError while an earlier uninstallation deletes headgate's namespace: it accepts no new objects."""
+        with contextlib.suppress(NotFound):
+            if (await self._client.get(f"/api/v1/namespaces/{NAMESPACE}"))["metadata"].get("deletionTimestamp"):
+                raise HeadgateError(
+                    f"the namespace {NAMESPACE} is being deleted; wait until it is gone"
+                    f" (`kubectl wait --for=delete namespace/{NAMESPACE}`), and install again"
+                )
+
+    async def check_namespaces(self, names: Iterable[str]) -> Sequence[str]:
+        """Return the namespaces without the label that the webhooks select. Raises HeadgateError if a namespace does not exist."""
+        unlabeled = []
         for name in names:
             try:
-                await self._client.get(f"/api/v1/namespaces/{name}")
+                found = await self._client.get(f"/api/v1/namespaces/{name}")
             except NotFound:
                 raise HeadgateError(
                     f"the namespace {name} does not exist; create it, or remove it from --namespaces"
                 ) from None
+            if (found["metadata"].get("labels") or {}).get(NAMESPACE_NAME) != name:
+                unlabeled.append(name)
+        return unlabeled
 
     async def check_custom_metrics(self) -> None:
         """Raise HeadgateError if another server serves custom metrics. Autoscalers would then use headgate instead of it."""

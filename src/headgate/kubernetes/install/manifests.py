@@ -20,6 +20,7 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 LABELS = {"app.kubernetes.io/name": NAME, MANAGED_BY: NAME}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _SERVICE = f"{NAMESPACE}/{NAME}"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"  # API servers since Kubernetes 1.21 label each namespace with its name
 _SHORT_S = 2  # seconds that a write waits for a webhook whose answer is not required
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -274,12 +275,12 @@ def _selector(namespaces: Sequence[str], *requirements: Mapping[str, Any]) -> di
 
     Kubernetes 1.21 and newer write the label with their names.
     """
-    names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(NEVER_INJECTED)}
+    names = {"key": NAMESPACE_NAME, "operator": "NotIn", "values": list(NEVER_INJECTED)}
     return {"matchExpressions": [*requirements, names, *_only(namespaces).get("matchExpressions", ())]}
 
 
 def _only(namespaces: Sequence[str]) -> dict[str, Any]:
-    limit = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    limit = {"key": NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
     return {"matchExpressions": [limit]} if namespaces else {}
 
 

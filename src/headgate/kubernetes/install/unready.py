@@ -1,0 +1,60 @@
+"""Says why the pods of the control plane are not ready, for the error message of an installation."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headgate.errors import HeadgateError
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.names import NAME, NAMESPACE
+from headgate.resources.meta import Object
+
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+
+
+async def unready_reasons(client: Client) -> Sequence[str]:
+    """Return a line for each pod of the control plane that is not ready, or why there are no pods. Raises HeadgateError."""
+    listed = await client.get(_PODS, labelSelector=f"app.kubernetes.io/name={NAME}")
+    pods = [pod for pod in listed.get("items") or () if not pod["metadata"].get("deletionTimestamp")]
+    lines = [
+        f"pod {pod['metadata']['name']}: {_state(pod) or await _last_log_line(client, pod) or 'it is not ready'}"
+        for pod in pods
+        if not _is_ready(pod)
+    ]
+    return lines + list(_creation_failures(await client.get(_DEPLOYMENT)))
+
+
+def _is_ready(pod: Object) -> bool:
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in _conditions(pod))
+
+
+def _state(pod: Object) -> str:
+    """Return why a pod's container does not run; empty if it runs, or has ended with an error that its log names."""
+    for item in (pod.get("status") or {}).get("containerStatuses") or ():
+        waiting = (item.get("state") or {}).get("waiting") or {}
+        if waiting and waiting.get("reason") != "CrashLoopBackOff":
+            return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+    unscheduled = [item for item in _conditions(pod) if item["type"] == "PodScheduled" and item["status"] == "False"]
+    return str(unscheduled[0].get("message", "")) if unscheduled else ""
+
+
+async def _last_log_line(client: Client, pod: Object) -> str:
+    content = b""
+    with contextlib.suppress(HeadgateError):  # the reason is only a help: the caller names the pod in any case
+        path = f"{_PODS}/{pod['metadata']['name']}/log"
+        async with contextlib.aclosing(client.stream(path, container=NAME, tailLines="1")) as parts:
+            async for part in parts:
+                content += part
+    return content.decode(errors="replace").strip()
+
+
+def _creation_failures(deployment: Object) -> Iterator[str]:
+    """Yield why pods can't be created, such as an exceeded quota."""
+    for item in _conditions(deployment):
+        if item["type"] == "ReplicaFailure" and item["status"] == "True":
+            yield f"deployment {NAME}: {item.get('message', item.get('reason', ''))}"
+
+
+def _conditions(obj: Object) -> Sequence[Mapping[str, Any]]:
+    return (obj.get("status") or {}).get("conditions") or ()

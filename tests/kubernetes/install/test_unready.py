@@ -1,0 +1,58 @@
+"""The reasons in the error message of an installation whose control plane does not become ready."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from headgate.errors import NotFound
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.unready import unready_reasons
+
+READY = [{"type": "Ready", "status": "True"}]
+UNSCHEDULED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]
+QUOTA = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small"}]
+
+
+def pod(waiting: Mapping[str, str] | None = None, conditions: Sequence[Any] = (), **metadata: str) -> Any:
+    containers = [{"state": {"waiting": waiting}}] if waiting else []
+    return {
+        "metadata": {"name": "headgate-1", **metadata},
+        "status": {"containerStatuses": containers, "conditions": list(conditions)},
+    }
+
+
+class FakeClient:
+    """A cluster with a pod of the control plane, whose log has one line unless it is empty."""
+
+    def __init__(self, *pods: Any, conditions: Sequence[Any] = (), log: str = "") -> None:
+        self._pods, self._conditions, self._log = pods, conditions, log
+
+    async def get(self, path: str, **_query: str) -> Any:
+        return {"items": self._pods} if path.endswith("/pods") else {"status": {"conditions": self._conditions}}
+
+    async def stream(self, _path: str, **_query: str) -> AsyncGenerator[bytes]:
+        if not self._log:
+            raise NotFound("the container has not started")
+        yield self._log.encode()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reasons"),
+    [
+        (FakeClient(pod(conditions=READY)), []),
+        (FakeClient(pod(deletionTimestamp="2026-01-01T00:00:00Z")), []),
+        (
+            FakeClient(pod({"reason": "ImagePullBackOff", "message": "no such image"})),
+            ["pod headgate-1: ImagePullBackOff: no such image"],
+        ),
+        (FakeClient(pod({"reason": "ContainerCreating"})), ["pod headgate-1: ContainerCreating"]),
+        (FakeClient(pod(conditions=UNSCHEDULED)), ["pod headgate-1: 0/1 nodes are available"]),
+        (FakeClient(pod(), log="no issuer; install it\n"), ["pod headgate-1: no issuer; install it"]),
+        (FakeClient(pod({"reason": "CrashLoopBackOff"}), log="it ends"), ["pod headgate-1: it ends"]),
+        (FakeClient(pod()), ["pod headgate-1: it is not ready"]),
+        (FakeClient(conditions=QUOTA), ["deployment headgate: exceeded quota: small"]),
+    ],
+)
+async def test_each_pod_that_is_not_ready_has_a_reason(cluster: FakeClient, reasons: list[str]) -> None:
+    assert await unready_reasons(cast("Client", cluster)) == reasons
