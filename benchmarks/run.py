@@ -57,7 +57,7 @@ async def _ingest() -> None:
 
 
 BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
-    "build": ("a build, and a change of one weight", _build),
+    "build": ("a build, a change of one weight, and a new route", _build),
     "changes": ("the time from the write of a weight to its effect on requests", changes.measure),
     "spread": ("the deviation of shares in 100 requests", spread.measure),
     "matches": ("header expressions before the matching route", matches.measure),

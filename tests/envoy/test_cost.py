@@ -1,7 +1,7 @@
 """The cost of a change, in resources and bytes, is equal for ten Services and for hundreds (docs/performance.md)."""
 
 import pytest
-from benchmarks.build import Pipeline, split
+from benchmarks.build import Pipeline, gateway, objects, route, split
 from benchmarks.pods import mesh
 from benchmarks.sidecar_changes import Sidecars
 
@@ -21,7 +21,7 @@ CREDENTIAL = Credential(chain="chain", key=PrivateText("key"), roots="roots")
 
 @pytest.mark.parametrize("services", [10, 300])
 def test_a_weight_change_encodes_and_sends_one_resource(services):
-    pipeline = Pipeline(services)
+    pipeline = Pipeline(objects(services))
     first = pipeline.build(split(0, 90))
     assert first.encoded == first.resources > services
     for weight in (80, 70):
@@ -79,3 +79,11 @@ def test_a_sidecar_has_only_the_services_that_it_may_call():
         return {type_url: len(resources) for type_url, resources in config.items()}
 
     assert held(30) == held(10)
+
+
+@pytest.mark.parametrize("routes", [10, 300])
+def test_a_new_route_encodes_and_sends_its_own_resources(routes):
+    pipeline = Pipeline(gateway(routes))
+    pipeline.build(route(0))
+    more = pipeline.build(route(routes))
+    assert (more.encoded, more.resources) == (3, 3)  # a scope for its host, a cluster and its endpoints
