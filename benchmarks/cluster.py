@@ -16,6 +16,7 @@ from benchmarks import webhooks
 from benchmarks.load import cpu_seconds
 from tests.cluster import replica
 from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.ports import free_port
 
 from headgate.admission.sidecar_containers import SidecarOptions, with_transparent_sidecar
 from headgate.kubernetes.client import Client
@@ -192,13 +193,14 @@ class World:
 class Replica:
     """A replica of the control plane as a process."""
 
-    def __init__(self, cluster: Cluster, log: Path) -> None:
+    def __init__(self, cluster: Cluster, log: Path, port: int) -> None:
         self._cluster = cluster
         self._log = log
+        self._port = port
 
     async def __aenter__(self) -> Self:
         self.began = time.monotonic()
-        self._process = replica.start(self._cluster, self._log)
+        self._process = replica.start(self._cluster, self._log, self._port)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -215,7 +217,7 @@ class Replica:
     async def is_ready(self) -> bool:
         """Return whether the replica has compiled all objects, according to its readiness endpoint."""
         _ = self.seconds
-        return await asyncio.to_thread(replica.is_ready)
+        return await asyncio.to_thread(replica.is_ready, self._port)
 
     async def rest(self) -> None:
         """Wait until the replica has no work left."""
@@ -234,18 +236,19 @@ async def measure() -> None:
     """Fill the cluster, start a replica, and print the measurements."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory, started(Path(directory)) as cluster:
         cluster.api(ADMIN)
-        replica.define_kinds(cluster)
+        port = free_port()
+        replica.define_kinds(cluster, port)
         async with Client(InCluster(cluster.environment, cluster.root / ADMIN)) as client:
             world = World(client)
             began = time.monotonic()
             await world.fill()
             print(f"{SERVICES} Services, {PODS} pods; written in {time.monotonic() - began:.0f} s", flush=True)
-            async with Replica(cluster, Path(directory, "replica.log")) as process:
+            async with Replica(cluster, Path(directory, "replica.log"), port) as process:
                 async for line in _measured(world, process):
                     print(line, flush=True)
                 await world.fill_routes()
                 await process.rest()
-                await asyncio.to_thread(replica.install_webhooks, cluster)
+                await asyncio.to_thread(replica.install_webhooks, cluster, port)
                 while not await asyncio.to_thread(replica.has_bundle, cluster):
                     await asyncio.sleep(POLL_S)
                 print(f"{webhooks.OBJECTS} TrafficSplits, {webhooks.OBJECTS} HTTPRoutes", flush=True)

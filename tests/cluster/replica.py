@@ -15,44 +15,49 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.conftest import ADMIN, READY_S, STOP_S, Cluster
+from tests.ports import free_port
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
 from headgate.kubernetes.install.manifests import Values, manifests
-from headgate.kubernetes.names import NAME, NAMESPACE, WEBHOOK_PORT, WEBHOOKS
+from headgate.kubernetes.names import NAME, NAMESPACE, WEBHOOKS
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS
 
 POD = "replica"
-READY = f"https://127.0.0.1:{WEBHOOK_PORT}/readyz"
 POLL_S = 0.1
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}"
 _PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
 from headgate.cli.mesh_options import parse_issuer
-from headgate.kubernetes.app import run
+from headgate.kubernetes import aggregated_apis, app, webhooks
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.options import Options
-account, pod, issuer = sys.argv[1:]
+account, pod, issuer, *ports = sys.argv[1:]
+webhooks.WEBHOOK_PORT, app.XDS_PORT, aggregated_apis.API_PORT = map(int, ports)
 options = Options(pod=pod, image="headgate", issuer=parse_issuer(issuer))
-asyncio.run(run(options, InCluster(os.environ, Path(account))))
+asyncio.run(app.run(options, InCluster(os.environ, Path(account))))
 """
 
 
-def start(cluster: Cluster, log: Path, issuer: str = "") -> "subprocess.Popen[bytes]":
-    """Start a replica; its output goes to `log`. `issuer` is the value of `--cert-manager-issuer`."""
+def start(cluster: Cluster, log: Path, port: int, issuer: str = "") -> "subprocess.Popen[bytes]":
+    """Start a replica with its webhooks at `port`; its output goes to `log`.
+
+    `issuer` is the value of `--cert-manager-issuer`.
+    """
     cluster.api(ADMIN)  # writes the files of the account
     environment = os.environ | cluster.environment | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _PROGRAM, str(cluster.root / ADMIN), POD, issuer]
+    ports = (str(one) for one in (port, free_port(), free_port()))
+    command = [sys.executable, "-c", _PROGRAM, str(cluster.root / ADMIN), POD, issuer, *ports]
     with log.open("wb") as output:
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
 
-def is_ready() -> bool:
-    """Return whether a replica on this machine has compiled all objects, as a kubelet's probe asks."""
+def is_ready(port: int) -> bool:
+    """Return whether the replica with its webhooks at `port` has compiled all objects, as a kubelet's probe asks."""
     unverified = ssl._create_unverified_context()
     try:
-        with urllib.request.urlopen(READY, context=unverified, timeout=READY_S) as answer:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/readyz", context=unverified, timeout=READY_S) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, ConnectionError):
         return False
@@ -61,11 +66,12 @@ def is_ready() -> bool:
 @contextmanager
 def running(cluster: Cluster, issuer: str = "") -> Iterator[None]:
     """Install the definitions and the webhooks, and run a replica until the `with` block ends."""
-    install(cluster)
+    port = free_port()  # tests of other files run replicas at the same time
+    install(cluster, port)
     log = cluster.root / "replica.log"
-    process = start(cluster, log, issuer)
+    process = start(cluster, log, port, issuer)
     try:
-        wait_for(lambda: process.poll() is None and is_ready() and has_bundle(cluster), log)
+        wait_for(lambda: process.poll() is None and is_ready(port) and has_bundle(cluster), log)
         yield
     finally:
         process.terminate()
@@ -89,31 +95,34 @@ def wait_for(condition: Callable[[], object], log: Path) -> None:
         time.sleep(POLL_S)
 
 
-def install(cluster: Cluster) -> None:
-    """Create the definitions of all kinds, the webhooks and the pod of the replica; definitions may exist."""
-    define_kinds(cluster)
-    install_webhooks(cluster)
+def install(cluster: Cluster, port: int) -> None:
+    """Create the definitions of all kinds, the webhooks and the pod of the replica; definitions may exist.
+
+    The API server calls the webhooks at `port` of this machine.
+    """
+    define_kinds(cluster, port)
+    install_webhooks(cluster, port)
 
 
-def define_kinds(cluster: Cluster) -> None:
+def define_kinds(cluster: Cluster, port: int) -> None:
     """Create the definitions of the mesh's and the Gateway API's kinds that do not exist."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     definitions = [obj for obj in manifests(Values(image="headgate:1")) if obj["kind"] == "CustomResourceDefinition"]
     for obj in (*definitions, *_gateway_api()):
-        _create(cluster, path, _on_this_machine(obj))
+        _create(cluster, path, _on_this_machine(obj, port))
 
 
-def install_webhooks(cluster: Cluster) -> None:
+def install_webhooks(cluster: Cluster, port: int) -> None:
     """Create the webhooks, and the pod and the Service of the replica."""
     place = f"/api/v1/namespaces/{NAMESPACE}"
     _create(cluster, "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     _create(cluster, f"{place}/serviceaccounts", {"metadata": {"name": "default"}})
     _create(cluster, f"{place}/pods", _pod())
-    _create(cluster, f"{place}/services", _service())
+    _create(cluster, f"{place}/services", _service(port))
     for obj in manifests(Values(image="headgate:1")):
         if obj["kind"].endswith("WebhookConfiguration"):
             path = f"/apis/admissionregistration.k8s.io/v1/{obj['kind'].lower()}s"
-            _create(cluster, path, _on_this_machine(obj))
+            _create(cluster, path, _on_this_machine(obj, port))
 
 
 def _create(cluster: Cluster, path: str, body: Object) -> None:
@@ -125,15 +134,15 @@ def _pod() -> Object:
     return {"metadata": {"name": POD}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
 
 
-def _service() -> Object:
+def _service(port: int) -> Object:
     """Return the Service of the webhooks as a name of this machine, because no pod runs."""
-    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": WEBHOOK_PORT}]}
+    spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     return {"metadata": {"name": WEBHOOKS}, "spec": spec}
 
 
-def _on_this_machine(obj: Object) -> Any:
+def _on_this_machine(obj: Object, port: int) -> Any:
     """Return an object whose webhooks are called at the port on which the replica listens."""
-    return json.loads(json.dumps(obj).replace('"port": 443', f'"port": {WEBHOOK_PORT}'))
+    return json.loads(json.dumps(obj).replace('"port": 443', f'"port": {port}'))
 
 
 def _gateway_api() -> Iterator[Object]:
