@@ -45,8 +45,9 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Ran]:
-    """Return a function that runs a command in an empty directory, without KUBECONFIG."""
+    """Return a function that runs a command in an empty directory, the home directory, without KUBECONFIG."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
 
     def command(*arguments: str) -> Ran:
@@ -108,6 +109,7 @@ class World:
         """Start a command; return the awaitable process."""
         command = [sys.executable, "-m", "headgate", *arguments]
         environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
+        environment["HOME"] = str(self.state.parent)
         return asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=self.state.parent
         )

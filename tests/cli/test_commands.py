@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import json
+import os
 import socket
 from collections.abc import Callable
 from importlib.metadata import version
@@ -100,6 +101,30 @@ def test_commands_without_a_running_headgate_suggest_headgate_up(run: Callable[.
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
+
+
+@pytest.mark.parametrize("command", [["wait", "ts/a"], ["status"], ["explain", "pod/a"]])
+def test_commands_use_the_kubeconfig_of_kubectl_when_no_headgate_runs_here(
+    run: Callable[..., Any], command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`headgate install` and kubectl use this file too."""
+    kubeconfig = {
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a"}}],
+        "current-context": "a",
+    }
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(json.dumps(kubeconfig))
+    ended = run(*command)
+    assert ended.code == 3
+    assert "no API answers at http://127.0.0.1:1" in ended.err
+    assert "check the cluster that the kubeconfig names" in ended.err
+    assert "no headgate runs with the state directory .headgate" in run(*command, "--state", ".headgate").err
+    for missing in ("gone", f"gone{os.pathsep}lost"):
+        monkeypatch.setenv("KUBECONFIG", missing)
+        ended = run(*command)
+        assert ended.code == 3
+        assert "the kubeconfig gone does not exist" in ended.err
 
 
 def test_the_version_option_prints_the_version(run: Callable[..., Any]) -> None:

@@ -17,7 +17,12 @@ def tab(state: Path, line: str) -> list[str]:
     """Return the candidates of bash for a command line."""
     environment = {name: text for name, text in os.environ.items() if name != "KUBECONFIG"}
     words = line.split(" ")
-    environment |= {"_HEADGATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    environment |= {
+        "HOME": str(state.parent),
+        "_HEADGATE_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     program = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(program, env=environment, cwd=state.parent, capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -2,11 +2,16 @@
 
 import json
 import signal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.cli.conftest import World, ended, make_split, make_status
 from tests.compiler.pods import config, target
+
+from headgate.cli.wait import watch_object
+from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client
+from headgate.resources.registry import KINDS
 
 WAITING = "Pending: 0 of 1 proxies have the configuration; waiting for gateway"
 
@@ -193,6 +198,18 @@ async def test_a_wrong_token_is_an_error(world: World) -> None:
     ran = await world.run("wait", "ts/website")
     assert ran.code == 1
     assert "the API refuses" in ran.err
+
+
+async def test_a_kind_that_the_cluster_does_not_serve_is_an_error() -> None:
+    """Without headgate's definitions an API server answers only `404 page not found`."""
+
+    class Unserved:
+        async def items(self, *_arguments: object, **_query: str) -> Any:
+            raise NotFound("the API answers with 404 (404 page not found)")
+
+    kind = next(kind for kind in KINDS if kind.kind == "TrafficSplit")
+    with pytest.raises(HeadgateError, match=r"does not serve trafficsplits\.split\.smi-spec\.io; install headgate"):
+        await anext(watch_object(cast("Client", Unserved()), kind, "default", "website"))
 
 
 def pod(name: str, ready: str) -> dict[str, Any]:

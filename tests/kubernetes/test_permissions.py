@@ -58,6 +58,15 @@ def test_the_answer_to_a_denied_request_contains_the_permission(
     assert found == expected
 
 
+def test_the_role_that_a_user_needs_is_named_with_its_rule() -> None:
+    """Without a namespace in the message, only a ClusterRole gives the permission."""
+    found = Permission("get", "inspect.headgate.dev", "pods/sidecar", "shop").grant
+    assert found == (
+        "a Role with this rule allows it: apiGroups: [inspect.headgate.dev], resources: [pods/sidecar], verbs: [get]"
+    )
+    assert Permission("list", "", "pods").grant.startswith('a ClusterRole with this rule allows it: apiGroups: [""]')
+
+
 def test_a_sentence_names_the_verbs_the_resources_the_consequence_and_the_remedy() -> None:
     missing = MissingPermissions(ROLES)
     for verb, resource in (("list", "pods"), ("watch", "pods"), ("list", "secrets")):

@@ -28,7 +28,7 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         "--kubeconfig",
-        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else that of $HEADGATE_STATE.",
+        help="Path of the kubeconfig; by default that of --state, else $KUBECONFIG, else that of $HEADGATE_STATE, else ~/.kube/config.",
     ),
 ]
 Manifests = Annotated[

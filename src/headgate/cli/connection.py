@@ -1,6 +1,7 @@
 """Find the running headgate that a command connects to, by a kubeconfig or by a state directory on this machine."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.cli.arguments import DEFAULT_STATE
@@ -11,6 +12,11 @@ from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
 _HINTS = ErrorHints(unreachable=_START, refused="the kubeconfig may be from an earlier `headgate up`")
+_CLUSTER_HINTS = ErrorHints(
+    unreachable="check the cluster that the kubeconfig names, or on one machine start headgate with `headgate up DIR`",
+    refused="log in again, or use another kubeconfig; that of an earlier `headgate up` is not valid anymore",
+    names_rule=True,
+)
 
 
 def default_state() -> Path:
@@ -33,19 +39,27 @@ def runtime_info(state: Path | None) -> RuntimeInfo:
 
 
 def find_api(kubeconfig: Path | None, state: Path | None) -> Client:
-    """Return a client of the API, found by --kubeconfig, else --state, else $KUBECONFIG, else `default_state()`.
+    """Return a client of the API, found by --kubeconfig, else --state, $KUBECONFIG, `default_state()`, or ~/.kube/config.
 
     Raises Unavailable when no headgate runs there, HeadgateError when the kubeconfig is invalid.
     """
     paths = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    users = Path.home() / ".kube" / "config"
     if kubeconfig is not None:
-        paths = [kubeconfig]
-    elif state is not None or not any(path.exists() for path in paths):
-        paths = [Path(runtime_info(state).kubeconfig)]
+        return _client([kubeconfig], _CLUSTER_HINTS)
+    if state is None and any(path.exists() for path in paths):
+        return _client(paths, _CLUSTER_HINTS)
+    found = find_runtime_info(state)
+    if found is None and state is None and not os.environ.get("HEADGATE_STATE") and (paths or users.exists()):
+        return _client(paths or [users], _CLUSTER_HINTS)
+    return _client([Path((found or runtime_info(state)).kubeconfig)], _HINTS)
+
+
+def _client(paths: Sequence[Path], hints: ErrorHints) -> Client:
     try:
-        return Client(Kubeconfig(paths), _HINTS)
+        return Client(Kubeconfig(paths), hints)
     except Unavailable as error:
-        raise Unavailable(f"{error}: {_START}") from error
+        raise Unavailable(f"{error}: {hints.unreachable}") from error
 
 
 def _runs(pid: int) -> bool:

@@ -18,6 +18,7 @@ from headgate.formatting import pluralize
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.installer import installed_roles
 from headgate.kubernetes.install.roles import ACCOUNT
+from headgate.kubernetes.install.unready import unready_reasons
 from headgate.kubernetes.permissions import Reviewer, describe, permissions_of
 from headgate.resources.inspect import CertificateCounts, FindingCounts, MeshState, MeshStatus, ProxyCounts
 
@@ -35,14 +36,18 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
 
 async def _status(client: InspectClient) -> MeshStatus:
-    """Return the status. If no control plane answers, the error names the permissions that its ServiceAccount lacks."""
+    """Return the status. If no control plane answers, the error names the reasons: pods that are not ready, permissions."""
     try:
         return await client.status()
     except Unavailable as error:
-        missing: tuple[str, ...] = ()
-        with contextlib.suppress(HeadgateError):  # Not every user may review the permissions of other users.
-            missing = await _missing_permissions(client.client)
-        raise Unavailable("\n".join((str(error), *missing))) from error
+        reasons: list[str] = []
+        with contextlib.suppress(
+            HeadgateError
+        ):  # Not every user may read these pods and review permissions of other users.
+            async with client.client:
+                reasons += await unready_reasons(client.client)
+                reasons += await _missing_permissions(client.client)
+        raise Unavailable("\n".join((str(error), *reasons))) from error
 
 
 async def _missing_permissions(client: Client) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, parse_kind_and_name
 from headgate.cli.connection import find_api
 from headgate.cli.output import Format, TimedOut, answer, stderr, stdout, usage_error
-from headgate.errors import Gone, HeadgateError
+from headgate.errors import Gone, HeadgateError, NotFound
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
 from headgate.resources.gateway import CONTROLLER
@@ -222,7 +222,12 @@ async def watch_object(client: Client, kind: Kind, namespace: str, name: str) ->
     """Yield an object now and after each change; None while it does not exist. Never ends."""
     only = {"fieldSelector": f"metadata.name={name}"}
     while True:
-        items, revision = await client.items(kind, namespace, **only)
+        try:
+            items, revision = await client.items(kind, namespace, **only)
+        except NotFound:
+            raise HeadgateError(
+                f"the API server does not serve {kind.plural}.{kind.group}; install headgate, or the CustomResourceDefinition"
+            ) from None
         yield items[0] if items else None
         try:
             async with contextlib.aclosing(client.watch(kind, namespace, resourceVersion=revision, **only)) as events:

@@ -57,10 +57,14 @@ class AccessDenied(HeadgateError):
 
 
 class ErrorHints(NamedTuple):
-    """Hints at the end of error messages about an API server that can't be reached, or that denies a request."""
+    """Hints at the end of error messages about an API server that can't be reached, or that denies a request.
+
+    With `names_rule`, the hint of a missing permission is the RBAC rule with this permission.
+    """
 
     unreachable: str = ""
     refused: str = ""
+    names_rule: bool = False
 
 
 class WatchEvent(NamedTuple):
@@ -258,12 +262,14 @@ class Client:
             message, reason = str(found["message"]), str(found.get("reason", ""))
             details = dict(found.get("details") or {})
         except (msgspec.DecodeError, KeyError, TypeError):
-            message = content.decode(errors="replace").strip().partition("\n")[0] or f"the API answers with {status}"
+            text = content.decode(errors="replace").strip().partition("\n")[0]
+            message = f"the API answers with {status}" + (f" ({text})" if text else "")
         if status in (401, 403):
             permission = denied_permission(message, details, request.target) if status == 403 else None
             if permission and self._denied:
                 self._denied(permission)
-            text = ". ".join(filter(None, (f"the API refuses: {message}", self._hints.refused)))
+            hint = permission.grant if permission and self._hints.names_rule else self._hints.refused
+            text = "; ".join(filter(None, (f"the API refuses: {message}", hint)))
             return AccessDenied(status, text, permission)
         if status == 422:
             return Invalid(Cause("", message))

@@ -39,7 +39,7 @@ class Kubeconfig:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._files = {path: _read(path) for path in paths if path.exists() or len(paths) == 1}
+        self._files = {path: _read(path) for path in [path for path in paths if path.exists()] or paths[:1]}
         self._name = f"the kubeconfig {':'.join(map(str, self._files))}"
         self._config = _merged(self._files)
         context = self._named("contexts", self._config["current-context"])

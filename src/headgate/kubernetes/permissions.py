@@ -48,6 +48,12 @@ class Permission(NamedTuple):
         parts = (f"/{part}" for part in (subresource, self.name) if part)
         return "".join((f"{resource}.{self.group}" if self.group else resource, *parts))
 
+    @property
+    def grant(self) -> str:
+        """The role that gives the permission, in words."""
+        kind, group = "Role" if self.namespace else "ClusterRole", self.group or '""'
+        return f"a {kind} with this rule allows it: apiGroups: [{group}], resources: [{self.resource}], verbs: [{self.verb}]"
+
 
 class Rule(NamedTuple):
     """A rule of a role: verbs on resources of one API group, if `names` is not empty on the objects with these names.
