@@ -33,11 +33,11 @@ OWN_CLASS = "headgate"  # headgate's class, which needs no GatewayClass object
 _FIELD = "status.addresses"
 _NOT_USABLE = {  # possible causes and the remedy, by `Settings.gateway_pods`
     False: (
-        "it is in use, outside headgate's loopback range, or a second address",
+        "in use, outside headgate's loopback range, or a second address",
         "Request one free address, or remove spec.addresses to get one",
     ),
     True: (
-        "it is in use, outside the cluster's range of Services, not the load balancer's, a second one, or a change of clusterIP",
+        "in use, outside the cluster's range of Services, not the load balancer's, a second one, or a change of clusterIP",
         "Request one free address in a new Gateway, or remove spec.addresses",
     ),
 }
@@ -130,10 +130,11 @@ def gateway_states(
     for key in by_age:
         address = gateways[key].address
         owner = owners.setdefault(address, key) if address else None
+        refused = tuple(refusals(snapshot, key, gateways[key]))
         found[key] = GatewayState(
             address=address if owner == key else "",
-            refusals=tuple(refusals(snapshot, key, gateways[key])),
-            missing_addresses=tuple(_missing_addresses(key, gateways[key], owner, settings)),
+            refusals=refused,
+            missing_addresses=() if refused else tuple(_missing_addresses(key, gateways[key], owner, settings)),
             ignored_fields=(
                 *ignored_fields(key, snapshot.mistakes.get(key, ())),
                 *_without_effect(key, gateways[key], settings),
@@ -179,8 +180,11 @@ def _not_usable(key: Key, gateway: Gateway, settings: Settings) -> Iterator[Find
     causes, fix = _NOT_USABLE[settings.gateway_pods]
     for index, address in enumerate(gateway.spec.addresses):
         if address.type == IP_ADDRESS and address.value and address.value != given:
-            served = f"; its address is {given}" if given else ""
-            message = f"the Gateway can't have the address {address.value}: {causes}{served}. {fix}"
+            message = (
+                f"the Gateway can't have the address {address.value}: it is {causes}; its address is {given}. {fix}"
+                if given
+                else f"the Gateway has no address yet; it gets {address.value}, unless this address is {causes}"
+            )
             field = f"spec.addresses[{index}].value"
             yield Finding(key, Reason.ADDRESS_NOT_USABLE, field, message)
 
