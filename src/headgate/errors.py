@@ -62,6 +62,10 @@ class Unavailable(StoreError):
     """The store can't be reached at the moment. Retry."""
 
 
+class Denied(Unavailable):
+    """The store denies the request because of a permission, a quota or a policy. Retry: each of them may change."""
+
+
 class ProxyError(HeadgateError):
     """A proxy can't be started or reached."""
 

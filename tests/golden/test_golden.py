@@ -43,6 +43,8 @@ FROM_PROXIES = (
     Reason.COPIES_DROPPED,
     Reason.ENVOY_REJECTED,
     Reason.IDENTITY_UNAVAILABLE,
+    Reason.NO_RESOURCES,
+    Reason.OBJECT_REJECTED,
 )  # reported by the control plane, not by the compiler
 SHOWN = re.compile(r"Shown: (?P<types>[a-z, ]+?)(?: of (?P<services>[a-z0-9/, -]+))?\.\n")
 

@@ -2,21 +2,26 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions
-from headgate.errors import Cause, Invalid, Unavailable
+from headgate.errors import Cause, Denied, Invalid, NotFound, StoreError, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.objects.ports import version_of
+from headgate.kubernetes.retries import LONGEST_S
+from headgate.latest import until
+from headgate.objects.ports import follow, version_of
 from headgate.resources.gateway import proxy_name
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
 SYSTEM = "headgate-system"
 EDGE = proxy_name("shop", "edge")
+OPTIONS = SidecarOptions(image="headgate:1", xds="headgate:15010")
+EDGE_KEY = Key(GATEWAY, "Gateway", "shop", "edge")
 SERVICE, DEPLOYMENT = Key("", "Service", SYSTEM, EDGE), Key("apps", "Deployment", SYSTEM, EDGE)
 BUDGET, PARAMETERS = Key("policy", "PodDisruptionBudget", SYSTEM, EDGE), Key("", "ConfigMap", "shop", "edge")
 
@@ -31,7 +36,7 @@ async def store() -> MemoryStore:
 
 @pytest.fixture
 def proxies(store: MemoryStore) -> GatewayProxies:
-    return GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010"))
+    return GatewayProxies(store, OPTIONS)
 
 
 def gateway(*ports: int, class_name: str = "headgate", **spec: Any) -> dict[str, Any]:
@@ -283,8 +288,7 @@ async def test_a_failure_of_one_gateway_does_not_stop_the_remaining_ones():
         await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for name in ("a", "edge"):
         await store.create({**gateway(80), "metadata": {"name": name, "namespace": "shop"}})
-    with pytest.raises(Unavailable, match="denied"):
-        await GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010")).reconcile()
+    await GatewayProxies(store, OPTIONS).reconcile()
     assert [item["metadata"]["name"] for item in (await store.list("apps", "Deployment")).items] == [EDGE]
     assert await store.get(Key(GATEWAY, "GatewayClass", "", "headgate"))
 
@@ -302,9 +306,195 @@ async def test_a_cancel_leaves_no_write_without_an_await():
     for name in ("shop", SYSTEM):
         await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     await store.create(gateway(80))
-    proxies = GatewayProxies(store, SidecarOptions(image="headgate:1", xds="headgate:15010"))
+    proxies = GatewayProxies(store, OPTIONS)
     run = asyncio.create_task(proxies.reconcile())
     await entered.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
+
+
+QUOTA = 'services "gateway-shop-edge" is forbidden: exceeded quota: small, requested: count/services=1, used: count/services=2'
+
+
+class RejectingStore(MemoryStore):
+    """A store that rejects the objects of some kinds of the Gateway shop/edge, and counts the attempts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rejected: dict[str, StoreError] = {}
+        self.attempts = 0
+
+    async def apply(self, config: Any, **options: Any) -> Any:
+        if config["metadata"]["name"] == EDGE and (error := self.rejected.get(config["kind"])):
+            self.attempts += 1
+            raise error
+        return await super().apply(config, **options)
+
+
+class RejectingWorld:
+    """The controller with a clock of the test, and the Gateways shop/edge and shop/zone."""
+
+    def __init__(self) -> None:
+        self.store = RejectingStore()
+        self.now = 0.0
+        self.proxies = GatewayProxies(self.store, OPTIONS, clock=lambda: self.now)
+
+    async def create(self) -> None:
+        for name in ("shop", SYSTEM):
+            await self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for name in ("edge", "zone"):
+            await self.store.create({**gateway(80), "metadata": {"name": name, "namespace": "shop"}})
+
+    async def edit(self, name: str, *ports: int) -> None:
+        found = await self.store.get(Key(GATEWAY, "Gateway", "shop", name))
+        await self.store.update({**found, "spec": gateway(*ports)["spec"]})
+
+    async def attempt(self, seconds: float = LONGEST_S) -> str:
+        """Reconcile after some seconds; return the reason and the message of the finding."""
+        self.now += seconds
+        await self.proxies.reconcile()
+        (found,) = self.proxies.findings.get()
+        assert found.about == EDGE_KEY
+        return f"{found.reason.value}: {found.message}"
+
+    async def ports(self, name: str) -> list[int]:
+        try:
+            service = await self.store.get(Key("", "Service", SYSTEM, proxy_name("shop", name)))
+        except NotFound:
+            return []
+        return [item["port"] for item in service["spec"]["ports"]]
+
+
+@pytest.fixture
+async def rejecting() -> RejectingWorld:
+    world = RejectingWorld()
+    await world.create()
+    return world
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "expected"),
+    [
+        (
+            "Service",
+            Denied(QUOTA),
+            f"NoResources: the Service {SYSTEM}/{EDGE} can't be applied: {QUOTA}. Raise the Res",
+        ),
+        (
+            "Deployment",
+            Invalid(Cause("spec", "too large.")),
+            f"Deployment {SYSTEM}/{EDGE} can't be applied: spec: too large. Co",
+        ),
+        (
+            "PodDisruptionBudget",
+            Denied('webhook "x" denied the request: no'),
+            "denied the request: no. Change the Gateway",
+        ),
+    ],
+)
+async def test_the_finding_has_the_servers_reason_and_the_remedy(rejecting: RejectingWorld, kind, error, expected):
+    rejecting.store.rejected = {kind: error}
+    assert expected in await rejecting.attempt()
+
+
+async def test_a_gateway_recovers_when_the_api_server_accepts_its_objects(rejecting: RejectingWorld) -> None:
+    rejecting.store.rejected = {"Service": Denied(QUOTA)}
+    assert "NoResources" in await rejecting.attempt()
+    assert (await rejecting.ports("edge"), await rejecting.ports("zone")) == ([], [80])
+    rejecting.store.rejected = {}
+    rejecting.now += LONGEST_S
+    await rejecting.proxies.reconcile()
+    assert rejecting.proxies.findings.get() == ()
+    assert await rejecting.ports("edge") == [80]
+
+
+async def test_rejected_objects_are_applied_again_after_growing_pauses_only(rejecting: RejectingWorld) -> None:
+    """A change of another Gateway reconciles all of them."""
+    rejecting.store.rejected = {"Deployment": Denied("no")}
+    await rejecting.attempt()
+    await rejecting.edit("zone", 81)
+    await rejecting.attempt(0)
+    assert await rejecting.ports("zone") == [81]
+    assert rejecting.store.attempts == 1
+    for _ in range(200):
+        await rejecting.attempt(1)
+    assert 10 <= rejecting.store.attempts <= 30  # after some seconds, each pause has 10 to 20 s
+
+
+async def test_an_edit_of_a_rejected_gateway_is_applied_at_once(rejecting: RejectingWorld) -> None:
+    rejecting.store.rejected = {"Deployment": Denied("no")}
+    await rejecting.attempt()
+    await rejecting.edit("edge", 81)
+    await rejecting.attempt(0)
+    assert rejecting.store.attempts == 2
+
+
+async def test_reverting_a_rejected_edit_restores_the_objects_that_were_accepted(rejecting: RejectingWorld) -> None:
+    """The Deployment was applied before the Service was rejected."""
+    await rejecting.proxies.reconcile()
+    before = (await rejecting.store.get(DEPLOYMENT))["metadata"]["annotations"]
+    original = await rejecting.store.get(EDGE_KEY)
+    edited = gateway(80, infrastructure={"annotations": {"example.com/a": "b"}})["spec"]
+    await rejecting.store.update({**original, "spec": edited})
+    rejecting.store.rejected = {"Service": Denied("no")}
+    await rejecting.attempt()
+    assert (await rejecting.store.get(DEPLOYMENT))["metadata"]["annotations"] != before
+    rejecting.store.rejected = {}
+    await rejecting.store.update({**await rejecting.store.get(EDGE_KEY), "spec": original["spec"]})
+    await rejecting.proxies.reconcile()
+    assert (await rejecting.store.get(DEPLOYMENT))["metadata"]["annotations"] == before
+
+
+async def test_a_short_failure_of_the_api_server_is_no_finding(rejecting: RejectingWorld) -> None:
+    rejecting.store.rejected = {"Deployment": Unavailable("etcdserver: request timed out")}
+    for _ in range(2):
+        rejecting.now += LONGEST_S
+        await rejecting.proxies.reconcile()
+        assert rejecting.proxies.findings.get() == ()
+    assert "ObjectRejected" in await rejecting.attempt()
+
+
+async def test_a_deleted_gateway_has_no_finding(rejecting: RejectingWorld) -> None:
+    rejecting.store.rejected = {"Deployment": Denied("no")}
+    await rejecting.attempt()
+    await rejecting.store.delete(EDGE_KEY)
+    await rejecting.proxies.reconcile()
+    assert rejecting.proxies.findings.get() == ()
+
+
+async def test_the_objects_of_a_deleted_gateway_are_deleted_if_its_service_was_rejected(
+    rejecting: RejectingWorld,
+) -> None:
+    rejecting.store.rejected = {"Service": Denied("no")}
+    await rejecting.attempt()
+    assert await rejecting.store.get(DEPLOYMENT)
+    await rejecting.store.delete(EDGE_KEY)
+    await rejecting.proxies.reconcile()
+    for key in (DEPLOYMENT, BUDGET):
+        with pytest.raises(NotFound):
+            await rejecting.store.get(key)
+
+
+async def test_the_running_controller_serves_other_gateways_and_retries_the_rejected_one() -> None:
+    store = RejectingStore()
+    proxies = GatewayProxies(store, OPTIONS)
+    world = RejectingWorld()
+    world.store, world.proxies = store, proxies
+    store.rejected = {"Service": Denied("no")}
+    await world.create()
+    task = asyncio.create_task(proxies.run())
+    async with asyncio.timeout(20):
+        await until(lambda: bool(proxies.findings.get()), proxies.findings)
+        assert [item.about for item in proxies.findings.get()] == [EDGE_KEY]
+        await world.edit("zone", 81)
+        async with aclosing(follow(store, "", "Service", SYSTEM)) as steps:
+            async for _ in steps:
+                if await world.ports("zone") == [81]:
+                    break
+        assert await world.ports("edge") == []
+        store.rejected = {}
+        await until(lambda: not proxies.findings.get(), proxies.findings)
+    assert await world.ports("edge") == [80]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

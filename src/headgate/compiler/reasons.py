@@ -89,6 +89,8 @@ class Reason(enum.Enum):
     NOT_INJECTED = "NotInjected"
     NAME_CONFLICT = "NameConflict"
     IDENTITY_UNAVAILABLE = "IdentityUnavailable"
+    NO_RESOURCES = "NoResources"
+    OBJECT_REJECTED = "ObjectRejected"
 
     @property
     def severity(self) -> Severity:
@@ -121,6 +123,8 @@ _MEANINGS = {
         Reason.ENVOY_REJECTED: "A proxy rejected the configuration and keeps the previous one.",
         Reason.NOT_ENFORCED: "The pod has no sidecar, or traffic bypasses it, so nothing enforces the object there.",
         Reason.IDENTITY_UNAVAILABLE: "The pod's sidecar has no certificate; it sends and accepts no traffic until it has one.",
+        Reason.NO_RESOURCES: "A quota of the cluster forbids an object of the Gateway's proxies.",
+        Reason.OBJECT_REJECTED: "The API server rejects an object of the Gateway's proxies, which keep the objects that they have.",
     },
     (Severity.WARNING, ConditionType.ACCEPTED): {
         Reason.NAME_REPEATED: "A route names a header or a query parameter twice in one list; only the first entry is used.",

@@ -64,12 +64,15 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         api = ApiServer(client)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
+        sidecars = options.of_sidecars(native=await versions.native_sidecars())
+        gateways = GatewayProxies(store, sidecars)
         plane = ControlPlane(
             Ports(
                 store,
                 EventRecorder(store, COMPONENT, deletes_expired=False),
                 lease.active,
                 StateSecrets(client, lease.active),
+                gateways.findings,
             ),
             ProxyOptions(
                 HostProxies(),
@@ -90,7 +93,6 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
         if isinstance(issuer_of_servers, EmbeddedIssuer):
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
-        sidecars = options.of_sidecars(native=await versions.native_sidecars())
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
@@ -99,7 +101,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         stack.push_async_callback(plane.stop)
-        tasks.create_task(GatewayProxies(store, sidecars).run(), name="proxies of Gateways")
+        tasks.create_task(gateways.run(), name="proxies of Gateways")
         sources = Sources(plane, Informers(store, tasks), versions, missing)
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)

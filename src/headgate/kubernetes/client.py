@@ -56,6 +56,10 @@ class AccessDenied(HeadgateError):
         self.permission = permission
 
 
+class Rejected(HeadgateError):
+    """The API server rejected the request with a 4xx status that has no error of its own, such as the 400 of a webhook."""
+
+
 class ErrorHints(NamedTuple):
     """Hints at the end of error messages about an API server that can't be reached, or that denies a request.
 
@@ -275,7 +279,7 @@ class Client:
             return Invalid(Cause("", message))
         if status == 409:
             return (AlreadyExists if reason == "AlreadyExists" else Conflict)(message)
-        return _ERRORS.get(status, HeadgateError)(message)
+        return _ERRORS.get(status, Rejected if status < 500 else HeadgateError)(message)
 
 
 class ApiServer:

@@ -5,27 +5,39 @@ identity of a gateway or the certificates of its listeners.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
 from headgate.compiler.gateway_api.parameters import Parameters
-from headgate.errors import HeadgateError, Invalid, NotFound
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.errors import Denied, HeadgateError, Invalid, NotFound, StoreError
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.retries import pauses
+from headgate.kubernetes.permissions import REMEDY, is_denied
+from headgate.kubernetes.retries import LONGEST_S, Failure, Step, Steps, pauses
+from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
-from headgate.objects.gateways import KINDS, OwnGateway, ensure_class, own_gateways, write_addresses
-from headgate.objects.ports import Store, follow_all
+from headgate.objects.gateways import KINDS, ensure_class, own_gateways, write_addresses
+from headgate.objects.ports import Store, follow_all, version_of
 from headgate.resources.gateway import HOSTNAME, IP_ADDRESS, OWN_KEYS, PROXY_OF, Gateway, proxy_name
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import DISRUPTION_BUDGET
+from headgate.resources.registry import DISRUPTION_BUDGET, key_of
 
 CLASS_DESCRIPTION = "Envoy in pods of headgate-system, programmed by headgate."
+_ATTEMPTS = 3
+_OWN_KINDS = (("", "Service", NAMESPACE), ("apps", "Deployment", NAMESPACE))
+_QUOTA = (
+    " quota: "  # in the API server's messages: `exceeded quota: NAME, requested: ...`, `status unknown for quota: ...`
+)
 DIGEST = "headgate.dev/applied-digest"
 SCALER = "headgate-replicas"
 """The field manager of `replicas`. It never gives up the field, so the number stays when the parameter is removed."""
@@ -35,46 +47,83 @@ _LABELS = {_NAME: "headgate-gateway", _MANAGED_BY: NAME}
 log = logging.getLogger(__name__)
 
 
-class GatewayProxies:
-    """Creates, updates and deletes the objects of Gateways, and writes the addresses of their Services."""
+class NotApplied(HeadgateError):
+    """An object of a Gateway's proxies could not be applied because of `error`."""
 
-    def __init__(self, store: Store, options: SidecarOptions) -> None:
+    def __init__(self, obj: Object, error: StoreError) -> None:
+        metadata = obj["metadata"]
+        super().__init__(f"the {obj['kind']} {metadata['namespace']}/{metadata['name']} can't be applied: {error}")
+        self.error = error
+
+
+class GatewayProxies:
+    """Creates, updates and deletes the objects of Gateways, and writes the addresses of their Services.
+
+    `findings` say which Gateways have objects that the API server rejects.
+    """
+
+    def __init__(self, store: Store, options: SidecarOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.findings: Latest[tuple[Finding, ...]] = Latest(())
         self._store = store
         self._options = options
+        self._steps = Steps(clock)
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Reconcile after each change of a Gateway, of its class or parameters, or of its Service, until canceled."""
-        async for _ in follow_all(self._store, [*KINDS, ("", "Service", NAMESPACE)]):
-            for pause in pauses():
+        """Reconcile after each change of a Gateway, its class or parameters, its Service or Deployment, until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="changes of Gateways")
+            waits = pauses()
+            while True:
+                self._changed.clear()
                 try:
                     await self.reconcile()
-                    break
+                    waits, pause = pauses(), self._steps.pause()
                 except HeadgateError as error:
-                    log.warning("the proxies of Gateways can't be updated, next attempt in %.1f s: %s", pause, error)
-                    await asyncio.sleep(pause)
+                    pause = next(waits)
+                    log.warning("Gateways can't be read, next attempt in %.1f s: %s", pause, error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+
+    async def _follow(self) -> None:
+        async for _ in follow_all(self._store, [*KINDS, *_OWN_KINDS]):
+            self._changed.set()
 
     async def reconcile(self) -> None:
         """Apply the objects of each Gateway that changed, delete those of deleted Gateways, and write the addresses.
 
-        A Gateway that is not accepted keeps its objects. Rejected objects of a Gateway are logged. A failed step does not
-        stop the remaining ones. Raises HeadgateError.
+        A Gateway that is not accepted keeps its objects. A failed step does not stop the remaining ones, and waits before
+        its next attempt. Raises HeadgateError if the objects can't be read.
         """
         listed = (await self._store.list("", "Service", NAMESPACE)).items
         services = {item["metadata"]["name"]: item for item in listed if _is_of_gateway(item)}
+        listed = (await self._store.list("apps", "Deployment", NAMESPACE)).items
+        deployments = {item["metadata"]["name"]: version_of(item) for item in listed if _is_of_gateway(item)}
         gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
-        await _all_of(self._steps(services, gateways))
-
-    def _steps(
-        self, services: Mapping[str, Object], gateways: Mapping[str, OwnGateway]
-    ) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield the writes one by one, so that none is left without an await when `run` is canceled."""
-        yield self._ensure_class()
+        steps = [Step("the GatewayClass can't be created", self._ensure_class)]
+        applied: dict[str, Key] = {}
         for name, own in gateways.items():
             if own.parameters is not None:
-                yield self._try_to_apply(own.gateway, own.parameters, services.get(name))
-            yield write_addresses(self._store, own.stored, _addresses(services.get(name)))
-        for name in services.keys() - gateways.keys():
-            yield self._delete(name)
+                step = self._apply_step(own.gateway, own.parameters, services.get(name))
+                applied[step.failure] = key_of(own.stored)
+                steps.append(step)
+            write = partial(write_addresses, self._store, own.stored, _addresses(services.get(name)))
+            steps.append(Step(f"the addresses of the Gateway {_namespaced(own.gateway)} can't be written", write))
+        steps += [
+            Step(f"the objects of the deleted Gateway of {name} can't be deleted", partial(self._delete, name))
+            for name in (services.keys() | deployments.keys()) - gateways.keys()
+        ]
+        await self._steps.run(steps)
+        failures = self._steps.failures
+        self.findings.set(
+            tuple(
+                finding
+                for name, key in applied.items()
+                if name in failures
+                for finding in rejections(key, failures[name])
+            )
+        )
 
     async def _ensure_class(self) -> None:
         """Create the GatewayClass `headgate` unless it exists, or the cluster has no definition of GatewayClasses."""
@@ -83,26 +132,33 @@ class GatewayProxies:
         except NotFound as error:
             log.debug("the GatewayClass can't be created: %s", error)
 
-    async def _try_to_apply(self, gateway: Gateway, parameters: Parameters, service: Object | None) -> None:
+    def _apply_step(self, gateway: Gateway, parameters: Parameters, service: Object | None) -> Step:
+        """Return the step that applies the objects of a Gateway, unless the digest in its Service shows that they are applied.
+
+        After a failure, the objects are applied regardless of the digest, because some of them may have changed.
+        """
         objects = gateway_objects(gateway, parameters, self._options)
         wanted = [objects, parameters.replicas, gateway.spec.addresses]
         digest = hashlib.sha256(msgspec.json.encode(wanted)).hexdigest()
-        if service is not None and (service["metadata"].get("annotations") or {}).get(DIGEST) == digest:
-            return
-        try:
-            await self._apply((*objects[:-1], _with_address_of(service, objects[-1])), gateway, parameters, digest)
-        except Invalid as error:
-            log.warning("the API server rejects the objects of the Gateway %s: %s", _namespaced(gateway), error)
+        name = f"the proxies of the Gateway {_namespaced(gateway)} can't be updated"
+
+        async def apply() -> None:
+            applied = (service["metadata"].get("annotations") or {}).get(DIGEST) if service else None
+            if applied != digest or name in self._steps.failures:
+                complete = (*objects[:-1], _with_address_of(service, objects[-1]))
+                await self._apply(complete, gateway, parameters, digest)
+
+        return Step(name, apply, digest)
 
     async def _apply(self, objects: Sequence[Object], gateway: Gateway, parameters: Parameters, digest: str) -> None:
         """Apply the objects of a Gateway. The Service is the last, so its digest shows that all objects are applied."""
         deployment, budget, service = objects
-        await self._store.apply(deployment, manager=NAME)
+        await self._write(deployment)
         if parameters.replicas is not None:
             own = {name: deployment["metadata"][name] for name in ("name", "namespace")}
             scale = {"metadata": own, "spec": {"replicas": parameters.replicas}}
-            await self._store.apply({**deployment, **scale}, manager=SCALER)
-        await self._store.apply(budget, manager=NAME)
+            await self._write({**deployment, **scale}, manager=SCALER)
+        await self._write(budget)
         annotations = {**service["metadata"]["annotations"], DIGEST: digest}
         await self._apply_service({**service, "metadata": {**service["metadata"], "annotations": annotations}}, gateway)
 
@@ -111,16 +167,25 @@ class GatewayProxies:
         field = "loadBalancerIP" if service["spec"]["type"] == "LoadBalancer" else "clusterIP"
         for address in (item.value for item in gateway.spec.addresses if item.value):
             try:
-                await self._store.apply({**service, "spec": {**service["spec"], field: address}}, manager=NAME)
-            except Invalid as error:
+                await self._write({**service, "spec": {**service["spec"], field: address}})
+            except NotApplied as error:
+                if not isinstance(error.error, Invalid):
+                    raise
                 log.warning("the Gateway %s can't have the address %s: %s", _namespaced(gateway), address, error)
             else:
                 return
-        await self._store.apply(service, manager=NAME)
+        await self._write(service)
+
+    async def _write(self, obj: Object, *, manager: str = NAME) -> None:
+        """Apply an object. Raises NotApplied."""
+        try:
+            await self._store.apply(obj, manager=manager)
+        except StoreError as error:
+            raise NotApplied(obj, error) from error
 
     async def _delete(self, name: str) -> None:
-        """Delete the objects of a deleted Gateway, its Service last."""
-        for group, kind in (("apps", "Deployment"), ("policy", "PodDisruptionBudget"), ("", "Service")):
+        """Delete the objects of a deleted Gateway, last those by which `reconcile` finds it."""
+        for group, kind in (("policy", "PodDisruptionBudget"), ("apps", "Deployment"), ("", "Service")):
             key = Key(group, kind, NAMESPACE, name)
             try:
                 await self._store.delete(key)
@@ -168,16 +233,29 @@ def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOp
     )
 
 
-async def _all_of(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all steps in order, even if some fail; then raise the first HeadgateError."""
-    failure: HeadgateError | None = None
-    for step in steps:
-        try:
-            await step
-        except HeadgateError as error:
-            failure = failure or error
-    if failure:
-        raise failure
+def rejections(gateway: Key, failure: Failure) -> Iterator[Finding]:
+    """Yield a finding about a Gateway whose objects the API server rejects.
+
+    Other errors can pass within a second, such as those of an API server that starts. They count from the third attempt.
+    """
+    error = failure.error.error if isinstance(failure.error, NotApplied) else failure.error
+    if isinstance(error, Invalid | Denied) or failure.attempts >= _ATTEMPTS:
+        reason, remedy = _remedy(error)
+        message = f"{str(failure.error).rstrip('.')}. {remedy}; headgate tries again at least every {LONGEST_S:g} s"
+        yield Finding(gateway, reason, "", message)
+
+
+def _remedy(error: HeadgateError) -> tuple[Reason, str]:
+    """Return the reason of a finding about an error of the API server, and what to do about it."""
+    if isinstance(error, Invalid):
+        return Reason.INVALID, "Correct the value in the Gateway or in its parameters"
+    if not isinstance(error, Denied):
+        return Reason.OBJECT_REJECTED, "Look at the API server and at its admission webhooks"
+    if is_denied(error):
+        return Reason.OBJECT_REJECTED, f"{REMEDY[0].upper()}{REMEDY[1:]}"
+    if _QUOTA in str(error):
+        return Reason.NO_RESOURCES, f"Raise the ResourceQuota in {NAMESPACE}, or delete objects there"
+    return Reason.OBJECT_REJECTED, "Change the Gateway, its parameters or the policy that denies the request"
 
 
 def _name(gateway: Gateway) -> str:

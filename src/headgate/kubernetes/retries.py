@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
-from headgate.errors import Unavailable
+from headgate.errors import HeadgateError, Unavailable
 
 FIRST_S, LONGEST_S = 0.2, 20.0
+MAX_CONCURRENT_STEPS = 8  # limits the load on the API server
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -38,3 +40,74 @@ def pauses() -> Iterator[float]:
     while True:
         yield longest / 2 + random.uniform(0, longest / 2)  # noqa: S311 - not for secrets
         longest = min(2 * longest, LONGEST_S)
+
+
+class Step(NamedTuple):
+    """A step of a reconciliation. `failure` says in the log what a failed attempt could not do, and identifies the step.
+
+    While `content` is the same, a failed step waits before its next attempt.
+    """
+
+    failure: str
+    work: Callable[[], Awaitable[None]]
+    content: str = ""
+
+
+class Failure(NamedTuple):
+    """The last failed attempt of a step with some content, after which `attempts` in a row have failed.
+
+    The next attempt is due at the time `due`.
+    """
+
+    content: str
+    error: HeadgateError
+    attempts: int
+    due: float
+    waits: Iterator[float]
+
+
+class Steps:
+    """Runs steps, and repeats those that failed with growing pauses. A failed step does not delay the other ones."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: dict[str, Failure] = {}
+
+    @property
+    def failures(self) -> Mapping[str, Failure]:
+        """The last failure of each step whose last attempt failed."""
+        return self._failures
+
+    def pause(self) -> float | None:
+        """Return the seconds until the next attempt of a failed step; None if no step has failed."""
+        due = min((failure.due for failure in self._failures.values()), default=None)
+        return None if due is None else max(0.0, due - self._clock())
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        """Run all steps except those that wait after a failure. Forget the failures of steps that are missing in `steps`."""
+        turns = asyncio.Semaphore(MAX_CONCURRENT_STEPS)
+
+        async def attempt(step: Step) -> None:
+            async with turns:
+                await self._attempt(step)
+
+        names = {step.failure for step in steps}
+        self._failures = {name: failure for name, failure in self._failures.items() if name in names}
+        await asyncio.gather(*map(attempt, steps))
+
+    async def _attempt(self, step: Step) -> None:
+        last = self._failures.get(step.failure)
+        if last and last.content != step.content:
+            last = None
+        if last and self._clock() < last.due:
+            return
+        try:
+            await step.work()
+        except HeadgateError as error:
+            waits = last.waits if last else pauses()
+            pause, attempts = next(waits), last.attempts + 1 if last else 1
+            self._failures[step.failure] = Failure(step.content, error, attempts, self._clock() + pause, waits)
+            if not last or str(last.error) != str(error):
+                log.warning("%s, next attempt in %.1f s: %s", step.failure, pause, error)
+        else:
+            self._failures.pop(step.failure, None)

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from headgate.errors import DecodeError, Gone, HeadgateError, NotFound, StoreError, Unavailable
+from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS
-from headgate.kubernetes.client import Client, WatchEvent, path_of
+from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
 from headgate.kubernetes.retries import pauses
 from headgate.kubernetes.served_versions import ServedVersions
@@ -253,6 +253,8 @@ async def _stored(answer: Awaitable[T]) -> T:
         return await answer
     except StoreError:
         raise
+    except (AccessDenied, Rejected) as error:
+        raise Denied(str(error)) from error
     except HeadgateError as error:
         raise Unavailable(str(error)) from error
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from headgate.compiler.report import Finding
 from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
@@ -220,10 +221,12 @@ class Ports(NamedTuple):
     """The interfaces that the control plane uses to read and write objects, to record Events and to save its state.
 
     Without `state`, nothing is saved. `active` is True while this control plane holds the lease to write. A standby
-    only reads and compiles until it gets the lease. A control plane that loses the lease is stopped.
+    only reads and compiles until it gets the lease. A control plane that loses the lease is stopped. `findings` are those
+    of the host about users' objects, for the statuses and Events of these objects.
     """
 
     objects: Store
     events: Events
     active: Latest[bool]
     state: StateStorage | None = None
+    findings: Latest[tuple[Finding, ...]] | None = None

@@ -9,8 +9,10 @@ from tests.identity.world import FakeIssuer, Time
 from tests.watching import until
 from tests.xds.client import Client
 
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import (
     Compiled,
+    Finding,
     GatewayOutcome,
     ListenerOutcome,
     ParentStatus,
@@ -186,6 +188,20 @@ def test_a_gateway_without_an_address_is_not_programmed() -> None:
     status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
     assert status
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
+
+
+@pytest.mark.parametrize("reason", [Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED])
+def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: Reason) -> None:
+    """A missing address is then a consequence. The listeners that the proxies serve stay programmed."""
+    nowhere = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
+    rejected = Finding(EDGE, reason, "", "exceeded quota")
+    for conditions_of_compiler in ((ACCEPTED,), (ACCEPTED, nowhere)):
+        report = ObjectReport(generation=1, gateway=outcome(*conditions_of_compiler), findings=(rejected,))
+        status = gateway_status(gateway(), report, present(proxy()))
+        assert status
+        assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("False", reason.value)}
+        assert status["conditions"][1]["message"] == "exceeded quota"
+        assert conditions(status["listeners"][0])["Programmed"] == ("True", "Programmed")
 
 
 def test_gateways_and_classes_of_other_controllers_get_no_status() -> None:

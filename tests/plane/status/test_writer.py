@@ -10,6 +10,8 @@ from tests.compiler.pods import obj, pod, service
 from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client
 
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
 from headgate.envoy.config import ROUTES
 from headgate.envoy.view import Node
 from headgate.errors import NotFound, Unavailable
@@ -67,8 +69,9 @@ class World:
         self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         self.feed = Feed(self.store)
         self.loop = Loop(self.feed.snapshot, self.fleet, HostProxies([GATEWAY]), Settings(), self.credentials)
+        self.of_host: Latest[tuple[Finding, ...]] = Latest(())
         self.status = StatusWriter(
-            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True)),
+            Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True), findings=self.of_host),
             self.loop,
             self.fleet,
             Latest({}),
@@ -181,6 +184,17 @@ async def recorded(world: World, name: str, reason: str, message: str) -> None:
             async for _ in steps:
                 if message in await world.events(name, reason):
                     break
+
+
+async def test_findings_of_the_host_cause_one_event_and_one_when_they_are_resolved(world: World) -> None:
+    computed = world.status.computed[OTHER]
+    world.of_host.set((Finding(WEB, Reason.NO_RESOURCES, "", "exceeded quota: small"),))
+    await recorded(world, "web", "NoResources", "exceeded quota: small")
+    world.of_host.set(())
+    message = "the cluster accepts the objects of the Gateway's proxies now"
+    await recorded(world, "web", "NoResourcesResolved", message)
+    assert len(await world.events("web", "NoResources")) == 1
+    assert world.status.computed[OTHER] == computed
 
 
 async def test_the_status_of_an_unaffected_object_is_not_computed(world: World) -> None:

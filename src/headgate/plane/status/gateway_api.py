@@ -15,6 +15,7 @@ from headgate.resources.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object
 
 _PROGRAMMED = "Programmed"
+_REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
 _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = StatusCondition(
     type="Accepted", status=True, reason="Accepted", message="headgate implements Gateways of this class"
@@ -58,7 +59,7 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
             "conditions": timed(conditions, old, generation=generation, now=inputs.time),
         }
 
-    conditions = _with_progress(outcome.conditions, list(refs.values()), inputs)
+    conditions = _with_progress(_with_rejections(outcome.conditions, report.findings), list(refs.values()), inputs)
     return {
         **before,
         "conditions": timed(conditions, before.get("conditions"), generation=generation, now=inputs.time),
@@ -75,6 +76,19 @@ def _without_counts(status: object) -> object:
     if not isinstance(status, Mapping) or not isinstance(status.get("listeners"), Sequence):
         return status
     return {**status, "listeners": [{**listener, "attachedRoutes": 0} for listener in status["listeners"]]}
+
+
+def _with_rejections(conditions: Sequence[StatusCondition], findings: Sequence[Finding]) -> Sequence[StatusCondition]:
+    """Return the conditions of a Gateway; if the cluster rejects objects of its proxies, Programmed says so.
+
+    A missing address, which the compiler reports, is then a consequence.
+    """
+    found = [item for item in findings if item.reason in _REJECTIONS]
+    if not found:
+        return conditions
+    message = "; ".join(item.message for item in found)
+    rejected = StatusCondition(type=_PROGRAMMED, status=False, reason=found[0].reason.value, message=message)
+    return [*(item for item in conditions if item.type != _PROGRAMMED), rejected]
 
 
 def _with_progress(

@@ -20,6 +20,8 @@ FOUND = {
 The finding's `related` names the object.
 """
 
+_APPLIED = "the cluster accepts the objects of the Gateway's proxies now"
+
 RECOVERIES = {
     Reason.CONFLICTED: "this object applies now, because the older object in conflict with it was deleted or changed",
     Reason.SERVICE_NOT_FOUND: "the root Service exists now; the traffic of the Service is split",
@@ -52,6 +54,8 @@ RECOVERIES = {
     Reason.RULE_NOT_FOUND: "the routes and matches that the rule names exist now",
     Reason.RULE_NOT_APPLICABLE: "a port of the destination has the protocol of the rule now",
     Reason.IDENTITY_UNAVAILABLE: "the sidecar has a certificate now; the sidecar sends and accepts traffic",
+    Reason.NO_RESOURCES: _APPLIED,
+    Reason.OBJECT_REJECTED: _APPLIED,
 }
 """Messages for findings that a change of another object resolved, by reason.
 

@@ -77,6 +77,7 @@ class StatusWriter:
         self._loop = loop
         self._compiled = loop.compiled
         self._faults = loop.credentials.faults
+        self._of_host = ports.findings or Latest(())
         self._mtls_migration = loop.mtls_migration
         self._fleet = fleet
         self._events = ports.events
@@ -111,6 +112,7 @@ class StatusWriter:
             group.create_task(follow(self._fleet.change_count), name="status follows proxies")
             group.create_task(follow(self._faults), name="status follows certificates")
             group.create_task(follow(self._dropped), name="status follows mirrors")
+            group.create_task(follow(self._of_host), name="status follows the host")
             while True:
                 if self._queue.is_empty:
                     await self._wake.wait()
@@ -193,7 +195,7 @@ class StatusWriter:
             self._wake_in(left)
 
     def _findings(self, compiled: Compiled, receipts: Receipts) -> Mapping[Key, tuple[Finding, ...]]:
-        """Return the findings about the running mesh (`status.findings`), by object."""
+        """Return the findings about the running mesh (`status.findings`) and those of the host, by object."""
         refusing = (one for state, node_ids in receipts.by_state.items() if state.refused for one in node_ids)
         proxies = (proxy for node_id in refusing if (proxy := self._fleet.proxies.get(node_id)))
         found: dict[Key, tuple[Finding, ...]] = defaultdict(tuple)
@@ -201,6 +203,7 @@ class StatusWriter:
             *refusals(compiled, proxies),
             *faults(self._faults.get()),
             *dropped_copies(compiled.mesh, self._dropped.get()),
+            *self._of_host.get(),
         ):
             found[finding.about] += (finding,)
         return found

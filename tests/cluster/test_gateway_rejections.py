@@ -1,0 +1,188 @@
+"""Gateways whose objects a real API server rejects: their statuses and Events say why, and they recover by themselves."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.cluster.admission_webhook import MESSAGE, denying
+from tests.cluster.admission_webhook import NAME as WEBHOOK
+from tests.cluster.conftest import Cluster, started
+from tests.cluster.control_planes import ControlPlane, audited, eventually, install, running
+
+from headgate.kubernetes.install.manifests import Values
+from headgate.resources.gateway import proxy_name
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+VALUES = Values(image="headgate:1", budget_version="policy/v1beta1")
+SYSTEM = "/api/v1/namespaces/headgate-system"
+GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/headgate-system/roles/headgate"
+QUOTAS = f"{SYSTEM}/resourcequotas"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    root = tmp_path_factory.mktemp("rejections")
+    with started(root, **audited(root)) as found:
+        found.namespace("shop")
+        await install(found, VALUES)
+        pod = {"metadata": {"name": "headgate-1"}, "spec": {"containers": [{"name": "headgate", "image": "headgate"}]}}
+        found.make(f"{SYSTEM}/pods", pod)
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane(cluster: Cluster) -> AsyncIterator[ControlPlane]:
+    """A replica that is active."""
+    with pytest.MonkeyPatch.context() as patch:
+        async with running(cluster, patch) as found:
+            await eventually(found.served)
+            yield found
+
+
+class Gateway:
+    """A Gateway in the namespace `shop`."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+
+    def write(self, *ports: int, **spec: Any) -> "Gateway":
+        listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports or (80,)]
+        body = {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": {"name": self.name},
+            "spec": {"gatewayClassName": "headgate", "listeners": listeners, **spec},
+        }
+        path = f"{GATEWAYS}/{self.name}?fieldManager=user&force=true"
+        status, answer = self.cluster.call("PATCH", path, body, content_type="application/apply-patch+yaml")
+        assert status in {200, 201}, answer
+        return self
+
+    def delete(self) -> None:
+        self.cluster.call("DELETE", f"{GATEWAYS}/{self.name}")
+
+    def programmed(self) -> str:
+        """Return the reason and the message of the condition Programmed."""
+        status = self.cluster.call("GET", f"{GATEWAYS}/{self.name}")[1].get("status") or {}
+        found = [item for item in status.get("conditions", ()) if item["type"] == "Programmed"]
+        return f"{found[0]['reason']}: {found[0]['message']}" if found else ""
+
+    def events(self, reason: str) -> list[str]:
+        listed = self.cluster.call("GET", "/api/v1/namespaces/shop/events")[1]["items"]
+        return [
+            item["message"]
+            for item in listed
+            if (item["involvedObject"]["name"], item["reason"]) == (self.name, reason)
+        ]
+
+    def service(self) -> Any:
+        """Return `spec` of the Gateway's Service; None if there is none."""
+        status, found = self.cluster.call("GET", f"{SYSTEM}/services/{proxy_name('shop', self.name)}")
+        return found["spec"] if status == 200 else None
+
+    async def rejected(self, reason: str, *texts: str) -> None:
+        """Wait until the condition and one Event have the reason and the texts."""
+        await eventually(lambda: self.programmed().startswith(f"{reason}: "), of=self.programmed)
+        assert all(text in self.programmed() for text in texts), self.programmed()
+        await eventually(lambda: self.events(reason), of=self.programmed)
+        (message,) = self.events(reason)
+        assert message == self.programmed().removeprefix(f"{reason}: ")
+
+    async def recovered(self, reason: str) -> None:
+        """Wait until the objects exist. Without nodes, no proxy runs, so the Gateway can't be programmed."""
+        await eventually(lambda: self.events(f"{reason}Resolved"), of=self.programmed)
+        assert not self.programmed().startswith(f"{reason}: ")
+        assert self.service()
+        assert len(self.events(reason)) == 1
+
+
+def quota(cluster: Cluster) -> None:
+    """Create a quota that allows no more Services; its controller, which does not run here, would write the status."""
+    body = {"metadata": {"name": "small"}, "spec": {"hard": {"count/services": "1"}}}
+    cluster.make(QUOTAS, body)
+    patch = {"status": {"hard": {"count/services": "1"}, "used": {"count/services": "1"}}}
+    status, answer = cluster.call("PATCH", f"{QUOTAS}/small/status", patch, content_type="application/merge-patch+json")
+    assert status == 200, answer
+
+
+async def test_a_quota_is_named_and_other_gateways_are_served(cluster: Cluster, plane: ControlPlane) -> None:
+    served = Gateway(cluster, "served").write()
+    await eventually(served.service)
+    quota(cluster)
+    new = Gateway(cluster, "new").write()
+    await new.rejected(
+        "NoResources", "exceeded quota: small", "count/services=1", "Raise the ResourceQuota in headgate-system"
+    )
+    served.write(80, 81)
+    await eventually(lambda: len(served.service()["ports"]) == 2)
+    assert new.service() is None
+    cluster.call("DELETE", f"{QUOTAS}/small")
+    await new.recovered("NoResources")
+    assert served.events("NoResources") == []
+
+
+async def test_an_invalid_annotation_is_named_until_the_gateway_is_corrected(
+    cluster: Cluster, plane: ControlPlane
+) -> None:
+    new = Gateway(cluster, "annotated").write(infrastructure={"annotations": {"not a name": "x"}})
+    await new.rejected(
+        "Invalid", 'metadata.annotations: Invalid value: "not a name"', "Correct the value in the Gateway"
+    )
+    new.write(infrastructure={"annotations": {"a-name": "x"}})
+    await new.recovered("Invalid")
+    assert new.events("InvalidResolved") == ["the edit resolved Invalid"]
+
+
+async def test_a_missing_permission_is_named_with_its_remedy(cluster: Cluster, plane: ControlPlane) -> None:
+    _, role = cluster.call("GET", ROLE)
+    fewer = [rule for rule in role["rules"] if "poddisruptionbudgets" not in rule["resources"]]
+    assert cluster.call("PUT", ROLE, {**role, "rules": fewer})[0] == 200
+    new = Gateway(cluster, "forbidden").write()
+    await new.rejected(
+        "ObjectRejected", "cannot patch resource", "poddisruptionbudgets", "Run `headgate install` again"
+    )
+    _, changed = cluster.call("GET", ROLE)
+    assert cluster.call("PUT", ROLE, {**changed, "rules": role["rules"]})[0] == 200
+    await new.recovered("ObjectRejected")
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_an_admission_webhook_is_named(cluster: Cluster, plane: ControlPlane, answers: bool) -> None:
+    """A webhook that denies the Service, and a webhook that is unreachable."""
+    new = Gateway(cluster, f"denied-{answers}".lower())
+    with denying(cluster, serves=answers):
+        new.write()
+        denied = f'admission webhook "{WEBHOOK}" denied the request: {MESSAGE}'
+        await new.rejected("ObjectRejected", denied if answers else f'failed calling webhook "{WEBHOOK}"')
+    await new.recovered("ObjectRejected")
+
+
+async def test_an_address_that_the_cluster_does_not_assign_is_named(cluster: Cluster, plane: ControlPlane) -> None:
+    """The address of another Service, and an address outside the range."""
+    other = Gateway(cluster, "first").write()
+    await eventually(other.service)
+    for name, address in (("used", other.service()["clusterIP"]), ("outside", "192.0.2.1")):
+        new = Gateway(cluster, name).write(addresses=[{"type": "IPAddress", "value": address}])
+        await eventually(lambda new=new: new.programmed().startswith("AddressNotUsable: "), of=new.programmed)
+        assert address in new.programmed()
+
+
+async def test_a_rejected_gateway_is_written_only_when_its_state_changes(cluster: Cluster, plane: ControlPlane) -> None:
+    """Its attempts continue, as the audit log of the API server shows."""
+    quota(cluster)
+    new = Gateway(cluster, "waiting").write()
+    await new.rejected("NoResources", "exceeded quota")
+    before = cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"]
+    log, name = cluster.root / "audit.log", proxy_name("shop", "waiting")
+    attempts = f"/services/{name}?"
+    known = log.read_text().count(attempts)
+    await eventually(lambda: log.read_text().count(attempts) >= known + 4)
+    assert cluster.call("GET", f"{GATEWAYS}/waiting")[1]["metadata"]["resourceVersion"] == before
+    new.delete()
+    cluster.call("DELETE", f"{QUOTAS}/small")
+    deployment = f"/apis/apps/v1/namespaces/headgate-system/deployments/{name}"
+    await eventually(lambda: cluster.call("GET", deployment)[0] == 404)
