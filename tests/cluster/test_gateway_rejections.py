@@ -161,6 +161,20 @@ async def test_an_admission_webhook_is_named(cluster: Cluster, plane: ControlPla
     await new.recovered("ObjectRejected")
 
 
+async def test_a_quota_for_pods_is_named_while_no_pod_is_available(cluster: Cluster, plane: ControlPlane) -> None:
+    """The controller of Deployments, which does not run here, would write the status."""
+    new = Gateway(cluster, "podless").write()
+    await eventually(new.service)
+    await eventually(lambda: new.programmed() == "Pending: no proxy of the Gateway runs yet", of=new.programmed)
+    path = f"/apis/apps/v1/namespaces/headgate-system/deployments/{proxy_name('shop', 'podless')}/status"
+    message = 'pods "gateway-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1'
+    for status, wait in (("True", new.rejected), ("False", new.recovered)):
+        condition = {"type": "ReplicaFailure", "status": status, "reason": "FailedCreate", "message": message}
+        patch = {"status": {"conditions": [condition]}}
+        assert cluster.call("PATCH", path, patch, content_type="application/merge-patch+json")[0] == 200
+        await wait("NoResources")
+
+
 async def test_an_address_that_the_cluster_does_not_assign_is_named(cluster: Cluster, plane: ControlPlane) -> None:
     """The address of another Service, and an address outside the range."""
     other = Gateway(cluster, "first").write()

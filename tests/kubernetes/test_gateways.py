@@ -476,6 +476,33 @@ async def test_the_objects_of_a_deleted_gateway_are_deleted_if_its_service_was_r
             await rejecting.store.get(key)
 
 
+PODS = 'pods "gateway-shop-edge-1-x" is forbidden: exceeded quota: small, requested: pods=1'
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (PODS, f"NoResources: the Deployment {SYSTEM}/{EDGE} can't create its pods: {PODS}. Raise"),
+        ("no", "ObjectRejected: "),
+    ],
+)
+async def test_the_finding_about_rejected_pods_ends_when_a_pod_is_available(
+    rejecting: RejectingWorld, message: str, expected: str
+) -> None:
+    await rejecting.proxies.reconcile()
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+
+    async def set_status(**status: Any) -> None:
+        deployment = await rejecting.store.get(DEPLOYMENT)
+        await rejecting.store.update({**deployment, "status": status}, subresource="status")
+
+    await set_status(conditions=[{"type": "Available", "status": "False"}, failure])
+    assert (await rejecting.attempt()).startswith(expected)
+    await set_status(conditions=[failure], availableReplicas=1)
+    await rejecting.proxies.reconcile()
+    assert rejecting.proxies.findings.get() == ()
+
+
 async def test_the_running_controller_serves_other_gateways_and_retries_the_rejected_one() -> None:
     store = RejectingStore()
     proxies = GatewayProxies(store, OPTIONS)

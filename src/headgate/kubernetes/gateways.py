@@ -9,20 +9,20 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
 from headgate.compiler.gateway_api.parameters import Parameters
-from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.errors import Denied, HeadgateError, Invalid, NotFound, StoreError
+from headgate.errors import HeadgateError, Invalid, NotFound, StoreError
+from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.permissions import REMEDY, is_denied
-from headgate.kubernetes.retries import LONGEST_S, Failure, Step, Steps, pauses
+from headgate.kubernetes.retries import Step, Steps, pauses
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT
@@ -33,11 +33,7 @@ from headgate.resources.meta import Key, Object
 from headgate.resources.registry import DISRUPTION_BUDGET, key_of
 
 CLASS_DESCRIPTION = "Envoy in pods of headgate-system, programmed by headgate."
-_ATTEMPTS = 3
 _OWN_KINDS = (("", "Service", NAMESPACE), ("apps", "Deployment", NAMESPACE))
-_QUOTA = (
-    " quota: "  # in the API server's messages: `exceeded quota: NAME, requested: ...`, `status unknown for quota: ...`
-)
 DIGEST = "headgate.dev/applied-digest"
 SCALER = "headgate-replicas"
 """The field manager of `replicas`. It never gives up the field, so the number stays when the parameter is removed."""
@@ -45,15 +41,6 @@ _NAME, _INSTANCE, _MANAGED_BY = OWN_KEYS
 _LABELS = {_NAME: "headgate-gateway", _MANAGED_BY: NAME}
 
 log = logging.getLogger(__name__)
-
-
-class NotApplied(HeadgateError):
-    """An object of a Gateway's proxies could not be applied because of `error`."""
-
-    def __init__(self, obj: Object, error: StoreError) -> None:
-        metadata = obj["metadata"]
-        super().__init__(f"the {obj['kind']} {metadata['namespace']}/{metadata['name']} can't be applied: {error}")
-        self.error = error
 
 
 class GatewayProxies:
@@ -67,6 +54,9 @@ class GatewayProxies:
         self._store = store
         self._options = options
         self._steps = Steps(clock)
+        self._pods: dict[
+            str, tuple[str, tuple[Finding, ...]]
+        ] = {}  # by Deployment: its version, findings about its pods
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -102,12 +92,16 @@ class GatewayProxies:
         deployments = {item["metadata"]["name"]: version_of(item) for item in listed if _is_of_gateway(item)}
         gateways = {_name(item.gateway): item for item in await own_gateways(self._store)}
         steps = [Step("the GatewayClass can't be created", self._ensure_class)]
-        applied: dict[str, Key] = {}
+        applied: dict[str, tuple[str, Key]] = {}
         for name, own in gateways.items():
             if own.parameters is not None:
                 step = self._apply_step(own.gateway, own.parameters, services.get(name))
-                applied[step.failure] = key_of(own.stored)
+                applied[name] = step.failure, key_of(own.stored)
                 steps.append(step)
+            if name in deployments and deployments[name] != self._pods.get(name, ("",))[0]:
+                read = partial(self._read_deployment, key_of(own.stored), name)
+                failure = f"the Deployment of the Gateway {_namespaced(own.gateway)} can't be read"
+                steps.append(Step(failure, read, deployments[name]))
             write = partial(write_addresses, self._store, own.stored, _addresses(services.get(name)))
             steps.append(Step(f"the addresses of the Gateway {_namespaced(own.gateway)} can't be written", write))
         steps += [
@@ -115,15 +109,18 @@ class GatewayProxies:
             for name in (services.keys() | deployments.keys()) - gateways.keys()
         ]
         await self._steps.run(steps)
-        failures = self._steps.failures
-        self.findings.set(
-            tuple(
-                finding
-                for name, key in applied.items()
-                if name in failures
-                for finding in rejections(key, failures[name])
-            )
-        )
+        self._pods = {name: known for name, known in self._pods.items() if name in gateways and name in deployments}
+        self.findings.set(tuple(chain.from_iterable(self._findings(name, *one) for name, one in applied.items())))
+
+    def _findings(self, name: str, step: str, gateway: Key) -> Iterable[Finding]:
+        """Return the findings about the step that applies the objects of a Gateway, else those about its pods."""
+        failure = self._steps.failures.get(step)
+        found = tuple(rejections(gateway, failure)) if failure else ()
+        return found or self._pods.get(name, ("", ()))[1]
+
+    async def _read_deployment(self, gateway: Key, name: str) -> None:
+        deployment = await self._store.get(Key("apps", "Deployment", NAMESPACE, name))
+        self._pods[name] = version_of(deployment), tuple(missing_pods(gateway, deployment))
 
     async def _ensure_class(self) -> None:
         """Create the GatewayClass `headgate` unless it exists, or the cluster has no definition of GatewayClasses."""
@@ -231,31 +228,6 @@ def gateway_objects(gateway: Gateway, parameters: Parameters, options: SidecarOp
             "spec": {"type": parameters.service_type, "selector": selector, "ports": ports},
         },
     )
-
-
-def rejections(gateway: Key, failure: Failure) -> Iterator[Finding]:
-    """Yield a finding about a Gateway whose objects the API server rejects.
-
-    Other errors can pass within a second, such as those of an API server that starts. They count from the third attempt.
-    """
-    error = failure.error.error if isinstance(failure.error, NotApplied) else failure.error
-    if isinstance(error, Invalid | Denied) or failure.attempts >= _ATTEMPTS:
-        reason, remedy = _remedy(error)
-        message = f"{str(failure.error).rstrip('.')}. {remedy}; headgate tries again at least every {LONGEST_S:g} s"
-        yield Finding(gateway, reason, "", message)
-
-
-def _remedy(error: HeadgateError) -> tuple[Reason, str]:
-    """Return the reason of a finding about an error of the API server, and what to do about it."""
-    if isinstance(error, Invalid):
-        return Reason.INVALID, "Correct the value in the Gateway or in its parameters"
-    if not isinstance(error, Denied):
-        return Reason.OBJECT_REJECTED, "Look at the API server and at its admission webhooks"
-    if is_denied(error):
-        return Reason.OBJECT_REJECTED, f"{REMEDY[0].upper()}{REMEDY[1:]}"
-    if _QUOTA in str(error):
-        return Reason.NO_RESOURCES, f"Raise the ResourceQuota in {NAMESPACE}, or delete objects there"
-    return Reason.OBJECT_REJECTED, "Change the Gateway, its parameters or the policy that denies the request"
 
 
 def _name(gateway: Gateway) -> str:

@@ -204,6 +204,12 @@ def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: R
         assert conditions(status["listeners"][0])["Programmed"] == ("True", "Programmed")
 
 
+def test_a_gateway_without_a_proxy_is_pending() -> None:
+    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED)), present())
+    assert status
+    assert conditions(status)["Programmed"] == conditions(status["listeners"][0])["Programmed"] == ("False", "Pending")
+
+
 def test_gateways_and_classes_of_other_controllers_get_no_status() -> None:
     assert gateway_status(gateway(), ObjectReport(generation=1), present(proxy())) is None
     theirs = {"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/other"}}

@@ -143,7 +143,7 @@ def _own() -> Iterator[Rule]:
     yield Rule("", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server")
     without = "the proxies of Gateways are not created, changed and deleted"
     yield Rule("", ("services",), ("create", "patch", "delete"), without)
-    yield Rule("apps", ("deployments",), (*_FOLLOW, "create", "patch", "delete"), without)
+    yield Rule("apps", ("deployments",), ("get", *_FOLLOW, "create", "patch", "delete"), without)
     yield Rule("policy", ("poddisruptionbudgets",), ("create", "patch", "delete"), without)
     without = "no replica becomes active: no proxy gets configurations or certificates"
     yield Rule("coordination.k8s.io", ("leases",), ("get", "create", "update"), without)

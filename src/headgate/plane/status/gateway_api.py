@@ -97,7 +97,11 @@ def _with_progress(
     """Return the conditions. If the compiler has not set Programmed, add it from the proxies' acknowledgments."""
     if any(condition.type == _PROGRAMMED for condition in conditions):
         return list(conditions)
-    return [*conditions, programmed(inputs.receipts.progress(refs), accepted=bool(refs))]
+    progress = inputs.receipts.progress(refs)
+    if refs and not progress.total:
+        message = "no proxy of the Gateway runs yet"
+        return [*conditions, StatusCondition(type=_PROGRAMMED, status=False, reason="Pending", message=message)]
+    return [*conditions, programmed(progress, accepted=bool(refs))]
 
 
 def _of_listener(status: Mapping[str, Any], name: str) -> object:

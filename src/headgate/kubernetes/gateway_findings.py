@@ -1,0 +1,65 @@
+"""Findings about Gateways on a cluster: the API server rejects an object of their proxies, or their pods."""
+
+from collections.abc import Iterator
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.report import Finding
+from headgate.errors import Denied, HeadgateError, Invalid, StoreError
+from headgate.kubernetes.names import NAMESPACE
+from headgate.kubernetes.permissions import REMEDY, is_denied
+from headgate.kubernetes.retries import LONGEST_S, Failure
+from headgate.resources.meta import Key, Object
+
+_ATTEMPTS = 3
+_QUOTA = " quota: "
+"""In the messages of the API server: `exceeded quota: NAME, requested: ...`, `status unknown for quota: ...`."""
+
+
+class NotApplied(HeadgateError):
+    """An object of a Gateway's proxies could not be applied because of `error`."""
+
+    def __init__(self, obj: Object, error: StoreError) -> None:
+        metadata = obj["metadata"]
+        super().__init__(f"the {obj['kind']} {metadata['namespace']}/{metadata['name']} can't be applied: {error}")
+        self.error = error
+
+
+def rejections(gateway: Key, failure: Failure) -> Iterator[Finding]:
+    """Yield a finding about a Gateway whose objects the API server rejects.
+
+    Other errors can pass within a second, such as those of an API server that starts. They count from the third attempt.
+    """
+    error = failure.error.error if isinstance(failure.error, NotApplied) else failure.error
+    if isinstance(error, Invalid | Denied) or failure.attempts >= _ATTEMPTS:
+        reason, remedy = _remedy(error)
+        message = f"{str(failure.error).rstrip('.')}. {remedy}; headgate tries again at least every {LONGEST_S:g} s"
+        yield Finding(gateway, reason, "", message)
+
+
+def missing_pods(gateway: Key, deployment: Object) -> Iterator[Finding]:
+    """Yield a finding about a Gateway if the cluster rejects its pods, for example because of a quota, and none is available.
+
+    Kubernetes changes the condition of the Deployment only if the rejection begins or ends, so the message is stable.
+    """
+    status, metadata = deployment.get("status") or {}, deployment["metadata"]
+    found = (item for item in status.get("conditions") or () if item["type"] == "ReplicaFailure")
+    condition = next((item for item in found if item["status"] == "True"), None)
+    if condition and not status.get("availableReplicas"):
+        error = Denied(str(condition.get("message", "")))
+        reason, remedy = _remedy(error)
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        message = f"the Deployment {name} can't create its pods: {str(error).rstrip('.')}. {remedy}"
+        yield Finding(gateway, reason, "", message)
+
+
+def _remedy(error: HeadgateError) -> tuple[Reason, str]:
+    """Return the reason of a finding about an error of the API server, and what to do about it."""
+    if isinstance(error, Invalid):
+        return Reason.INVALID, "Correct the value in the Gateway or in its parameters"
+    if not isinstance(error, Denied):
+        return Reason.OBJECT_REJECTED, "Look at the API server and at its admission webhooks"
+    if is_denied(error):
+        return Reason.OBJECT_REJECTED, f"{REMEDY[0].upper()}{REMEDY[1:]}"
+    if _QUOTA in str(error):
+        return Reason.NO_RESOURCES, f"Raise the ResourceQuota in {NAMESPACE}, or delete objects there"
+    return Reason.OBJECT_REJECTED, "Change the Gateway, its parameters or the policy that denies the request"
