@@ -26,7 +26,7 @@ from headgate.kubernetes import (
 )
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.credentials import InCluster
-from headgate.kubernetes.install.custom_resources import custom_resource_definitions
+from headgate.kubernetes.install.custom_resources import converted_kinds, custom_resource_definitions
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import Values, manifests
 from headgate.kubernetes.options import Options
@@ -70,6 +70,23 @@ def requested(root: Path) -> set[Permission]:
             if event.get("responseStatus", {}).get("code") == 201:
                 found.add(permission._replace(verb="create"))
     return found
+
+
+def follows_again(root: Path) -> bool:
+    """Return whether the control plane follows all kinds again after it wrote its CA bundle into their definitions.
+
+    The API server ends the watches of a kind about a second after a change of its definition, and the kind is listed again.
+    """
+    steps = {kind.plural: ["update", "watch", "list"] for kind in converted_kinds()}
+    for line in (root / "audit.log").read_text().splitlines():
+        event = json.loads(line)
+        target = event.get("objectRef") or {}
+        of_definition = target.get("resource") == "customresourcedefinitions"
+        plural = target.get("name", "").partition(".")[0] if of_definition else target.get("resource", "")
+        is_done = event["stage"] == "ResponseComplete" and event.get("responseStatus", {}).get("code") == 200
+        if is_done and [event["verb"]] == steps.get(plural, [])[:1] and of_definition == (event["verb"] == "update"):
+            del steps[plural][0]
+    return not any(steps.values())
 
 
 async def install(cluster: Cluster, values: Values, *, gateways: bool = True) -> None:

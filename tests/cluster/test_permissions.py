@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from tests.cluster.conftest import Cluster, started
-from tests.cluster.control_planes import ControlPlane, audited, eventually, install, requested, running
+from tests.cluster.control_planes import ControlPlane, audited, eventually, follows_again, install, requested, running
 from tests.xds.proxies import Proxy
 from typer.testing import CliRunner, Result
 
@@ -140,6 +140,7 @@ async def start(cluster: Cluster) -> AsyncIterator[Start]:
             log = list(plane.log)
             stack.close()
             await eventually(plane.served)
+            await eventually(lambda: follows_again(cluster.root))  # without `list` it could not
             yield Start(plane, log, status)
 
 
@@ -147,9 +148,10 @@ def _status(cluster: Cluster) -> Result:
     return CliRunner().invoke(app, ["status", "--kubeconfig", str(cluster.kubeconfig())])
 
 
-@pytest.fixture
-def plane(start: Start) -> ControlPlane:
-    """A replica that is active."""
+@pytest_asyncio.fixture(loop_scope="module")
+async def plane(start: Start) -> ControlPlane:
+    """A replica that is active, and has noticed that all permissions are granted."""
+    await eventually(start.plane.has_all_permissions)
     return start.plane
 
 
