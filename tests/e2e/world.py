@@ -176,7 +176,8 @@ class World:
             self._line_read.wait_for(lambda: found() or not self.runs, seconds)
             line = found()
         assert line is not None, (
-            f"headgate did not print the expected line, but {self.lines[mark:]}\nstderr: {self.stderr}"
+            f"headgate did not print the expected line, but {self.lines[mark:]}\nstderr: {self.stderr}\n"
+            + "\n".join(f"{path}: {path.read_text()[-3000:]}" for path in self.root.rglob("envoy.log"))
         )
         return line
 
