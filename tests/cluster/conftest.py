@@ -226,11 +226,16 @@ def _running(command: list[str], log: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process; kill it if it has not ended after STOP_S seconds."""
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _wait(cluster: Cluster) -> None:

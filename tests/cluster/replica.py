@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.conftest import ADMIN, READY_S, STOP_S, Cluster
+from tests.cluster.conftest import ADMIN, READY_S, Cluster, end
 from tests.ports import free_port
 
 from headgate.kubernetes.install.custom_resources import custom_resource_definitions
@@ -74,11 +74,7 @@ def running(cluster: Cluster, issuer: str = "") -> Iterator[None]:
         wait_for(lambda: process.poll() is None and is_ready(port) and has_bundle(cluster), log)
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        end(process)
 
 
 def has_bundle(cluster: Cluster) -> bool:
