@@ -96,6 +96,21 @@ def test_a_pod_that_is_being_deleted_keeps_the_ports_of_its_services(target_port
     assert ports(compiled(found, obj("Service", "web", spec=spec))) == {8080: [Protocol.HTTP]}
 
 
+@pytest.mark.parametrize(
+    ("sidecar", "is_workload"), [({"running": {}}, True), ({"terminated": {"exitCode": 0}}, False)]
+)
+def test_a_deleted_pod_whose_containers_have_ended_is_no_workload(sidecar, is_workload):
+    """Before Kubernetes 1.27 its phase stays `Running`, and its sidecar will not connect again."""
+    found = pod(*WEB)
+    found["status"]["containerStatuses"] = [
+        {"name": "web", "state": {"terminated": {}}},
+        {"name": "proxy", "state": sidecar},
+    ]
+    assert "web" in workloads(compiled(found))  # without a deletion, ended containers are started again
+    found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert ("web" in workloads(compiled(found))) is is_workload
+
+
 @pytest.mark.parametrize("tls_mode", TlsMode)
 def test_clients_use_mtls_in_permissive_and_strict_mode(tls_mode):
     result = compiled(pod(*WEB), *service("web", WEB), tls_modes={"default/web": tls_mode})

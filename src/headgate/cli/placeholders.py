@@ -10,12 +10,12 @@ from typing import Any
 
 from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, decide
 from headgate.admission.sidecar_merge import with_sidecars
-from headgate.compiler.snapshot import ENDED, SERVICE_NAME_LABEL
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
 from headgate.resources.core import Service
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object
-from headgate.resources.pods import APPLICATION_PORTS, SIDECAR
+from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
 from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod

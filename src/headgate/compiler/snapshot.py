@@ -18,7 +18,6 @@ R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
 K = TypeVar("K")
 Listed = Mapping[Key, Resource]
-ENDED = ("Succeeded", "Failed")
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 
@@ -161,10 +160,10 @@ class Snapshot:
 
     @_index(Pod)
     def pods(self) -> Mapping[str, Pod]:
-        """The pods that are not in a final phase, by `namespace/name`, sorted."""
+        """The pods that have not ended, by `namespace/name`, sorted."""
         left = ((key, item) for key, item in self.fail_closed.items() if isinstance(item, Pod))
         found = sorted((*self.of(Pod), *left), key=lambda pair: pair[0])
-        return {f"{key.namespace}/{key.name}": pod for key, pod in found if pod.status.phase not in ENDED}
+        return {f"{key.namespace}/{key.name}": pod for key, pod in found if not pod.ended}
 
     def selected(self, namespace: str, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Return the pods of a namespace that have all labels; without labels, all pods of the namespace."""

@@ -5,14 +5,14 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from headgate.compiler.services import EXTERNAL_NAME
-from headgate.compiler.snapshot import ENDED, Snapshot
+from headgate.compiler.snapshot import Snapshot
 from headgate.kinds import names_of
 from headgate.latest import Latest
 from headgate.model.identities import gateway_id, spiffe_id
 from headgate.objects.ports import Lister
 from headgate.resources.meta import Object, service_name
 from headgate.resources.pod_owners import POD, TEMPLATE_HASH, FindObject, Ownership, Ref, controller, ownership_of
-from headgate.resources.pods import SIDECAR, SIDECARS
+from headgate.resources.pods import ENDED, SIDECAR, SIDECARS
 from headgate.resources.registry import POD as POD_KIND
 from headgate.settings import Settings
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from headgate.admission.injection import Decision, decision_message
 from headgate.admission.sidecar_containers import CONTAINER
 from headgate.admission.sidecar_merge import selecting
-from headgate.compiler.snapshot import ENDED
 from headgate.resources.decode import read
 from headgate.resources.inspect import (
     AddedSidecar,
@@ -18,7 +17,7 @@ from headgate.resources.inspect import (
 )
 from headgate.resources.meta import Object, Resource, part
 from headgate.resources.pod_owners import controller, deployment_of
-from headgate.resources.pods import ADDED, CONFLICTS, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
+from headgate.resources.pods import ADDED, CONFLICTS, ENDED, EXCLUDED_PORTS, INJECT, PROCESS, SIDECAR, SIDECARS
 
 _WISHES = {
     (True, True): ("remove the sidecar", "false"),

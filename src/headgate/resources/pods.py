@@ -6,6 +6,7 @@ It omits fields that change while a pod runs, so that their changes cause no com
 from collections.abc import Mapping
 
 from msgspec import field
+from msgspec.structs import force_setattr, replace
 
 from headgate.resources.meta import Input, Metadata, Resource, Value
 from headgate.resources.workloads import ContainerPort, Probe
@@ -42,6 +43,8 @@ uses the name, `monitoring/containers/agent`."""
 PROCESS = "headgate.dev/process"
 """Annotation of a pod: `external` if `headgate run` starts its process instead of the local runtime."""
 EXTERNAL = "external"
+ENDED = ("Succeeded", "Failed")
+"""The phases of pods whose containers have all ended."""
 PROCESS_ID = "headgate.dev/process-id"
 """Annotation of a pod of `headgate run`: its process as `PID-START-BOOT` (`ProcessIdentity`).
 
@@ -66,11 +69,28 @@ class PodSpec(Input, frozen=True, kw_only=True):
     service_account_name: str = "default"
 
 
+class Terminated(Input, frozen=True, kw_only=True):
+    """`terminated` of a container's state; headgate reads only whether it is there."""
+
+
+class ContainerState(Input, frozen=True, kw_only=True):
+    """The state of a container."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Input, frozen=True, kw_only=True):
+    """The status of a container."""
+
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Input, frozen=True, kw_only=True):
-    """The address and the phase of a pod. Pods in phase `Succeeded` or `Failed` have ended."""
+    """The address and the phase of a pod, and the states of its containers, which only a deleted pod has."""
 
     pod_ip: str = field(name="podIP", default="")
     phase: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Resource, frozen=True, kw_only=True):
@@ -78,6 +98,21 @@ class Pod(Resource, frozen=True, kw_only=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Drop the states of containers if the pod is not being deleted, because they change while it runs."""
+        if self.status.container_statuses and not self.metadata.deletion_timestamp:
+            force_setattr(self, "status", replace(self.status, container_statuses=()))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all containers have ended and none will start again.
+
+        Before Kubernetes 1.27, the phase of a deleted pod stays `Running` for some seconds after its containers ended.
+        """
+        containers = self.status.container_statuses
+        all_ended = bool(containers) and all(item.state.terminated is not None for item in containers)
+        return all_ended or self.status.phase in ENDED
 
 
 class ProcessIdentity(Value, frozen=True, kw_only=True):

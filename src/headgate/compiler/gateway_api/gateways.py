@@ -8,7 +8,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.references import grant_hint, permitted, service_key
 from headgate.compiler.report import Finding
 from headgate.compiler.services import address_owners
-from headgate.compiler.snapshot import ENDED, Snapshot, account_name
+from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.errors import Cause
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import SYSTEM_NAMESPACE, PrivateText, is_gateway
@@ -84,9 +84,7 @@ def gateway_pods(snapshot: Snapshot) -> tuple[GatewayPod, ...]:
     found = (
         GatewayPod(name=pod.metadata.name, gateway=gateway, uid=pod.metadata.uid)
         for name, pod in snapshot.pods.items()
-        if (gateway := pod.metadata.annotations.get(PROXY_OF))
-        and is_gateway(pod.metadata.namespace, account_name(pod))
-        and pod.status.phase not in ENDED
+        if (gateway := pod.metadata.annotations.get(PROXY_OF)) and is_gateway(pod.metadata.namespace, account_name(pod))
     )
     return tuple(sorted(found, key=lambda pod: pod.name))
 
