@@ -4,6 +4,7 @@ Backends and clients run on an event loop in a separate thread, so that traffic 
 """
 
 import asyncio
+import errno
 import socket
 import sys
 import threading
@@ -194,7 +195,8 @@ class Client:
                 return await self._ask()
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
-            return Answer(0, type(error).__name__, {})
+            unnamed = type(error) is OSError and error.errno in errno.errorcode  # such as EHOSTUNREACH
+            return Answer(0, errno.errorcode[error.errno] if unnamed else type(error).__name__, {})
 
     async def _ask(self) -> Answer:
         if self._reader is None or self._writer is None:

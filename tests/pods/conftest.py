@@ -77,6 +77,10 @@ class Cluster:
         for name in deployments:
             self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=100s")
 
+    def wait_programmed(self, what: str, namespace: str) -> None:
+        """Wait until all proxies have acknowledged an object, `KIND/NAME`."""
+        self.headgate("wait", what, "-n", namespace, "--timeout", "100s")
+
     def python(self, namespace: str, deployment: str, program: str, *arguments: object) -> Any:
         """Run a Python program in the container `app` of a Deployment; return its JSON output."""
         target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app")

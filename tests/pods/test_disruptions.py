@@ -64,7 +64,7 @@ def shop(installed: Cluster) -> Cluster:
 def shift(cluster: Cluster, **weights: int) -> None:
     """Change the weights of the split, and wait until all proxies have them."""
     cluster.apply(split(SHOP, "canary", "website", **weights))
-    cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    cluster.wait_programmed("trafficsplit/canary", SHOP)
 
 
 def pods(cluster: Cluster, app: str) -> list[str]:

@@ -117,7 +117,7 @@ def test_the_workflow_of_the_specification_sends_no_request_to_a_wrong_version(r
         if step == "2-foobar-v2":
             running.wait_rolled_out(ROLLOUT, "foobar-v2")
         if step != "1-split":  # its status says that foobar-v2 does not exist
-            running.headgate("wait", "trafficsplit/foobar-rollout", "-n", ROLLOUT)
+            running.wait_programmed("trafficsplit/foobar-rollout", ROLLOUT)
         assert running.python(ROLLOUT, *send, 300) == answers
 
 
@@ -138,7 +138,7 @@ def test_a_gateway_copies_42_percent_of_the_requests(running: Cluster) -> None:
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["mirror.example"], "rules": [rule]},
         }
     )
-    running.headgate("wait", "httproute/mirror", "-n", ROLLOUT)
+    running.wait_programmed("httproute/mirror", ROLLOUT)
     before = requests_of_v2(running)
     answers = running.python(OUTSIDE, "client", SEND, address(running, "edge", ROLLOUT), 8000, "mirror.example", 1000)
     assert answers == {"v1": 1000}

@@ -103,7 +103,7 @@ def test_a_root_that_is_a_name_of_the_gateway_gives_all_clients_the_shares_of_it
         split(WEB, "named", "named", website_v1=1, website_v2=9),
         route("edge", "named", "named.web"),
     )
-    edge.headgate("wait", "httproute/named", "-n", WEB)
+    edge.wait_programmed("httproute/named", WEB)
     for client in ((OUTSIDE, "client"), (WEB, "v1")):
         assert edge.python(*client, COUNT, "named.web:8080", 100, "named.web") == {"v1": 10, "v2": 90}
 

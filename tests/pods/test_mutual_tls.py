@@ -68,7 +68,7 @@ def bank(installed: Cluster) -> Cluster:
     )
     for place in (BANK, OUTSIDE):
         installed.wait_rolled_out(place, "accounts", "client")
-    installed.headgate("wait", "tlsconfig/strict", "-n", BANK)
+    installed.wait_programmed("tlsconfig/strict", BANK)
     return installed
 
 
@@ -129,4 +129,4 @@ def without_control_plane(cluster: Cluster, pod: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run([*change, "--delete", *rule], check=True)
-        cluster.headgate("wait", "tlsconfig/strict", "-n", BANK)
+        cluster.wait_programmed("tlsconfig/strict", BANK)

@@ -37,10 +37,13 @@ class Mesh:
         self.cluster.wait_rolled_out(place, *servers, "client")
 
     def restart(self, place: str, *names: str) -> None:
-        """Replace the pods of Deployments, and wait until the old ones are gone."""
+        """Replace the pods of Deployments, and wait until the containers of the old ones have ended.
+
+        The kubelet may need a minute more before it removes such a pod.
+        """
         self.cluster.kubectl("-n", place, "rollout", "restart", *(f"deployment/{name}" for name in names))
         self.cluster.wait_rolled_out(place, *names)
-        until(lambda: all(not pod["metadata"].get("deletionTimestamp") for pod in self.pods(place)))
+        until(lambda: not any(map(_is_ending, self._all_pods(place))), f"the end of the old pods in {place}")
 
     def sidecars(self, place: str) -> Sequence[bool]:
         """Return for each pod of a namespace whether it has a sidecar."""
@@ -50,15 +53,25 @@ class Mesh:
         ]
 
     def pods(self, place: str, *apps: str) -> Sequence[dict[str, Any]]:
-        """Return the pods of a namespace, of these applications if any are given."""
-        found = self.cluster.get("-n", place, "pods")["items"]
+        """Return the pods of a namespace that are not being deleted, of these applications if any are given."""
+        found = (pod for pod in self._all_pods(place) if not pod["metadata"].get("deletionTimestamp"))
         return [pod for pod in found if not apps or pod["metadata"]["labels"]["app"] in apps]
+
+    def _all_pods(self, place: str) -> Sequence[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.cluster.get("-n", place, "pods")["items"]
+        return found
 
     def counted(self, place: str, deployment: str) -> int:
         """Return how many requests a Deployment answered in the last 15 minutes, by the metrics API."""
         path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}/deployments/{deployment}?t=15m"
         metrics = json.loads(self.cluster.kubectl("get", "--raw", path))["metrics"]
         return sum(int(metric["value"]) for metric in metrics if metric["name"] == "success_count")
+
+
+def _is_ending(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is being deleted, and one of its containers runs."""
+    states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
+    return "deletionTimestamp" in pod["metadata"] and not all("terminated" in state for state in states)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +89,8 @@ def mesh(cluster: Cluster) -> Mesh:
     cluster.apply(service(PAY, "accounts", app="accounts"), _strict(PAY))
     for place, servers in ((SHOP, ("v1", "v2")), (PAY, ("accounts",)), (OTHER, ("v1", "v2"))):
         found.apply_pods(place, *servers)
-    cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
-    cluster.headgate("wait", "tlsconfig/strict", "-n", PAY)
+    cluster.wait_programmed("trafficsplit/canary", SHOP)
+    cluster.wait_programmed("tlsconfig/strict", PAY)
     return found
 
 
@@ -168,7 +181,7 @@ def test_a_namespace_is_added_and_removed_without_a_lost_request_in_another_one(
     with load(mesh.cluster, PAY, f"website.{SHOP}") as kept:
         mesh.install(SHOP, PAY, OTHER)
         mesh.restart(OTHER, "v1", "v2", "client")
-        mesh.cluster.headgate("wait", "trafficsplit/canary", "-n", OTHER)
+        mesh.cluster.wait_programmed("trafficsplit/canary", OTHER)
         assert all(mesh.sidecars(OTHER))
         assert mesh.send(OTHER, "website", 200) == {"v1": 180, "v2": 20}
         assert mesh.send(OTHER, f"accounts.{PAY}", 20) == {"accounts": 20}

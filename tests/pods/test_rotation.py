@@ -48,7 +48,7 @@ def bank(installed: Cluster) -> Cluster:
     strict = {"metadata": {"name": "strict", "namespace": BANK}, "spec": {"selector": {"matchLabels": {}}}}
     installed.apply({"apiVersion": "headgate.dev/v1beta1", "kind": "TLSConfig", **strict})
     installed.wait_rolled_out(BANK, "accounts", "ledger", "client", "auditor")
-    installed.headgate("wait", "tlsconfig/strict", "-n", BANK)
+    installed.wait_programmed("tlsconfig/strict", BANK)
     return installed
 
 
@@ -171,7 +171,7 @@ def test_no_request_is_lost_when_the_root_is_replaced_and_all_servers_and_client
         assert_only_new_root(bank, old)
         delete_active_replica(bank)
         restart_servers(bank)
-        bank.headgate("wait", "tlsconfig/strict", "-n", BANK)
+        bank.wait_programmed("tlsconfig/strict", BANK)
         assert "in sync" in bank.headgate("status")
         assert "accounts" in bank.run(BIN / "kubectl-traffic", "top", "deployments", "-n", BANK)
         bank.kubectl("get", "trafficsplits.v1alpha1.split.smi-spec.io", "--all-namespaces")

@@ -76,17 +76,17 @@ def shop(installed: Cluster) -> Shop:
         deployment(SHOP, "client", command=["sleep", "infinity"]),
     )
     installed.wait_rolled_out(SHOP, "v1", "v2", "client")
-    installed.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    installed.wait_programmed("trafficsplit/canary", SHOP)
     return Shop(installed)
 
 
 def test_requests_have_the_exact_shares_of_the_split_that_wait_has_confirmed(shop: Shop) -> None:
     """R4, R5. One client sends 1,000 requests, and 400 after a change of the weights."""
     shop.cluster.apply(split(SHOP, "canary", "website", website_v1=90, website_v2=10))
-    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     assert shop.send(1000) == {"v1": 900, "v2": 100}
     shop.cluster.apply(split(SHOP, "canary", "website", website_v1=1, website_v2=3))
-    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     assert shop.send(400) == {"v1": 100, "v2": 300}
 
 
@@ -144,7 +144,7 @@ def test_a_new_active_replica_continues_the_counts_and_changes_nothing_at_the_pr
     shop.cluster.kubectl("-n", SYSTEM, "delete", "pod", old, "--wait=false")
     shop.send(200)
     shop.cluster.wait_rolled_out(SYSTEM, "headgate")
-    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
     new = active_pod(shop.cluster)
     assert new != old
     assert shop.cluster.headgate("proxies").count("InSync") == 4
@@ -158,7 +158,7 @@ def test_a_killed_active_replica_loses_no_count(shop: Shop) -> None:
     kill_program(active)
     shop.send(200)
     until(lambda: shop.counted() == shop.sent)
-    shop.cluster.headgate("wait", "trafficsplit/canary", "-n", SHOP)
+    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
 
 
 def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
@@ -177,7 +177,7 @@ def test_a_sidecar_object_adds_a_container_to_new_pods(shop: Shop) -> None:
     until(lambda: _sidecar_pods(shop)["restartNeeded"] == 1)
     shop.cluster.kubectl("-n", SHOP, "rollout", "restart", "deployment/v2")
     shop.cluster.wait_rolled_out(SHOP, "v2")
-    shop.cluster.headgate("wait", "sidecar/monitor", "-n", SHOP)
+    shop.cluster.wait_programmed("sidecar/monitor", SHOP)
     (pod,) = _pods(shop, "v2")
     assert sorted(item["name"] for item in pod["spec"]["containers"]) == ["app", "headgate-sidecar", "monitor"]
 
@@ -202,7 +202,7 @@ def test_a_tls_config_an_annotation_and_a_manifest_inject_pods_of_a_namespace_wi
     shop.cluster.apply(deployment(place, "v1"), annotated, outside)
     shop.cluster.kubectl("apply", "-f", "-", stdin=shop.cluster.headgate("inject", "-f", manifest, "--image", IMAGE))
     shop.cluster.wait_rolled_out(place, "v1", "client", "outside", "offline")
-    shop.cluster.headgate("wait", "tlsconfig/strict", "-n", place)
+    shop.cluster.wait_programmed("tlsconfig/strict", place)
     for caller in ("client", "offline"):
         assert shop.cluster.python(place, caller, COUNT, "website", 10) == {"v1": 10}
     assert "v1" not in shop.cluster.python(place, "outside", COUNT, "website", 10)
