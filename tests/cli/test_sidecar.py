@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.inotify_limit import limited
 from tests.ports import free_port
 from tests.telemetry.proxies import ABSENCES
 from tests.xds.proxies import Authority
@@ -99,8 +100,10 @@ class World:
             {**await self.store.get(POD), "status": {"containerStatuses": states}}, subresource="status"
         )
 
-    async def start(self, **variables: str) -> asyncio.subprocess.Process:
+    async def start(self, *, inotify_limit: int | None = None, **variables: str) -> asyncio.subprocess.Process:
         """Start the sidecar, as its container does."""
+        program = [sys.executable, "-c", SIDECAR, str(self._directory)]
+        words = program if inotify_limit is None else limited(inotify_limit, program)
         environment = {
             "POD_NAMESPACE": "shop",
             "POD_NAME": "job-1",
@@ -108,7 +111,7 @@ class World:
             **variables,
         }
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SIDECAR, str(self._directory), env={**os.environ, **environment}
+            *words, env={**os.environ, **environment}, stderr=asyncio.subprocess.PIPE if inotify_limit == 3 else None
         )
 
     async def _wait_for_report(self, node_id: str, since: float) -> None:
@@ -162,3 +165,21 @@ async def test_the_container_exits_with_the_code_of_a_crashed_envoy(world: World
     async with asyncio.timeout(DEADLINE_S):
         sidecar = await world.start(HEADGATE_ENVOY=str(crashing))
         assert await sidecar.wait() == 7
+
+
+async def test_the_sidecars_log_names_the_limit_of_inotify_instances_of_the_node(world: World) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start(inotify_limit=4)
+        _, log = await sidecar.communicate()
+    assert sidecar.returncode == 1
+    message = log.decode().splitlines()[-1]
+    assert "Envoy can't start: the limit user.max_inotify_instances (3) of inotify instances is reached" in message
+    assert "raise it as root on the node: sysctl -w" in message
+
+
+async def test_a_sidecar_serves_with_four_inotify_instances(world: World) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start(inotify_limit=4)
+        await world.first_report()
+        await world.end_application()
+        assert await sidecar.wait() == 0

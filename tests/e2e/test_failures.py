@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.e2e.manifests import service, split
 from tests.e2e.world import HEADGATE, World, until
+from tests.inotify_limit import limited
 
 New = Callable[..., World]
 
@@ -166,3 +167,17 @@ def test_up_reports_a_killed_envoy_with_its_signal(new_world: New) -> None:
     assert message.endswith("requests through it fail until headgate has restarted it")
     assert "\n" not in message
     assert world.event("EnvoyEnded", "local") == ("Warning", "EnvoyEnded", message)
+
+
+@pytest.mark.parametrize(("limit", "fails"), [(0, "Envoy ended"), (1, "Envoy ended"), (2, "can't be watched")])
+def test_up_names_the_limit_of_inotify_instances_that_it_reaches(tmp_path: Path, limit: int, fails: str) -> None:
+    """Envoy needs two instances, and `headgate up` needs one for the directory."""
+    (tmp_path / "manifests").mkdir()
+    words = [HEADGATE, "up", str(tmp_path / "manifests"), "--state", str(tmp_path / "state"), "--ephemeral"]
+    ended = subprocess.run(limited(limit, words), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode in (1, 3)  # 3: the proxy fails
+    assert "Traceback" not in ended.stderr
+    *_, last = ended.stderr.splitlines()
+    assert fails in last
+    assert f"the limit user.max_inotify_instances ({limit}) of inotify instances is reached" in last
+    assert "sysctl -w user.max_inotify_instances=" in last

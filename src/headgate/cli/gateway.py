@@ -10,7 +10,17 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.admission.sidecar_containers import DIRECTORY
-from headgate.cli.sidecar import ADMIN_SOCKET, ESTABLISHED, LISTEN, POLL_S, QUIET_S, exec_envoy, sockets, variables
+from headgate.cli.sidecar import (
+    ADMIN_SOCKET,
+    ESTABLISHED,
+    LISTEN,
+    POLL_S,
+    QUIET_S,
+    check_inotify_limit,
+    exec_envoy,
+    sockets,
+    variables,
+)
 from headgate.envoy.view import GATEWAY, PROBE_PORT
 
 WITHDRAWAL_S = 5.0
@@ -27,6 +37,7 @@ def gateway(
 ) -> None:
     """Run the proxy of a Gateway. The pods that headgate creates for Gateways run these commands."""
     if action == "run":
+        check_inotify_limit()
         (pod,) = variables(os.environ, "POD_NAME")
         exec_envoy(os.environ, f"{GATEWAY}/{pod}")
     else:

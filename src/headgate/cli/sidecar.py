@@ -17,6 +17,7 @@ from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.view import SIDECAR as NODE_PREFIX
 from headgate.errors import HeadgateError
+from headgate.inotify import ENVOY_INSTANCES, missing_instances
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
 
 Action = Literal["run", "wait", "drain"]
@@ -61,6 +62,7 @@ def _run(*, job: bool) -> None:
 
     Envoy is the main process in both cases, so that it gets the signals and its exit code is that of the container.
     """
+    check_inotify_limit()
     envoy = os.getpid()
     if job and os.fork() == 0:
         end_with_application(_calls(), envoy, pause_randomly)
@@ -88,6 +90,12 @@ def variables(environ: Mapping[str, str], *names: str) -> Sequence[str]:
             option="run",
         )
     return [environ[name] for name in names]
+
+
+def check_inotify_limit() -> None:
+    """Raise HeadgateError when the node's limit of inotify instances is reached: Envoy would abort with a backtrace."""
+    if message := missing_instances(ENVOY_INSTANCES, "the node"):
+        raise HeadgateError(f"Envoy can't start: {message}")
 
 
 def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from watchfiles import Change, awatch
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from headgate.errors import StoreError
+from headgate.inotify import message_from_watchfiles
 from headgate.manifests import STANDARD_INPUT
 from headgate.manifests.documents import Document, parse
 from headgate.objects.lifecycle import with_metadata
@@ -315,6 +317,9 @@ async def watch(directory: Path) -> AsyncIterator[Manifests]:
             pending = asyncio.ensure_future(anext(events))
     except OSError as error:
         raise StoreError(f"the directory {directory} can't be watched: {error.strerror or error}") from error
+    except WatchfilesRustInternalError as error:
+        reason = message_from_watchfiles(error, "this machine")
+        raise StoreError(f"the directory {directory} can't be watched: {reason}") from error
     finally:
         pending.cancel()
         await asyncio.gather(pending, return_exceptions=True)

@@ -22,6 +22,7 @@ from headgate.atomic_file import read_json, write_private
 from headgate.envoy.bootstrap import bootstrap, token_source
 from headgate.envoy.collector_export import Collector, with_collector
 from headgate.errors import ProxyError
+from headgate.inotify import message_from_envoy
 from headgate.latest import Latest
 from headgate.resources.meta import Value
 from headgate.resources.pods import ProcessIdentity
@@ -37,6 +38,7 @@ _PREFIX = re.compile(r"^(\[[^\]]*\])+ (\[[^\]]*\] )?|^error: ")
 STEADY_S = 30.0
 """An Envoy that ran this long was healthy, so the backoff starts again at its first step."""
 BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # Seconds before the first and the following restarts.
+ABORTED = 128 + signal.SIGABRT  # the exit code after a failed assertion in Envoy
 TERM_S = 5.0  # Seconds between SIGTERM and SIGKILL.
 RECORD = "envoy.json"
 _TOKEN, _TOKEN_SOURCE = "token", "token.json"  # names of files in the Envoy's directory
@@ -123,6 +125,7 @@ class EnvoyProcess:
         self._directory = directory
         self._flags = flags
         self._process: Process | None = None
+        self._logged = 0  # the size of the log when this process started
         self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -210,6 +213,7 @@ class EnvoyProcess:
             write_private(path, self._bootstrap)
             digest = self._digest()
             launch = Launch(command=command, env=dict(os.environ), pass_fds=self._flags.pass_fds)
+            self._logged = self.log.stat().st_size if self.log.exists() else 0
             process = spawn(launch, self.log)
         except (FileNotFoundError, StartError) as error:
             raise ProxyError(f"can't start Envoy: {error}") from error
@@ -254,11 +258,19 @@ class EnvoyProcess:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _last_error(self, code: int | None = None) -> str:
-        """Return the last error in Envoy's log and the path of the log; only the path when a signal ended Envoy."""
+        """Return the last error in Envoy's log and the path of the log.
+
+        When a signal ended Envoy, the last lines are a backtrace. Then only the limit of inotify instances is reported.
+        """
         try:
-            lines = self.log.read_text(errors="replace").splitlines()[-SEARCHED_LINES:]
+            content = self.log.read_bytes()
         except OSError:
-            lines = []
+            content = b""
+        if code == ABORTED:
+            since_start = content[self._logged :].decode(errors="replace").splitlines()
+            if message := message_from_envoy(since_start, "this machine"):
+                return f": {message} (its log is {self.log})"
+        lines = content.decode(errors="replace").splitlines()[-SEARCHED_LINES:]
         logged = [line for line in lines if line.strip()] if code is None or code <= 128 else []
         errors = [line for line in logged if _ERROR.search(line)] or logged
         text = f": {_PREFIX.sub('', errors[-1]).strip()}" if errors else ""
