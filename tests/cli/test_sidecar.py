@@ -169,7 +169,7 @@ async def test_the_container_exits_with_the_code_of_a_crashed_envoy(world: World
 
 async def test_the_sidecars_log_names_the_limit_of_inotify_instances_of_the_node(world: World) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        sidecar = await world.start(inotify_limit=4)
+        sidecar = await world.start(inotify_limit=3)
         _, log = await sidecar.communicate()
     assert sidecar.returncode == 1
     message = log.decode().splitlines()[-1]
