@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import typer
+from msgspec import structs
 from rich.text import Text
 
 from headgate.cli.arguments import Kubeconfig, Output, State
@@ -36,9 +37,12 @@ def status(output: Output = Format.TABLE, state: State = None, kubeconfig: Kubec
 
 
 async def _status(client: InspectClient) -> MeshStatus:
-    """Return the status. If no control plane answers, the error names the reasons: pods that are not ready, permissions."""
+    """Return the status, on a cluster with the replicas that are not ready as problems.
+
+    If no control plane answers, the error names the reasons: pods that are not ready, permissions.
+    """
     try:
-        return await client.status()
+        return await _with_replicas(client.client, await client.status())
     except Unavailable as error:
         reasons: list[str] = []
         with contextlib.suppress(
@@ -48,6 +52,18 @@ async def _status(client: InspectClient) -> MeshStatus:
                 reasons += await unready_reasons(client.client)
                 reasons += await _missing_permissions(client.client)
         raise Unavailable("\n".join((str(error), *reasons))) from error
+
+
+async def _with_replicas(client: Client, found: MeshStatus) -> MeshStatus:
+    """Add a problem for each pod of the control plane that is not ready: the active replica serves without it."""
+    if found.status.pods is not None:  # one machine, without replicas
+        return found
+    reasons: Sequence[str] = ()
+    with contextlib.suppress(HeadgateError):  # not every user may read these pods
+        async with client:
+            reasons = await unready_reasons(client)
+    problems = (*found.status.problems, *(f"a replica of the control plane is not ready: {text}" for text in reasons))
+    return structs.replace(found, status=structs.replace(found.status, healthy=not problems, problems=problems))
 
 
 async def _missing_permissions(client: Client) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Says why the pods of the control plane are not ready, for the error message of an installation."""
+"""Says why the pods of the control plane are not ready, for `headgate install` and `headgate status`."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
