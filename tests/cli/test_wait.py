@@ -148,6 +148,34 @@ async def test_wait_for_a_gateway_waits_until_it_is_programmed(world: World) -> 
     assert (await world.run("wait", "gateway/web")).out == "gateway/web: edge Programmed\n"
 
 
+@pytest.mark.parametrize(
+    ("controller", "problem"),
+    [
+        ("", "GatewayClass edge not found; create it, or set spec.gatewayClassName to headgate"),
+        ("example.com/other", "GatewayClass edge is of example.com/other, not of headgate"),
+        ("headgate.dev/gateway-controller", ""),
+    ],
+)
+async def test_wait_for_a_gateway_says_at_once_that_its_class_is_not_headgates(
+    world: World, controller: str, problem: str
+) -> None:
+    if controller:
+        found = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "edge"}}
+        await world.store.create({**found, "spec": {"controllerName": controller}})
+    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
+    gateway = make_route(kind="Gateway", spec={"gatewayClassName": "edge", "listeners": [listener]})
+    await world.store.create(gateway)
+    waiting = await world.start("wait", "gateway/web", "--timeout", "1m")
+    if problem:
+        assert problem in (await waiting.stderr.readline()).decode()
+    await world.status(gateway, parent("edge", Accepted="Accepted", Programmed="Programmed"))
+    assert (await ended(waiting)).code == 0
+    other = {**gateway, "metadata": {"name": "other", "namespace": "default"}}
+    await world.store.create(other)
+    ran = await world.run("wait", "gateway/other", "--timeout", "500ms")
+    assert (ran.code, (problem or "no proxy has received it yet") in ran.err.splitlines()[-1]) == (124, True)
+
+
 async def test_wait_for_a_deployment_waits_until_it_is_available(world: World) -> None:
     deployment: dict[str, Any] = {
         "apiVersion": "apps/v1",

@@ -13,7 +13,8 @@ from headgate import durations
 from headgate.cli import completion
 from headgate.cli.arguments import Kubeconfig, Namespace, Output, State, parse_kind_and_name
 from headgate.cli.connection import find_api
-from headgate.cli.output import Format, TimedOut, answer, stderr, stdout, usage_error
+from headgate.cli.output import Format, TimedOut, answer, note, stderr, stdout, usage_error
+from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import Gone, HeadgateError, NotFound
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.kubernetes.client import Client
@@ -194,6 +195,7 @@ READINESS_CHECKS: Mapping[tuple[str, str], ReadinessCheck] = {
     (ACCESS, "TrafficTarget"): _by_observed_generation,
     ("apps", "Deployment"): _deployment_progress,
 }
+_GATEWAY_CLASS = next(kind for kind in KINDS if (kind.group, kind.kind) == (GATEWAY, "GatewayClass"))
 _WORST_FIRST = (Readiness.FAILED, Readiness.PENDING, Readiness.READY)
 
 
@@ -203,19 +205,40 @@ async def _wait(
     """Watch an object until it is ready or has failed. Raises TimedOut, with the progress so far."""
     namespace, name = namespaced_name
     title = f"waiting for {kind.kind.lower()}/{name}"
-    progress, end = NO_ANSWER, asyncio.get_running_loop().time() + seconds
+    progress, noted, end = NO_ANSWER, "", asyncio.get_running_loop().time() + seconds
     with contextlib.suppress(TimeoutError), Status(title, console=stderr()) as spinner:
         async with (
             asyncio.timeout(max(seconds, FIRST_ANSWER_S)) as clock,
             contextlib.aclosing(watch_object(client, kind, namespace, name)) as updates,
         ):
             async for obj in updates:
-                clock.reschedule(end)
                 progress = check(obj) if obj else NOT_FOUND
                 if obj and progress.readiness is not Readiness.PENDING:
                     return obj, progress
+                if obj and (problem := await _class_problem(client, obj)):
+                    if problem != noted:
+                        note(problem)
+                    noted, progress = problem, Progress(Readiness.PENDING, problem)
                 spinner.update(f"{title}: {progress.message}")
+                clock.reschedule(end)
     raise TimedOut(f"{kind.kind} {namespace}/{name} is not ready after {seconds:g} s: {progress.message}")
+
+
+async def _class_problem(client: Client, obj: Object) -> str:
+    """Return why headgate does not implement the class of a Gateway; empty if it does, and for other objects."""
+    name = (obj.get("spec") or {}).get("gatewayClassName", "") if obj["kind"] == "Gateway" else ""
+    if name in ("", OWN_CLASS):
+        return ""
+    try:
+        found, _ = await client.items(_GATEWAY_CLASS, fieldSelector=f"metadata.name={name}")
+    except HeadgateError:  # not every user may read GatewayClasses
+        return ""
+    if not found:
+        return f"GatewayClass {name} not found; create it, or set spec.gatewayClassName to {OWN_CLASS}"
+    controller = found[0]["spec"].get("controllerName")
+    if controller == CONTROLLER:
+        return ""
+    return f"GatewayClass {name} is of {controller}, not of headgate; set spec.gatewayClassName to {OWN_CLASS}"
 
 
 async def watch_object(client: Client, kind: Kind, namespace: str, name: str) -> AsyncGenerator[Object | None]:
