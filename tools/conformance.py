@@ -4,8 +4,8 @@
     python tools/conformance.py --check    # `make check`: fail if a test is missing or the report is out of date
 
 A test has the marker `conformance` with the names of those tests of the suite that it stands for. `make test` runs them
-with the real Envoy, so a test that exists on the main branch has passed. They run on one machine, and again with real pods
-if `CLUSTER` imports their module.
+with the real Envoy: on one machine, and again with real pods if `CLUSTER` imports their module. The report counts markers, and
+does not know the results.
 """
 
 import ast
