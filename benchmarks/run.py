@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench` for all (45 minutes), or `make bench ARGS="build spread"` for some.
+"""Run the benchmarks: `make bench` for all (about 45 minutes), or `make bench ARGS="build spread"` for some.
 
 Ratios are computed within one run. Seconds are reported and never asserted, because they depend on the machine and its
 load (docs/performance.md).
