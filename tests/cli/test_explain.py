@@ -138,6 +138,25 @@ def test_explain_resolves_every_name_of_a_service(explain: Callable[..., Any], h
     assert explain("GET", f"http://{host}/")["service"] == "default/website"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("http://shop-only/", "-n", "shop"), "shop/shop-only"),
+        (("http://website:8080/", "-n", "shop"), "shop/website"),
+        (("http://website:8080/",), "default/website"),
+        (("http://website.default:8080/", "-n", "shop"), "default/website"),
+        (("http://shop-only.shop/",), "shop/shop-only"),
+        (("http://shop-only/",), ""),
+    ],
+)
+def test_a_short_host_name_is_a_service_in_the_namespace_of_n(
+    explain: Callable[..., Any], tmp_path: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    shop = [service("website", 8080, namespace="shop"), service("shop-only", 80, namespace="shop")]
+    (tmp_path / "shop.yaml").write_text(yaml.safe_dump_all(shop))
+    assert explain(*arguments, "-f", "shop.yaml")["service"] == expected
+
+
 def test_explain_shows_404_for_an_unknown_host_and_exits_with_1(run: Run) -> None:
     ended = run("explain", "GET", "http://gone/", "-f", EXAMPLE)
     assert ended.code == 1
@@ -247,6 +266,14 @@ async def test_explain_without_files_uses_the_running_headgate(world: World) -> 
     assert found["service"] == "default/website"
     assert [item["result"] for item in found["candidates"]] == ["matched", "not tried"]
     assert {item["status"] for item in found["backends"]} == {503}
+
+
+async def test_the_running_headgate_resolves_a_short_host_name_in_the_namespace_of_n(world: World) -> None:
+    await world.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    for namespace in ("default", "shop"):
+        await world.store.create(service("website", 8080, namespace=namespace))
+    shown = await world.run("explain", "http://website:8080/", "-n", "shop")
+    assert "Service    shop/website, port 8080\n" in shown.out
 
 
 async def test_explain_reports_the_same_errors_for_the_running_headgate_as_for_files(world: World) -> None:

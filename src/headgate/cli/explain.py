@@ -168,7 +168,7 @@ def _unknown_service(found: Explanation) -> str:
     reason = found.backends[0].reason
     if " has no TCP port " in reason:
         return reason
-    return "no Service has this host; write name.namespace:port, or only the name for the namespace default"
+    return "no Service has this host; write name.namespace:port, or only the name, and its namespace with -n"
 
 
 def _lists(found: Explanation) -> Iterator[tuple[str, list[str]]]:

@@ -45,7 +45,10 @@ class Client(Value, frozen=True, kw_only=True):
 
 
 class RequestSpec(Value, frozen=True, kw_only=True):
-    """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty."""
+    """A request as the user wrote it. `caller` and `via` are `KIND/NAME` in `namespace`, or empty.
+
+    A short host name means a Service in `namespace`.
+    """
 
     url: str
     method: str = "GET"
@@ -67,7 +70,7 @@ def explain_request(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -
     parts = _parts(spec.url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     request = Request(authority=parts.netloc, method=spec.method, target=target, headers=spec.headers)
-    caller = _caller(compiled, snapshot, read_client(spec.caller, spec.namespace))
+    caller = _caller(compiled, snapshot, spec)
     where: GatewayPort | str = parts.netloc
     if name := _gateway_name(spec):
         where = _gateway(compiled, name, port=parts.port or PORTS[parts.scheme])
@@ -105,9 +108,10 @@ def _gateway_name(spec: RequestSpec) -> str:
     return f"{spec.namespace}/{name}" if name else ""
 
 
-def _caller(compiled: Compiled, snapshot: Snapshot, client: Client | None) -> Caller:
+def _caller(compiled: Compiled, snapshot: Snapshot, spec: RequestSpec) -> Caller:
+    client = read_client(spec.caller, spec.namespace)
     if client is None:
-        return arrivals.gateway(compiled.mesh.trust_domain)
+        return structs.replace(arrivals.gateway(compiled.mesh.trust_domain), home=spec.namespace)
     if client.kind == "serviceaccount":
         return arrivals.account(compiled, snapshot, client.namespace, client.name)
     full = f"{client.namespace}/{client.name}"
