@@ -165,5 +165,6 @@ async def _uninstall(client: Client, *, force: bool) -> None:
 
 
 def _print(obj: Object, outcome: str) -> None:
-    kind, name = obj["kind"], obj["metadata"]["name"]
-    stdout().print(f"{kind.lower()}/{name} {outcome}", soft_wrap=True, highlight=False)
+    kind, name, namespace = obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace")
+    place = f" (namespace {namespace})" if namespace else ""
+    stdout().print(f"{kind.lower()}/{name} {outcome}{place}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""`headgate status` names replicas of the control plane that are not ready beside an active one, from a real API server."""
+"""`headgate status` and `headgate install` with a real API server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -62,3 +62,15 @@ def test_a_replica_that_never_gets_ready_is_a_problem_with_its_reason(
     document = run(cluster, monkeypatch, "-o", "yaml").output
     assert "healthy: false" in document
     assert "pod headgate-new: ImagePullBackOff" in document
+
+
+def test_install_prints_the_namespace_of_each_namespaced_object(cluster: Cluster) -> None:
+    cluster.namespace("shop")
+    words = ["install", "--kubeconfig", str(cluster.kubeconfig()), "--namespaces", "shop", "--timeout", "1"]
+    lines = CliRunner().invoke(app, words).output.splitlines()
+    assert "role/headgate-namespace created (namespace shop)" in lines
+    assert "rolebinding/headgate-namespace created (namespace shop)" in lines
+    (service,) = [line for line in lines if line.startswith("service/headgate-webhooks ")]
+    assert service.endswith(" (namespace headgate-system)")
+    (cluster_role,) = [line for line in lines if line.startswith("clusterrole/headgate ")]
+    assert "(namespace" not in cluster_role
