@@ -19,12 +19,13 @@ class FakeDiscovery:
         self.resources = {name.replace("__", "/").replace("_", "."): found for name, found in resources.items()}
         self.version = {"major": "1", "minor": "20"}
 
+    async def groups(self) -> Any:
+        names = [name for name in self.resources if "/" in name]
+        return {"kind": "APIGroupList", "groups": [{"versions": [{"groupVersion": name}]} for name in names]}
+
     async def get(self, path: str) -> Any:
         if path == "/version":
             return self.version
-        if path == "/apis":
-            names = [name for name in self.resources if "/" in name]
-            return {"groups": [{"versions": [{"groupVersion": name}]} for name in names]}
         name = path.split("/", 2)[2]
         if name not in self.resources:
             raise NotFound(path)
@@ -48,6 +49,32 @@ async def test_each_kind_is_read_in_the_newest_known_version_that_is_served() ->
     served = {kind: item.version for (_, kind), item in found.current.get().items()}
     assert served == {"Pod": "v1", "Service": "v1", "EndpointSlice": "v1beta1", "TrafficSplit": "v1alpha2"}
     assert len(found.missing) == len(CLUSTER_KINDS) - 4
+
+
+async def test_a_newer_server_answers_for_all_groups_at_once() -> None:
+    """Aggregated discovery, Kubernetes 1.27 and newer. A group whose server is down is stale and has no resources."""
+
+    def version(name: str, *resources: str, **other: Any) -> dict[str, Any]:
+        return {
+            "version": name,
+            "resources": [{"resource": item} for item in resources],
+            "freshness": "Current",
+        } | other
+
+    class Newer(FakeDiscovery):
+        async def groups(self) -> Any:
+            found = {
+                "discovery.k8s.io": [version("v1", "endpointslices")],
+                "split.smi-spec.io": [version("v1alpha3", "trafficsplits"), version("v1alpha1", "trafficsplits")],
+                "apps": [{"version": "v1", "freshness": "Stale"}],
+            }
+            items = [{"metadata": {"name": name}, "versions": versions} for name, versions in found.items()]
+            return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": items}
+
+    found = versions(Newer(v1=("pods",)))  # the core group has a path of its own
+    await found.refresh()
+    served = {kind: item.version for (_, kind), item in found.current.get().items()}
+    assert served == {"Pod": "v1", "EndpointSlice": "v1", "TrafficSplit": "v1alpha3"}
 
 
 async def test_a_group_whose_server_is_down_has_no_kinds() -> None:

@@ -40,6 +40,7 @@ _ERRORS: Mapping[int, type[HeadgateError]] = {
 }
 _JSON = "application/json"
 _METADATA = "application/json;as={};g=meta.k8s.io;v=v1"
+_DISCOVERY = "application/json;as=APIGroupDiscoveryList;g=apidiscovery.k8s.io;v={}"
 _CREATES = "headgate's ServiceAccount needs a ClusterRoleBinding to system:auth-delegator"
 _READS = "headgate's ServiceAccount needs a RoleBinding to extension-apiserver-authentication-reader in kube-system"
 
@@ -131,6 +132,12 @@ class Client:
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
         return await self._object("GET", path, query)
+
+    async def groups(self) -> Object:
+        """Return an APIGroupDiscoveryList, which has the resources of all groups; from servers before 1.27, an APIGroupList."""
+        accept = ",".join((_DISCOVERY.format("v2"), _DISCOVERY.format("v2beta1"), _JSON))
+        async with self._answer(ApiRequest("GET", "/apis", accept=accept)) as response:
+            return _decoded(await response.read())
 
     async def page(self, path: str, query: Mapping[str, str], *, metadata_only: bool = False) -> Page:
         """Read a page of the list at an API path, with the objects as JSON. Raises Gone if the list's continue token expired.

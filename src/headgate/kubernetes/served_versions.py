@@ -7,13 +7,14 @@ Kubernetes 1.20 serves EndpointSlices as v1beta1.
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
+from headgate.resources.meta import Object
 from headgate.resources.registry import CLUSTER_KINDS, Kind, ServedKind, api_version
 
 NATIVE_SIDECARS = (1, 29)
@@ -61,8 +62,9 @@ class ServedVersions:
 
     async def refresh(self) -> None:
         """Discover the served kinds and update `current`, once the API server answers. Raises HeadgateError."""
-        offered = await self._group_versions()
-        plurals: dict[str, frozenset[str]] = {}
+        groups = await until_answered(self._client.groups, "API discovery: /apis can't be read")
+        plurals = dict(_aggregated(groups))
+        offered = {"v1", *plurals, *_group_versions(groups)}
         found: dict[tuple[str, str], ServedKind] = {}
         for kind in self._kinds:
             for version in kind.versions:
@@ -76,10 +78,6 @@ class ServedVersions:
                     break
         self.current.set(found)
 
-    async def _group_versions(self) -> frozenset[str]:
-        groups = (await self._get("/apis")).get("groups") or ()
-        return frozenset({"v1", *(str(item["groupVersion"]) for group in groups for item in group["versions"])})
-
     async def _plurals(self, version: str) -> frozenset[str]:
         """Return the resource names of a group and version; none while its server is not available."""
         try:
@@ -90,3 +88,18 @@ class ServedVersions:
 
     async def _get(self, path: str) -> Mapping[str, Any]:
         return await until_answered(lambda: self._client.get(path), f"API discovery: {path} can't be read")
+
+
+def _aggregated(found: Object) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield each group and version of an APIGroupDiscoveryList with the names of its resources."""
+    for group in found.get("items") or ():
+        for version in group["versions"]:
+            names = frozenset(str(item["resource"]) for item in version.get("resources") or ())
+            yield api_version(group["metadata"]["name"], version["version"]), names
+
+
+def _group_versions(found: Object) -> Iterator[str]:
+    """Yield each group and version of an APIGroupList."""
+    for group in found.get("groups") or ():
+        for version in group["versions"]:
+            yield str(version["groupVersion"])
