@@ -12,9 +12,10 @@ from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.credentials import InCluster
 from headgate.kubernetes.install.installer import Installer
-from headgate.kubernetes.install.manifests import Values, manifests
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions
+from headgate.resources.pods import INJECT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -115,6 +116,31 @@ async def test_webhooks_are_called_for_these_namespaces_only(cluster: Cluster) -
         for hook in found["webhooks"]:
             wanted = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(NAMES)}
             assert wanted in hook["namespaceSelector"]["matchExpressions"]
+
+
+def label(cluster: Cluster, namespace: str, **labels: str | None) -> None:
+    body = {"metadata": {"labels": labels}}
+    cluster.call("PATCH", f"/api/v1/namespaces/{namespace}", body, content_type="application/merge-patch+json")
+
+
+async def test_a_pod_is_explained_as_the_webhooks_treat_new_pods(cluster: Cluster, plane: ControlPlane) -> None:
+    """Kubernetes 1.20 does not label namespaces with their names, so the label `headgate.dev/inject` has no effect."""
+
+    async def decided(setting: str) -> Any:
+        found = await plane.get("/apis/inspect.headgate.dev/v1/namespaces/shop/pods/explained/sidecar")
+        return found if found.get("decision", {}).get("setting") == setting else None
+
+    label(cluster, "shop", **{INJECT: "true"})
+    # The webhook for namespaces with this label fails closed, and no replica serves it here: a call would fail.
+    cluster.pod("shop", "explained")
+    found = await eventually(lambda: decided("NamespaceName"))
+    assert not found["decision"]["injected"]
+    assert found["decision"]["message"].startswith("the namespace shop has no label kubernetes.io/metadata.name")
+    assert found["advice"] == ["to add a sidecar, run: kubectl label namespace shop kubernetes.io/metadata.name=shop"]
+
+    label(cluster, "shop", **{NAMESPACE_NAME: "shop"})
+    assert (await eventually(lambda: decided("NamespaceLabel")))["decision"]["injected"]
+    label(cluster, "shop", **{NAMESPACE_NAME: None, INJECT: None})
 
 
 async def test_an_installation_for_fewer_namespaces_deletes_the_roles_elsewhere(cluster: Cluster) -> None:

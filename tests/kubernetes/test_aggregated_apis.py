@@ -2,6 +2,7 @@
 
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.aggregated_apis import ClusterHost
+from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions
 from headgate.resources.registry import KINDS
 
@@ -14,6 +15,6 @@ class Versions:
 
 def test_kinds_without_a_definition_are_reported_as_missing_but_built_in_kinds_are_not() -> None:
     """A user can install a definition, but not EndpointSlices."""
-    found = ClusterHost(Versions(), MissingPermissions(()), "labelled").missing_kinds()  # type: ignore[arg-type]
+    found = ClusterHost(Versions(), MissingPermissions(()), Options(pod="p", image="i")).missing_kinds()  # type: ignore[arg-type]
     assert "httproutes.gateway.networking.k8s.io" in found
     assert not [name for name in found if not name.endswith(f".{GATEWAY}")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headgate.admission.injection import InjectionMode, PodNamespace
+from headgate.admission.injection import Decision, InjectionMode, PodNamespace
 from headgate.admission.sidecar_containers import SidecarOptions, decide_transparent, with_transparent_sidecar
 from headgate.plane.pod_sidecars import PodFacts, explain_pod
 from headgate.resources.inspect import PodSidecar, ProxyState, ProxyStatus
@@ -155,3 +155,11 @@ def test_notes_explain_jobs_excluded_ports_and_pods_without_a_proxy() -> None:
     assert "the pod ends by itself (restartPolicy OnFailure)" in notes[2]
     ended = {**one, "status": {"phase": "Succeeded"}}
     assert explained(ended, around={INJECT: "true"}).notes[0] == "the pod has ended (phase Succeeded)"
+
+
+def test_a_namespace_that_the_webhooks_do_not_select_is_named_with_the_remedy() -> None:
+    found = explain_pod(PodFacts(pod(), Decision("NamespaceName", "kubernetes.io/metadata.name"), (), None))
+    assert not found.decision.injected
+    assert "the namespace shop has no label kubernetes.io/metadata.name" in found.decision.message
+    label = "kubectl label namespace shop kubernetes.io/metadata.name=shop"
+    assert found.advice == (f"to add a sidecar, run: {label}",)

@@ -48,6 +48,7 @@ Setting = Literal[
     "PodAnnotation",
     "TLSConfig",
     "NamespaceLabel",
+    "NamespaceName",
     "HostNetwork",
     "SystemNamespace",
 ]
@@ -58,6 +59,7 @@ _REASONS = {
     "HeadgateRun": "`headgate run` created the pod, and its pods always have a sidecar",
     "HostNetwork": "the pod uses the network of its node (spec.hostNetwork), which the redirection would change",
     "NamespaceLabel": 'the label {key} of the namespace {namespace} is "{value}"',
+    "NamespaceName": "the namespace {namespace} has no label {value}, by which the webhooks select the mesh's namespaces",
     "PodAnnotation": 'the pod\'s annotation {key} is "{value}"',
     "PodLabel": 'the pod\'s label {key} is "{value}"',
     "SystemNamespace": "pods of the namespace {namespace} never get a sidecar",
@@ -73,7 +75,7 @@ _OPTIONS = {
 class Decision(NamedTuple):
     """Whether a pod gets a sidecar when it is created now, and the setting that decides it.
 
-    `value` is the value of a label or annotation, the name of a TLSConfig, or the injection mode.
+    `value` is the value of a label or annotation, the name of a TLSConfig, the injection mode, or the name of a missing label.
     """
 
     by: Setting

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from headgate.admission.injection import Decision, InjectionMode, PodNamespace
+from headgate.admission.injection import Decision, PodNamespace
 from headgate.admission.sidecar_containers import decide_transparent
 from headgate.api.aggregated_server import create_aggregated_app, refresh_request_header_config, serve_aggregated
 from headgate.api.delegated_auth import DelegatedAuthorizer, RequestHeaderConfig, read_request_header_config
@@ -14,6 +14,7 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
 from headgate.kubernetes.client import ApiServer
+from headgate.kubernetes.install.manifests import NAMESPACE_NAME
 from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions, describe
@@ -34,10 +35,11 @@ log = logging.getLogger(__name__)
 class ClusterHost:
     """Implements `plane.inspector.Host` for a cluster, whose kubelets run the pods and proxies."""
 
-    def __init__(self, versions: ServedVersions, permissions: MissingPermissions, sidecars: InjectionMode) -> None:
+    def __init__(self, versions: ServedVersions, permissions: MissingPermissions, options: Options) -> None:
         self._versions = versions
         self._permissions = permissions
-        self._sidecars = sidecars
+        self._sidecars = options.sidecars
+        self._namespaces = options.namespaces
 
     def processes(self) -> Mapping[str, ProxyProcess]:
         """Return an empty mapping, because headgate starts no proxies on a cluster."""
@@ -56,7 +58,12 @@ class ClusterHost:
         return describe(self._permissions.current.get(), self._permissions.roles)
 
     def decide(self, pod: Object, around: PodNamespace) -> Decision:
-        """Decide whether a pod gets a transparent sidecar."""
+        """Decide whether a pod gets a transparent sidecar.
+
+        In a mesh of some namespaces, the API server calls the webhooks only for namespaces with a label of their name.
+        """
+        if self._namespaces and NAMESPACE_NAME not in around.labels:
+            return Decision("NamespaceName", NAMESPACE_NAME)
         return decide_transparent(pod, self._sidecars, around)
 
 
@@ -74,7 +81,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     plane = sources.plane
     config = Latest(await _request_header_config(api))
     closing = asyncio.Event()
-    host = ClusterHost(sources.versions, sources.permissions, options.sidecars)
+    host = ClusterHost(sources.versions, sources.permissions, options)
     app = create_aggregated_app(
         MetricsApi(sources.objects, plane.traffic.windows, settings=options.settings),
         config,

@@ -131,6 +131,9 @@ def _change(pod: Object, decision: Decision) -> Iterator[str]:
         yield "to add a sidecar, remove spec.hostNetwork from the pod template"
     elif decision.by == "SystemNamespace":
         yield "to add a sidecar, run the pod in another namespace"
+    elif decision.by == "NamespaceName":
+        namespace = pod["metadata"].get("namespace", "")
+        yield f"to add a sidecar, run: kubectl label namespace {namespace} {decision.value}={namespace}"
     elif decision.by == "Option" and decision.value == "none":
         yield "to add sidecars, run headgate with --sidecars labelled"
     else:
