@@ -71,6 +71,12 @@ class Gateway:
         found = [item for item in status.get("conditions", ()) if item["type"] == "Programmed"]
         return f"{found[0]['reason']}: {found[0]['message']}" if found else ""
 
+    def listeners(self) -> set[tuple[str, str]]:
+        """Return the status and the reason of the condition Programmed of each listener."""
+        status = self.cluster.call("GET", f"{GATEWAYS}/{self.name}")[1].get("status") or {}
+        found = [item for listener in status.get("listeners", ()) for item in listener["conditions"]]
+        return {(item["status"], item["reason"]) for item in found if item["type"] == "Programmed"}
+
     def events(self, reason: str) -> list[str]:
         listed = self.cluster.call("GET", "/api/v1/namespaces/shop/events")[1]["items"]
         return [
@@ -88,6 +94,7 @@ class Gateway:
         """Wait until the condition and one Event have the reason and the texts."""
         await eventually(lambda: self.programmed().startswith(f"{reason}: "), of=self.programmed)
         assert all(text in self.programmed() for text in texts), self.programmed()
+        assert self.listeners() == {("False", reason)}
         await eventually(lambda: self.events(reason), of=self.programmed)
         (message,) = self.events(reason)
         assert message == self.programmed().removeprefix(f"{reason}: ")
@@ -96,6 +103,7 @@ class Gateway:
         """Wait until the objects exist. Without nodes, no proxy runs, so the Gateway can't be programmed."""
         await eventually(lambda: self.events(f"{reason}Resolved"), of=self.programmed)
         assert not self.programmed().startswith(f"{reason}: ")
+        assert ("False", reason) not in self.listeners()
         assert self.service()
         assert len(self.events(reason)) == 1
 

@@ -192,7 +192,7 @@ def test_a_gateway_without_an_address_is_not_programmed() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED])
 def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: Reason) -> None:
-    """A missing address is then a consequence. The listeners that the proxies serve stay programmed."""
+    """A missing address is then a consequence. The listeners agree, except with a reason of their own."""
     nowhere = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
     rejected = Finding(EDGE, reason, "", "exceeded quota")
     for conditions_of_compiler in ((ACCEPTED,), (ACCEPTED, nowhere)):
@@ -201,7 +201,13 @@ def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: R
         assert status
         assert conditions(status) == {"Accepted": ("True", "Accepted"), "Programmed": ("False", reason.value)}
         assert status["conditions"][1]["message"] == "exceeded quota"
-        assert conditions(status["listeners"][0])["Programmed"] == ("True", "Programmed")
+        served, unserved = status["listeners"]
+        assert conditions(served) == conditions(status)
+        assert conditions(unserved)["Programmed"] == ("False", "Invalid")
+    recovered = ObjectReport(generation=1, gateway=outcome(ACCEPTED))
+    after = gateway_status({**gateway(), "status": status}, recovered, present(proxy()))
+    assert after
+    assert conditions(after)["Programmed"] == conditions(after["listeners"][0])["Programmed"] == ("True", "Programmed")
 
 
 def test_a_gateway_without_a_proxy_is_pending() -> None:

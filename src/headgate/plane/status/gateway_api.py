@@ -16,6 +16,7 @@ from headgate.resources.meta import Object
 
 _PROGRAMMED = "Programmed"
 _REJECTIONS = {Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED}
+_REJECTED_LISTENER = "the cluster rejects objects of the Gateway's proxies; see the condition Programmed of the Gateway"
 _OPTIONAL = ("namespace", "sectionName", "port")
 _CLASS_ACCEPTED = StatusCondition(
     type="Accepted", status=True, reason="Accepted", message="headgate implements Gateways of this class"
@@ -48,9 +49,11 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
     ports = {item["name"]: item["port"] for item in obj["spec"]["listeners"]}
     refs = {port: GatewayRef(name, port) for port in outcome.ports}
 
+    rejected = [item for item in report.findings if item.reason in _REJECTIONS]
+
     def listener(item: ListenerOutcome) -> Mapping[str, Any]:
         ref = refs.get(ports[item.name])
-        conditions = _with_progress(item.conditions, [ref] if ref else [], inputs)
+        conditions = _with_progress(_listener_with_rejections(item, rejected), [ref] if ref else [], inputs)
         old = _of_listener(before, item.name)
         return {
             "name": item.name,
@@ -59,7 +62,7 @@ def gateway_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> M
             "conditions": timed(conditions, old, generation=generation, now=inputs.time),
         }
 
-    conditions = _with_progress(_with_rejections(outcome.conditions, report.findings), list(refs.values()), inputs)
+    conditions = _with_progress(_with_rejections(outcome.conditions, rejected), list(refs.values()), inputs)
     return {
         **before,
         "conditions": timed(conditions, before.get("conditions"), generation=generation, now=inputs.time),
@@ -78,17 +81,30 @@ def _without_counts(status: object) -> object:
     return {**status, "listeners": [{**listener, "attachedRoutes": 0} for listener in status["listeners"]]}
 
 
-def _with_rejections(conditions: Sequence[StatusCondition], findings: Sequence[Finding]) -> Sequence[StatusCondition]:
+def _with_rejections(conditions: Sequence[StatusCondition], rejected: Sequence[Finding]) -> Sequence[StatusCondition]:
     """Return the conditions of a Gateway; if the cluster rejects objects of its proxies, Programmed says so.
 
     A missing address, which the compiler reports, is then a consequence.
     """
-    found = [item for item in findings if item.reason in _REJECTIONS]
-    if not found:
+    if not rejected:
         return conditions
-    message = "; ".join(item.message for item in found)
-    rejected = StatusCondition(type=_PROGRAMMED, status=False, reason=found[0].reason.value, message=message)
-    return [*(item for item in conditions if item.type != _PROGRAMMED), rejected]
+    message = "; ".join(item.message for item in rejected)
+    condition = StatusCondition(type=_PROGRAMMED, status=False, reason=rejected[0].reason.value, message=message)
+    return [*(item for item in conditions if item.type != _PROGRAMMED), condition]
+
+
+def _listener_with_rejections(listener: ListenerOutcome, rejected: Sequence[Finding]) -> Sequence[StatusCondition]:
+    """Return the conditions of a listener; if the cluster rejects objects of the Gateway's proxies, Programmed says so.
+
+    The current generation of the listener is not in force then, even if the proxies serve an earlier one.
+    """
+    if not rejected or any(item.type == _PROGRAMMED for item in listener.conditions):
+        return listener.conditions
+    reason = rejected[0].reason.value
+    return [
+        *listener.conditions,
+        StatusCondition(type=_PROGRAMMED, status=False, reason=reason, message=_REJECTED_LISTENER),
+    ]
 
 
 def _with_progress(
