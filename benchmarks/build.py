@@ -52,7 +52,7 @@ class Pipeline:
     """The pipeline from objects to bytes for one proxy, which acknowledges every response."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        self._objects = dict(snapshot_of({key_of(item): item for item in objects}).objects)
+        self._objects = snapshot_of({key_of(item): item for item in objects}).objects
         self._compiler = Compiler()
         self._memo = Memo()
         self._stream = Stream()
@@ -61,8 +61,8 @@ class Pipeline:
         """Apply one object and update the proxy."""
         read = check_stored(change)
         assert read.value, read.causes
-        self._objects[key_of(change)] = read.value
-        snapshot, before = Snapshot(1, dict(self._objects)), self._memo.encoded
+        self._objects = self._objects.edited({key_of(change): read.value})
+        snapshot, before = Snapshot(1, self._objects), self._memo.encoded
         compiled, compiling = _timed(lambda: self._compiler.compile(snapshot, Settings()))
         self._memo.begin_build()
         config, encoding = _timed(lambda: encode(project(compiled.mesh, NODE), self._memo))

@@ -87,7 +87,7 @@ class Plane:
             if "status" in item:
                 await self._store.update(item, subresource="status")
         ports = Ports(self._store, EventRecorder(self._store, "headgate"), Latest(value=True))
-        status = StatusWriter(ports, self._loop, self._fleet, Latest({}), self._feed.version)
+        status = StatusWriter(ports, self._loop, self._fleet, Latest({}), self._feed.versions)
         trust = self._trust.run(ports, self._loop, self._fleet)
         for work in (self._feed.run(), trust, self._loop.run(), status.run(), self._tick()):
             self._tasks.create_task(work)

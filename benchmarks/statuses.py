@@ -31,6 +31,7 @@ from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import SPLIT, key_of
 from headgate.settings import Settings
+from headgate.shared_map import SharedMap
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet
 
@@ -59,7 +60,7 @@ class Lab:
             self._loop,
             self._fleet,
             Latest({}),
-            lambda _key: "",
+            lambda _group, _kind: SharedMap(),
         )
         self._authority = Authority()
         self._streams: dict[str, Stream] = {}

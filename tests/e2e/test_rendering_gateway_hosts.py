@@ -12,6 +12,7 @@ from tests.e2e.wire import Address, Load, Request, ask_h2
 from tests.e2e.world import until
 
 from headgate.compiler.splits import StickyBackend, with_slots
+from headgate.model.evaluate import by_host
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
 from headgate.model.routing import GatewayPort, HostRoutes, Route, Split, SplitMatch, Sticky
@@ -110,7 +111,7 @@ SPELLINGS = pytest.mark.parametrize("host", ["shop.example", "SHOP.example", "an
 
 def everywhere(address: Address, *routes: Route) -> GatewayPort:
     """Return a port of the Gateway `default/edge` with the same routes for a host and for all other hosts."""
-    hosts = tuple(HostRoutes(host=host, routes=routes) for host in ("*", "shop.example"))
+    hosts = by_host(*(HostRoutes(host=host, routes=routes) for host in ("*", "shop.example")))
     return GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=hosts)
 
 
@@ -182,7 +183,7 @@ def test_open_tls_connections_are_served_when_the_hostname_of_their_listener_cha
         tls = tuple((listener, all_hosts) for listener in listeners)
         routes = (routed(rig, "one"),)
         found = HostRoutes(host="shop.example", routes=routes, listener=listeners[0])
-        gateway = GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=(found,), tls=tls)
+        gateway = GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=by_host(found), tls=tls)
         rig.apply(gateways=(gateway,))
 
     serve("*")

@@ -9,7 +9,7 @@ from tests.e2e.wire import Address
 from tests.e2e.world import until
 
 from headgate.api.certificate import self_signed
-from headgate.model.evaluate import Request, decide
+from headgate.model.evaluate import Request, by_host, decide
 from headgate.model.identities import PrivateText
 from headgate.model.requests import Match, Redirect
 from headgate.model.requests import Path as PathMatch
@@ -22,8 +22,8 @@ SHOP = Key("gateway.networking.k8s.io", "HTTPRoute", "default", "shop")
 def port(address: Address, *hosts: tuple[str, Route], **more: object) -> GatewayPort:
     """Return a port of the Gateway `default/edge` with a route for each host."""
     listeners = dict(more.get("tls", ()))
-    found = tuple(
-        HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts
+    found = by_host(
+        *(HostRoutes(host=host, routes=(route,), listener=host if host in listeners else "*") for host, route in hosts)
     )
     return GatewayPort(gateway="default/edge", address=ADDRESS, port=address.port, hosts=found, **more)
 

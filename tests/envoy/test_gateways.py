@@ -9,6 +9,7 @@ from headgate.envoy.config import LISTENER, SCOPES, SECRET
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.resource_json import content
 from headgate.envoy.view import Node, project
+from headgate.model.evaluate import by_host
 from headgate.model.identities import PrivateText
 from headgate.model.routing import (
     Certificate,
@@ -42,7 +43,7 @@ def mesh(*weights, chain="CHAIN", **more):
         gateway="default/edge",
         address="127.0.0.5",
         port=443,
-        hosts=(HostRoutes(host="shop.example", routes=(route,), listener="*.example"),),
+        hosts=by_host(HostRoutes(host="shop.example", routes=(route,), listener="*.example")),
         tls=(("*.example", certificate("default/all", chain)), ("*", certificate("default/rest"))),
     )
     return Mesh(

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from headgate.model.authorities import resolve
-from headgate.model.evaluate import Unmet, best_host, decide
+from headgate.model.evaluate import Unmet, best_host, by_host, decide
 from headgate.model.hash_slots import slot_of
 from headgate.model.requests import Header, Match, Path, Query, Redirect, Request, Text
 from headgate.model.routing import (
@@ -152,14 +152,16 @@ def test_an_unknown_host_gets_404():
     ],
 )
 def test_a_gateway_uses_the_most_specific_host(authority, host):
-    hosts = [HostRoutes(host=name, routes=()) for name in ("*", "*.example.com", "a.example.com", "*.b.example.com")]
+    hosts = by_host(
+        *(HostRoutes(host=name, routes=()) for name in ("*", "*.example.com", "a.example.com", "*.b.example.com"))
+    )
     found = best_host(hosts, authority)
     assert found is not None
     assert found.host == host
 
 
 def test_a_gateway_does_not_fall_back_to_a_less_specific_host():
-    hosts = (
+    hosts = by_host(
         HostRoutes(host="*", routes=(Route(split=to((V1, 1))),)),
         HostRoutes(host="a.b", routes=(Route(match=Match(methods=("PUT",)), split=to((V2, 1))),)),
     )

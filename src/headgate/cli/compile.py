@@ -19,6 +19,7 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.model.identities import Credential, PrivateText, gateway_id
 from headgate.model.routing import Mesh
 from headgate.settings import Settings
+from headgate.shared_map import SharedMap
 
 GATEWAY = Node(id="gateway", proxy_address="127.0.0.1", proxy_port=15001, try_socket="/run/headgate/probe.sock")
 
@@ -80,7 +81,7 @@ def _node(mesh: Mesh, node_id: str) -> Node:
 def documents(compiled: Compiled, stage: Stage, node: Node = GATEWAY) -> Iterator[Any]:
     """Yield the documents of a stage: one for the mesh or the report, one for each Envoy resource."""
     if stage is Stage.MESH:
-        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=str)  # str() of a private key is [redacted]
+        yield msgspec.to_builtins(compiled.mesh, str_keys=True, enc_hook=_printable)
     elif stage is Stage.REPORT:
         yield _report(compiled.report)
     else:
@@ -170,3 +171,8 @@ def _print(found: list[Any], *, as_json: bool) -> None:
         answer(found if len(found) != 1 else found[0], Format.JSON)
     else:
         typer.echo("---\n".join(map(yaml_text, found)), nl=False)
+
+
+def _printable(value: object) -> object:
+    """Return the values of a mapping in the order of their keys, or a private key as its text: `[redacted]`."""
+    return [found for _, found in sorted(value.items())] if isinstance(value, SharedMap) else str(value)

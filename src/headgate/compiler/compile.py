@@ -10,7 +10,6 @@ from typing import NamedTuple
 from headgate.compiler import protocols, services, sidecars, unreachable_routes
 from headgate.compiler.endpoints import endpoints, external_hosts, identified, identities, with_hosts
 from headgate.compiler.gateway_api.compile import (
-    CompiledHost,
     RouteGroups,
     compile_host,
     compile_port,
@@ -18,16 +17,17 @@ from headgate.compiler.gateway_api.compile import (
     grouped,
     listener_hosts,
     outcomes,
+    unreachable_in_host,
 )
 from headgate.compiler.gateway_api.conflicts import without_conflicts
 from headgate.compiler.gateway_api.destinations import Destinations
 from headgate.compiler.gateway_api.gateways import gateway_pods
-from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, Place, attach
+from headgate.compiler.gateway_api.parents import AttachedRoute, Parents, attach
 from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, Report, finding_order
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
@@ -56,6 +56,7 @@ from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 from headgate.resources.sidecars import Sidecar
 from headgate.resources.smi import HTTPRouteGroup, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
+from headgate.shared_map import SharedMap
 
 CONNECTION_SHARE = 4
 """A connection lasts at most one fourth of a certificate's lifetime. A certificate that is renewed in time always has
@@ -96,8 +97,8 @@ class CompiledRoutes(NamedTuple):
     `tables` are those of all Service ports, with the attached routes in place of their own.
     """
 
-    attached: Mapping[Key, AttachedRoute]
-    hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
+    attached: SharedMap[Key, AttachedRoute]
+    unreachable: tuple[RouteList, ...]
     gateways: tuple[GatewayPort, ...]
     tables: tuple[RouteTable, ...]
     outcomes: tuple[GatewayOutcome, ...]
@@ -116,7 +117,7 @@ class Compiler:
         self._last = Snapshot()
         self._parts: dict[tuple[type[Resource], ...], tuple[object, Snapshot]] = {}
         self._stages = Stages()
-        self._groups = RouteGroups({}, {})
+        self._groups = RouteGroups(SharedMap(), {}, {})
         self._tables: dict[PortRef, RouteTable] = {}
 
     def fork(self) -> "Compiler":
@@ -176,12 +177,12 @@ class Compiler:
             *api.findings,
             *policies.findings,
             *(finding for item in sidecar_pods for finding in sidecars.findings(item)),
-            *unreachable_routes.findings(snapshot, self._route_lists(mesh.tables, api.hosts)),
+            *unreachable_routes.findings(snapshot, (*self._route_lists(mesh.tables), *api.unreachable)),
         ]
         report = Report(
             seen=self._seen(snapshot),
-            findings_of=_by_object(findings, api.attached),
-            parents_of={key: item.statuses for key, item in api.attached.items() if item.statuses},
+            findings_of=self._by_object(findings, api.attached),
+            parents_of=self._stages.each_item(_statuses, None, api.attached),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
             gateways=api.outcomes,
             selected=policies.selected,
@@ -204,35 +205,42 @@ class Compiler:
         groups = self._groups = grouped(self._groups, attached)
         wanted = {table.ref: (table, found) for table in tables if (found := groups.of_service(table.ref))}
         ports = dict(zip(wanted, self._stages.each(compile_port, wanted), strict=True))
+        listeners = list(listener_hosts(parents, groups))
         hosts = {
             place: self._stages.each_item(compile_host, listener, routes, place)
-            for place, listener, routes in listener_hosts(parents, groups)
+            for place, listener, routes in listeners
         }
         gateways = tuple(gateway_ports(parents, groups, hosts))
+        unreachable = (
+            self._stages.each_item(unreachable_in_host, (listener.gateway, listener.port), hosts[place], place)
+            for place, listener, _ in listeners
+        )
         return CompiledRoutes(
             attached=attached,
-            hosts=hosts,
+            unreachable=tuple(
+                item for several in unreachable for item in sorted(several.values(), key=attrgetter("title"))
+            ),
             gateways=gateways,
             tables=tuple(ports[table.ref].table if table.ref in ports else table for table in tables),
             outcomes=tuple(outcomes(parents, groups, gateways)),
             findings=(*parents.findings, *(item for port in ports.values() for item in port.findings)),
         )
 
-    def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> Mapping[Key, AttachedRoute]:
+    def _attached(self, snapshot: Snapshot, places: Destinations, parents: Parents) -> SharedMap[Key, AttachedRoute]:
         """Return all routes, attached to their parents."""
-        found: dict[Key, CompiledRoute] = {}
+        found: dict[type[Resource], SharedMap[Key, CompiledRoute]] = {}
         for kind in (GRPCRoute, HTTPRoute, GatewayTCPRoute):
             source = snapshot.source(kind)
             routes = self._stages.each_item(compile_route, places, source.objects, kind)
             mistaken = {key: (routes[key], causes) for key, causes in source.mistakes.items() if key in routes}
-            found |= routes
-            found |= self._stages.each_item(with_mistakes, None, mistaken, kind)
-        return without_conflicts(parents, self._stages.each_item(attach, parents, found))
+            found[kind] = routes.edited(self._stages.each_item(with_mistakes, None, mistaken, kind))
+        attached = self._stages.each_item(attach, parents, self._stages.united("routes", *found.values()))
+        if not found[GatewayTCPRoute] and not (found[GRPCRoute] and found[HTTPRoute]):
+            return attached  # no two routes can conflict
+        return without_conflicts(parents, attached)
 
-    def _route_lists(
-        self, tables: Iterable[RouteTable], hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
-    ) -> Iterator[RouteList]:
-        """Yield the routes of Service ports, and of those hosts of Gateways that have an unreachable route."""
+    def _route_lists(self, tables: Iterable[RouteTable]) -> Iterator[RouteList]:
+        """Yield the routes of Service ports."""
         routed = {
             table.ref: (table.routes,)
             for table in tables
@@ -241,9 +249,6 @@ class Compiler:
         missed = self._stages.each(unreachable_routes.unreachable, routed)
         for (ref, (routes,)), found in zip(routed.items(), missed, strict=True):
             yield RouteList(str(ref), ref, routes, found)
-        for several in hosts.values():
-            missed_hosts = [host.unreachable for host in several.values() if host and host.unreachable]
-            yield from sorted(missed_hosts, key=attrgetter("title"))
 
     def _part(self, snapshot: Snapshot, *shapes: type[Resource]) -> Snapshot:
         """Return a snapshot with only these kinds: the same instance as last time if none of their objects changed."""
@@ -279,15 +284,27 @@ class Compiler:
         self._tables = {table.ref: table for table in found}
         return tuple(found)
 
-    def _seen(self, snapshot: Snapshot) -> dict[Key, int]:
-        found = dict.fromkeys(snapshot.mistakes, 0)
-        for shape, listed in snapshot.by_shape.items():
-            found |= self._stages.each_item(_generation, None, listed, shape)
-        return found
+    def _seen(self, snapshot: Snapshot) -> SharedMap[Key, int]:
+        invalid = dict.fromkeys((key for key in snapshot.mistakes if key not in snapshot.objects), 0)
+        return self._stages.each_item(_generation, None, snapshot.objects).edited(invalid)
 
     def _unknown_keys(self, snapshot: Snapshot) -> Iterator[Finding]:
-        for shape, listed in snapshot.by_shape.items():
-            yield from chain.from_iterable(self._stages.each_item(_unknown_keys, None, listed, shape).values())
+        return chain.from_iterable(self._stages.each_item(_unknown_keys, None, snapshot.objects).values())
+
+    def _by_object(
+        self, findings: Iterable[Finding], attached: SharedMap[Key, AttachedRoute]
+    ) -> SharedMap[Key, tuple[Finding, ...]]:
+        """Return all findings, with those of routes, by object and in the order of `finding_order`.
+
+        The findings of a route are in order already, so only those of routes that are in `findings` too are sorted.
+        """
+        found = self._stages.each_item(_findings, None, attached)
+        more: dict[Key, list[Finding]] = defaultdict(list)
+        for finding in findings:
+            more[finding.about].append(finding)
+        return found.edited(
+            {key: tuple(sorted((*found.get(key, ()), *several), key=finding_order)) for key, several in more.items()}
+        )
 
 
 def _served(snapshot: Snapshot, settings: Settings) -> PlainServices:
@@ -312,11 +329,18 @@ def _generation(_shared: None, _key: Key, item: Resource) -> int:
     return item.metadata.generation
 
 
-def _unknown_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...]:
-    """Return a warning for each misspelled `headgate.dev/` label or annotation of an object."""
-    return tuple(
-        Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in unknown_keys(item.metadata)
-    )
+def _statuses(_shared: None, _key: Key, item: AttachedRoute) -> tuple[ParentStatus, ...] | None:
+    return item.statuses or None
+
+
+def _findings(_shared: None, _key: Key, item: AttachedRoute) -> tuple[Finding, ...] | None:
+    return item.findings or None
+
+
+def _unknown_keys(_shared: None, key: Key, item: Resource) -> tuple[Finding, ...] | None:
+    """Return a warning for each misspelled `headgate.dev/` label or annotation of an object; None if there are none."""
+    found = (Finding(key, Reason.FIELD_IGNORED, cause.field, cause.message) for cause in unknown_keys(item.metadata))
+    return tuple(found) or None
 
 
 def _invalid(snapshot: Snapshot) -> list[Finding]:
@@ -336,17 +360,3 @@ def _remaining_effect(snapshot: Snapshot, key: Key) -> str:
     if isinstance(left, Pod):
         return "; until it is corrected, its sidecar has no excluded ports" if has_sidecar(left) else ""
     return "; until it is corrected, its pods use mutual TLS only, without its subject names" if left else ""
-
-
-def _by_object(findings: Iterable[Finding], attached: Mapping[Key, AttachedRoute]) -> dict[Key, tuple[Finding, ...]]:
-    """Return all findings, with those of routes, by object and in the order of `finding_order`.
-
-    The findings of a route are in order already, so only those of routes that are in `findings` too are sorted.
-    """
-    found = {key: item.findings for key, item in attached.items() if item.findings}
-    more: dict[Key, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        more[finding.about].append(finding)
-    for key, several in more.items():
-        found[key] = tuple(sorted((*found.get(key, ()), *several), key=finding_order))
-    return found

@@ -1,14 +1,27 @@
 """Find the ready endpoints of each Service port in EndpointSlices, by the port's name (R37, R38)."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import structs
 
 from headgate.compiler.services import external_name, fault, is_external, routed_ports
+from headgate.model.evaluate import by_host
 from headgate.model.requests import Filters, Rewrite
-from headgate.model.routing import Endpoint, Endpoints, Mesh, PortRef, Route, Target, Workload
+from headgate.model.routing import (
+    Endpoint,
+    Endpoints,
+    HostRoutes,
+    Mesh,
+    PortRef,
+    Route,
+    RouteTable,
+    Target,
+    Workload,
+)
 from headgate.resources import core
 
+R = TypeVar("R", HostRoutes, RouteTable)
 _DEFAULT_PORT = 80
 
 
@@ -85,17 +98,16 @@ def with_hosts(mesh: Mesh, hosts: Mapping[PortRef, str]) -> Mesh:
         return mesh
     return structs.replace(
         mesh,
-        tables=tuple(
-            structs.replace(table, routes=_routes(table.routes, hosts)) if table.protocol.is_http else table
-            for table in mesh.tables
-        ),
+        tables=tuple(_with_routes(table, hosts) if table.protocol.is_http else table for table in mesh.tables),
         gateways=tuple(
-            structs.replace(
-                port, hosts=tuple(structs.replace(item, routes=_routes(item.routes, hosts)) for item in port.hosts)
-            )
+            structs.replace(port, hosts=by_host(*(_with_routes(item, hosts) for item in port.hosts.values())))
             for port in mesh.gateways
         ),
     )
+
+
+def _with_routes(item: R, hosts: Mapping[PortRef, str]) -> R:
+    return structs.replace(item, routes=_routes(item.routes, hosts))
 
 
 def _routes(routes: Iterable[Route], hosts: Mapping[PortRef, str]) -> tuple[Route, ...]:

@@ -318,7 +318,7 @@ def _candidates(mesh: Mesh, decision: Decision, request: Request) -> Iterator[Tr
     if isinstance(place, PortRef):
         routes = next(table.routes for table in mesh.tables if table.ref == place)
     elif place is not None:
-        for entry in place.hosts:
+        for _, entry in sorted(place.hosts.items()):
             if entry.host == decision.host:
                 routes = entry.routes
             else:

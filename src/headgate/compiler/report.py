@@ -6,6 +6,7 @@ from typing import TypeVar
 from headgate.compiler.reasons import Reason
 from headgate.model.routing import Mesh, PortRef
 from headgate.resources.meta import Key, Value
+from headgate.shared_map import SharedMap, replaced
 
 K = TypeVar("K")
 _NAMED_PODS = 3  # the largest number of pods that a message names
@@ -140,9 +141,9 @@ class Report(Value, frozen=True, kw_only=True):
     the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars.
     """
 
-    seen: dict[Key, int]
-    findings_of: Mapping[Key, tuple[Finding, ...]] = {}
-    parents_of: Mapping[Key, tuple[ParentStatus, ...]] = {}
+    seen: SharedMap[Key, int]
+    findings_of: SharedMap[Key, tuple[Finding, ...]] = SharedMap()
+    parents_of: SharedMap[Key, tuple[ParentStatus, ...]] = SharedMap()
     outcomes: tuple[SplitOutcome, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()
@@ -177,5 +178,5 @@ def pod_list(pods: Sequence[str]) -> str:
 
 def differing(before: Mapping[K, object], now: Mapping[K, object]) -> list[K]:
     """Return the keys whose values differ; unchanged values are usually the same objects, which are compared fast."""
-    found = [key for key, value in now.items() if (old := before.get(key)) is not value and old != value]
-    return [*found, *(key for key in before if key not in now)]
+    new, gone = replaced(before, now)
+    return [*(key for key, value in new.items() if before.get(key) != value), *gone]

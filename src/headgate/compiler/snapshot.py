@@ -13,11 +13,13 @@ from headgate.resources.meta import Key, Resource
 from headgate.resources.pods import Pod
 from headgate.resources.registry import KINDS
 from headgate.resources.smi import TrafficSplit
+from headgate.shared_map import SharedMap, replaced
 
 R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
 K = TypeVar("K")
-Listed = Mapping[Key, Resource]
+Listed = SharedMap[Key, Resource]
+_NONE: Listed = SharedMap()
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
 
@@ -43,7 +45,7 @@ def _index(*shapes: type[Resource]) -> Callable[[Callable[["Snapshot"], T]], "ca
 class KindSource(NamedTuple):
     """The objects of one kind, the mistakes in them, and the parts of invalid ones that stay in force."""
 
-    objects: Mapping[Key, Any]
+    objects: SharedMap[Key, Any]
     mistakes: Mapping[Key, tuple[Cause, ...]]
     fail_closed: Mapping[Key, Resource]
 
@@ -64,18 +66,14 @@ class Snapshot:
         fail_closed: Mapping[Key, Resource] | None = None,
     ) -> None:
         self.revision = revision
-        self.objects = objects or {}
+        self.objects = SharedMap(objects)
         self.mistakes = mistakes or {}
         self.fail_closed = fail_closed or {}
 
     def following(self, last: "Snapshot") -> "Snapshot":
         """Return this snapshot; for kinds in which nothing changed, it reuses the indexes of the snapshot `last`."""
-        same = set()
-        for shape in last.by_shape.keys() | self.by_shape.keys():
-            listed, before = self.by_shape.get(shape, {}), last.by_shape.get(shape, {})
-            if listed == before:
-                same.add(shape)
-                self.by_shape[shape] = before
+        self.by_shape = last.by_shape | _edits(last.by_shape, *replaced(last.objects, self.objects))
+        same = {shape for shape, listed in self.by_shape.items() if listed is last.by_shape.get(shape)}
         known: Mapping[str, Any] = vars(last) if self.fail_closed == last.fail_closed else {}
         vars(self).update({name: known[name] for name, shapes in _READ.items() if name in known and shapes <= same})
         self._sorted.update({shape: last._sorted[shape] for shape in same & last._sorted.keys()})  # noqa: SLF001  # an object of this class
@@ -95,15 +93,12 @@ class Snapshot:
         """Return everything about the objects of one kind."""
         name = _KIND_NAMES[shape]
         left = {key: item for key, item in self.fail_closed.items() if isinstance(item, shape)}
-        return KindSource(self.by_shape.get(shape, {}), self._mistakes_by_kind.get(name, {}), left)
+        return KindSource(self.by_shape.get(shape, _NONE), self._mistakes_by_kind.get(name, {}), left)
 
     @cached_property
     def by_shape(self) -> dict[type[Resource], Listed]:
         """The objects by their kind."""
-        found: dict[type[Resource], dict[Key, Resource]] = defaultdict(dict)
-        for key, item in self.objects.items():
-            found[type(item)][key] = item
-        return dict(found)
+        return _edits({}, *replaced({}, self.objects))
 
     @cached_property
     def _mistakes_by_kind(self) -> Mapping[tuple[str, str], Mapping[Key, tuple[Cause, ...]]]:
@@ -192,6 +187,21 @@ class Snapshot:
             for name, pod in self.pods.items()
             for label in pod.metadata.labels.items()
         )
+
+
+def _edits(
+    last: Mapping[type[Resource], Listed], new: Mapping[Key, Resource], gone: Iterable[Key]
+) -> dict[type[Resource], Listed]:
+    """Return the objects of each kind that has new, other or missing objects compared with `last`."""
+    found: dict[type[Resource], dict[Key, Resource]] = defaultdict(dict)
+    for key, item in new.items():
+        if last.get(type(item), _NONE).get(key) != item:
+            found[type(item)][key] = item
+    missing = {key: shape for shape in last for key in gone if key in last[shape]}
+    return {
+        shape: last.get(shape, _NONE).edited(found.get(shape, {}), (key for key in missing if missing[key] is shape))
+        for shape in {*found, *missing.values()}
+    }
 
 
 def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, tuple[T, ...]]:

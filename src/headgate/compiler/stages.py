@@ -1,7 +1,10 @@
 """The results of the last compilation, which the next one reuses where the input of a stage is the same."""
 
 from collections.abc import Callable, Hashable, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+from headgate.shared_map import SharedMap, replaced
 
 A = TypeVarTuple("A")
 K = TypeVar("K")
@@ -15,11 +18,10 @@ class _Items(NamedTuple):
 
     shared: Any
     items: Mapping[Any, Any]
-    results: Mapping[Any, Any]
+    results: SharedMap[Any, Any]
 
 
-_NO_ITEMS = _Items(None, {}, {})
-_MISSING = object()
+_NO_ITEMS = _Items(None, {}, SharedMap())
 
 
 class Stages:
@@ -31,11 +33,13 @@ class Stages:
     def __init__(self) -> None:
         self._results: dict[object, dict[Any, tuple[Any, Any]]] = {}
         self._items: dict[tuple[object, ...], _Items] = {}
+        self._unions: dict[str, tuple[tuple[SharedMap[Any, Any], ...], SharedMap[Any, Any]]] = {}
 
     def fork(self) -> "Stages":
         """Return stages that begin with these results, and change none of them: results are replaced, never changed."""
         found = Stages()
         found._results, found._items = self._results.copy(), self._items.copy()
+        found._unions = self._unions.copy()
         return found
 
     def once(self, stage: Callable[[*A], R], *values: *A) -> R:
@@ -58,29 +62,35 @@ class Stages:
         return [result for _, result in known.values()]
 
     def each_item(
-        self, stage: Callable[[S, K, V], R], shared: S, items: Mapping[K, V], *part: Hashable
-    ) -> Mapping[K, R]:
-        """Return the result of `stage(shared, key, item)` for each item, in an arbitrary order.
+        self, stage: Callable[[S, K, V], R | None], shared: S, items: Mapping[K, V], *part: Hashable
+    ) -> SharedMap[K, R]:
+        """Return the result of `stage(shared, key, item)` for each item; a result of None is left out.
 
-        An unchanged item is the same object as in the last run: comparing 3,000 of them takes 0.2 ms. If all results are
-        unchanged, the same mapping is returned. `part` distinguishes several runs of a stage in one compilation.
+        An unchanged item is the same object as in the last run. If all results are unchanged, the same mapping is
+        returned. `part` distinguishes several runs of a stage in one compilation.
         """
         last = self._items.get((stage, *part), _NO_ITEMS)
         same_shared = last.shared is shared or last.shared == shared
         if same_shared and last.items is items:
             return last.results
-        known = last.items if same_shared else {}
+        changed, gone = replaced(last.items if same_shared else {}, items)
+        if not same_shared:
+            gone = [key for key in last.results if key not in items]
         new: dict[K, R] = {}
-        for key, item in items.items():
-            if known.get(key, _MISSING) is not item:
-                result = stage(shared, key, item)
-                if last.results.get(key, _MISSING) != result:
-                    new[key] = result
-        gone = last.results.keys() - items.keys()
-        results: Mapping[K, R] = last.results
-        if new or gone:
-            results = {**last.results, **new}
-            for key in gone:
-                del results[key]
+        for key, item in changed.items():
+            result = stage(shared, key, item)
+            if result is None:
+                gone.append(key)
+            elif last.results.get(key) != result:
+                new[key] = result
+        results = last.results.edited(new, gone)
         self._items[stage, *part] = _Items(shared, items, results)
         return results
+
+    def united(self, name: str, *maps: SharedMap[K, V]) -> SharedMap[K, V]:
+        """Return the items of several maps; no key is in two of them."""
+        before, found = self._unions.get(name, ((), SharedMap[K, V]()))
+        for old, now in zip_longest(before, maps, fillvalue=SharedMap[K, V]()):
+            found = found.edited(*replaced(old, now))
+        self._unions[name] = maps, found
+        return found

@@ -28,8 +28,10 @@ from headgate.envoy.config import (
     Resources,
     TypeUrl,
 )
+from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.view import SIDECAR, MeshSettings, MeshView, ProxyKind, View, mesh_settings
 from headgate.model.routing import Frontend, GatewayPort, HostRoutes, Mesh
+from headgate.shared_map import SharedMap, replaced
 
 DIGEST_BYTES = 8  # short, as only versions of the same resource are compared
 EMPTY_CONFIGURATION: Configuration = dict.fromkeys(ORDER, NO_RESOURCES)
@@ -64,7 +66,8 @@ class EncodedHosts(NamedTuple):
     """The hosts of a Gateway port, encoded from everything in `shared` and from their routes, and all their resources."""
 
     shared: tuple[Any, ...]
-    groups: Mapping[str, EncodedGroup]
+    hosts: SharedMap[str, HostRoutes]
+    groups: SharedMap[str, EncodedGroup]
     resources: Mapping[TypeUrl, Mapping[str, Encoded]]
 
 
@@ -120,31 +123,30 @@ class Memo:
         return found
 
     def encode_hosts(
-        self, mesh_view: MeshView, port: GatewayPort, hosts: Iterable[HostRoutes]
+        self, mesh_view: MeshView, port: GatewayPort, hosts: SharedMap[str, HostRoutes]
     ) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
-        """Render and encode the hosts of a Gateway port; return their resources.
+        """Render and encode the hosts of a Gateway port that have a scope of their own; return their resources.
 
         A host whose routes are the same object as in the last build is skipped, if nothing else has changed.
         """
         key = (mesh_view.kind, port.gateway, port.port)
         shared = (port, mesh_view.backend_sources, mesh_view.settings)
-        last = self._hosts.get(key) or EncodedHosts((), {}, {})
-        is_same, known = last.shared == shared, last.groups
-        groups, changed = {}, []
-        for item in hosts:
-            group = known.get(item.host)
-            if not (is_same and group and group.source[0].host is item):
-                group = self._group(group, outbound.of_host, mesh_view.host(port, item))
-                changed.append(item.host)
-            groups[item.host] = group
-        added = [groups[host].resources for host in changed if groups[host] is not known.get(host)]
-        if groups.keys() >= known.keys() and all(
-            _keeps_names(known[host], groups[host]) for host in changed if host in known
-        ):
+        last = self._hosts.get(key) or EncodedHosts((), SharedMap(), SharedMap(), {})
+        known = last.groups
+        changed, _ = replaced(last.hosts if last.shared == shared else {}, hosts)
+        new = {
+            host: self._group(known.get(host), outbound.of_host, mesh_view.host(port, item))
+            for host, item in changed.items()
+            if has_own_scope(host)
+        }
+        gone = [host for host in replaced(last.hosts, hosts)[1] if host in known]
+        groups = known.edited(new, gone)
+        added = [group.resources for host, group in new.items() if group is not known.get(host)]
+        if not gone and all(_keeps_names(known[host], group) for host, group in new.items() if host in known):
             resources = _united((last.resources, *added)) if added else last.resources
         else:  # another host may have a resource with a name that one host lost
             resources = _united(group.resources for group in groups.values())
-        self._hosts.now[key] = EncodedHosts(shared, groups, resources)
+        self._hosts.now[key] = EncodedHosts(shared, hosts, groups, resources)
         return resources
 
     def _group(self, last: EncodedGroup | None, render: Callable[..., Iterable[Part]], *source: Any) -> EncodedGroup:

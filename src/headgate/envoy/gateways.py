@@ -1,7 +1,7 @@
 """Render Gateways: for each port, a listener on the Gateway's address and the route configurations of that listener."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from headgate.envoy import gateway_hosts, listeners, names, pb, routes, tcp_proxy
 from headgate.envoy.config_source import ads
@@ -79,10 +79,10 @@ def plan_listener(planner: Planner, port: GatewayPort) -> ListenerPlan:
     )
 
 
-def plan_wildcards(planner: Planner, port: GatewayPort, hosts: Iterable[HostRoutes]) -> ScopePlan:
-    """Plan the scope of all wildcards of a port."""
+def plan_wildcards(planner: Planner, port: GatewayPort) -> ScopePlan:
+    """Plan the scope of all wildcards of a port, which are its hosts."""
     name = names.gateway(GatewayRef(port.gateway, port.port))
-    plans = tuple(_host(planner, port, item) for item in hosts)
+    plans = tuple(_host(planner, port, item) for _, item in sorted(port.hosts.items()))
     return ScopePlan(port=name, host=gateway_hosts.WILDCARDS, hosts=plans)
 
 

@@ -186,7 +186,7 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     """Yield the resources of a Gateway port, without those of hosts that have a scope of their own."""
     port, planner = view.port, _planner(view.port, view.backends, view.settings)
     listener = gateways.plan_listener(planner, port)
-    scope = gateways.plan_wildcards(planner, port, port.hosts) if port.protocol.is_http else None
+    scope = gateways.plan_wildcards(planner, port) if port.protocol.is_http else None
     yield from _of_clusters(planner.clusters.values(), view.settings)
     if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
         listener = structs.replace(listener, address=EVERYWHERE, port=gateway_pod_port(port.port))

@@ -2,8 +2,9 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import filterfalse
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from headgate.envoy.gateway_hosts import has_own_scope
 from headgate.envoy.visibility import AllowedSources, allowed_sources
 from headgate.model import authorities
 from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.model.evaluate import by_host
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import SYSTEM_NAMESPACE, Credential
 from headgate.model.routing import (
@@ -30,6 +32,7 @@ from headgate.model.routing import (
     roots,
 )
 from headgate.resources.meta import Value
+from headgate.shared_map import SharedMap
 
 SIDECAR = "sidecar"  # prefix of the node IDs of sidecars: sidecar/<namespace>/<pod>
 GATEWAY = "gateway"  # prefix of the node IDs of gateways on a cluster: gateway/<pod>
@@ -189,21 +192,18 @@ class MeshView:
         for name, found in tables.items():
             yield ServiceView(fronts.get(name) or Frontend(service=name), tuple(map(self._port, found)), self.settings)
 
-    def gateways(self) -> Iterator[tuple[GatewayView, Sequence[HostRoutes]]]:
-        """Yield the ports of Gateways, each with its hosts that have a scope of their own.
+    def gateways(self) -> Iterator[tuple[GatewayView, SharedMap[str, HostRoutes]]]:
+        """Yield the ports of Gateways, each with all of its hosts.
 
         Sidecars have no Gateways, and the proxy of one Gateway has only the ports of that Gateway.
         """
         for port in self.mesh.gateways if self.kind.role != SIDECAR else ():
             if self.kind.gateway not in ("", port.gateway):
                 continue
-            hosts: list[HostRoutes] = []
-            wildcards: list[HostRoutes] = []
-            for item in port.hosts:
-                (hosts if has_own_scope(item.host) else wildcards).append(item)
+            wildcards = [port.hosts[host] for host in sorted(filterfalse(has_own_scope, port.hosts))]
             routes = [route for host in wildcards for route in host.routes]
             backends = self._backends((*routes, *filter(None, [port.connections])))
-            yield GatewayView(structs.replace(port, hosts=tuple(wildcards)), backends, self.settings), hosts
+            yield GatewayView(structs.replace(port, hosts=by_host(*wildcards)), backends, self.settings), port.hosts
 
     def host(self, port: GatewayPort, host: HostRoutes) -> HostView:
         """Return the view of a host that has a scope of its own."""

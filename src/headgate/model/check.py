@@ -86,7 +86,7 @@ def _access_faults(access: Access) -> Iterator[str]:
 
 def _gateway_routes(port: GatewayPort) -> Iterator[Route]:
     """Yield every route of a port, for requests and for connections."""
-    for host in port.hosts:
+    for host in port.hosts.values():
         yield from host.routes
     if port.connections:
         yield port.connections

@@ -30,6 +30,7 @@ from headgate.model.routing import (
 from headgate.model.sanitizing import FORBIDDEN, NOT_FOUND, Downstream, Sanitized, sanitize
 from headgate.resources.meta import Value
 from headgate.resources.regexes import matches
+from headgate.shared_map import SharedMap
 
 UNAVAILABLE = 503
 NO_ENDPOINTS = "NoReadyEndpoints"
@@ -268,11 +269,15 @@ def user_key(sticky: Sticky | None, parts: RequestParts) -> str | None:
     return values[0] if len(values) == 1 else None
 
 
-def best_host(hosts: Iterable[HostRoutes], authority: str) -> HostRoutes | None:
+def by_host(*hosts: HostRoutes) -> SharedMap[str, HostRoutes]:
+    """Return hosts as the `hosts` of a GatewayPort."""
+    return SharedMap({item.host: item for item in hosts})
+
+
+def best_host(hosts: Mapping[str, HostRoutes], authority: str) -> HostRoutes | None:
     """Return the routes of the best matching host: exact name, longest wildcard, or `*`; ignore port and case."""
-    by_host = {entry.host: entry for entry in hosts}
-    found = best_name(by_host, without_port(authority))
-    return by_host[found] if found else None
+    found = best_name(hosts.keys(), without_port(authority))
+    return hosts[found] if found else None
 
 
 def best_name(patterns: Collection[str], host: str) -> str | None:

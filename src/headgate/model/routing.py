@@ -13,6 +13,7 @@ from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.resources.meta import Key, Value
+from headgate.shared_map import SharedMap
 
 
 class PortRef(NamedTuple):
@@ -350,17 +351,17 @@ class Certificate(Value, frozen=True, kw_only=True):
 
 
 class GatewayPort(Value, frozen=True, kw_only=True):
-    """A port of a Gateway (`namespace/name`) on the Gateway's own address.
+    """A port of a Gateway (`namespace/name`) on the Gateway's own address. HTTP and HTTPS ports have `hosts`, by name.
 
-    HTTP and HTTPS ports have `hosts`. `tls` are pairs of a listener's hostname and its certificate; the proxy selects
-    one by the SNI of the connection. TCP ports have one route, `connections`.
+    `tls` are pairs of a listener's hostname and its certificate; the proxy selects one by the SNI of the connection.
+    TCP ports have one route, `connections`.
     """
 
     gateway: str
     address: str
     port: int
     protocol: Protocol = Protocol.HTTP
-    hosts: tuple[HostRoutes, ...] = ()
+    hosts: SharedMap[str, HostRoutes] = SharedMap()
     tls: tuple[tuple[str, Certificate], ...] = ()
     connections: Route | None = None
 
@@ -393,8 +394,7 @@ def roots(tables: Iterable[RouteTable]) -> dict[PortRef, Protocol]:
     this protocol. Direct clients of the backend use it too, where proxies need a single protocol for each port.
     """
     found: dict[PortRef, Protocol] = {}
-    for table in tables:
-        for target in (target for route in table.routes for target in route.split.targets):
-            if target.protocol:
-                found.setdefault(target.ref, target.protocol)
+    for target in (target for table in tables for route in table.routes for target in route.split.targets):
+        if target.protocol:
+            found.setdefault(target.ref, target.protocol)
     return found

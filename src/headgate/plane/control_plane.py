@@ -67,7 +67,7 @@ class ControlPlane:
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
         feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
-        status = StatusWriter(self._ports, loop, self._fleet, dropped.now, feed.version)
+        status = StatusWriter(self._ports, loop, self._fleet, dropped.now, feed.versions)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound, Unavailable
 from headgate.latest import Latest, until
 from headgate.objects.ports import RETRY_SECONDS, Reader, Relist, follow, version_of
-from headgate.resources.decode import check_stored
+from headgate.resources.decode import Checked, check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
+from headgate.shared_map import SharedMap
 
+T = TypeVar("T")
+Parts: TypeAlias = tuple[SharedMap[Key, Resource], SharedMap[Key, tuple[Cause, ...]], SharedMap[Key, Resource]]
+"""The objects, the mistakes and the parts of invalid objects that stay in force, as in `Snapshot`."""
 COMPILED = tuple(kind for kind in KINDS if kind.shape is not None)
 GROUP_KINDS = {(kind.group, kind.kind) for kind in COMPILED}
 
@@ -29,10 +33,8 @@ class Feed:
         self.seen: Latest[int] = Latest(0)
         self._source = objects
         self._unlisted = {(kind.group, kind.kind) for kind in COMPILED}
-        self._objects: dict[Key, Resource] = {}
-        self._mistakes: dict[Key, tuple[Cause, ...]] = {}
-        self._remains: dict[Key, Resource] = {}
-        self._versions: dict[tuple[str, str], dict[Key, str]] = {name: {} for name in self._unlisted}
+        self._parts: Parts = (SharedMap(), SharedMap(), SharedMap())
+        self._versions: dict[tuple[str, str], SharedMap[Key, str]] = dict.fromkeys(self._unlisted, SharedMap())
         self._differs = True
         self._publishing: asyncio.Handle | None = None
 
@@ -60,7 +62,7 @@ class Feed:
 
         Also waits while the objects can't be read.
         """
-        for (group, kind), known in self._versions.items():
+        for group, kind in self._versions:
             while True:
                 next_batch = self.seen.next_change()
                 try:
@@ -70,14 +72,19 @@ class Feed:
                     continue
                 # Each change of an object has a version of its own, so equal versions mean equal objects. Comparing
                 # 3,000 versions takes 0.7 ms, and comparing them by the keys of their objects 3 ms.
-                if set(known.values()) == {version_of(obj) for obj in listing.items}:
+                if set(self.versions(group, kind).values()) == {version_of(obj) for obj in listing.items}:
                     break
                 await next_batch.wait()
         await until(lambda: self._publishing is None and self.snapshot.get() is not None, self.seen)
 
     def version(self, key: Key) -> str:
         """Return the version in which the feed has read an object; empty if the object does not exist."""
-        return self._versions[key.group, key.kind].get(key, "")
+        found: str = self.versions(key.group, key.kind).get(key, "")
+        return found
+
+    def versions(self, group: str, kind: str) -> SharedMap[Key, str]:
+        """Return the versions in which the feed has read the objects of a kind."""
+        return self._versions[group, kind]
 
     def _has(self, key: Key, version: str) -> bool:
         """Return whether the feed has read this version of an object; an empty version means a deleted object."""
@@ -105,48 +112,45 @@ class Feed:
 
     def _take(self, key: Key, obj: Object | None) -> None:
         """Add or replace an object in the feed; remove the object if `obj` is None."""
-        versions = self._versions[key.group, key.kind]
-        parts: tuple[dict[Key, Any], ...] = (self._objects, self._mistakes, self._remains)
-        before = [part.pop(key, None) for part in parts]
-        versions.pop(key, None)
-        if obj is not None:
-            versions[key] = version_of(obj)
-            self._put(key, obj)
-        self._differs |= before != [part.get(key) for part in parts]
-
-    def _put(self, key: Key, obj: Object) -> None:
-        checked = check_stored(obj)
-        if checked.value:
-            self._objects[key] = checked.value
-        elif (left := restrictive_part(obj)) is not None:
-            self._remains[key] = left
-        if checked.causes:
-            self._mistakes[key] = checked.causes
+        kind, before = (key.group, key.kind), self._parts
+        gone = [key] if obj is None else []
+        self._versions[kind] = self._versions[kind].edited({key: version_of(obj)} if obj else {}, gone)
+        self._parts = _edited(before, key, obj)
+        self._differs |= self._parts != before
 
     def _publish(self) -> None:
         self._publishing = None
         if self._differs and not self._unlisted:
             self._differs = False
             last = self.snapshot.get()
-            parts = dict(self._objects), dict(self._mistakes)
-            self.snapshot.set(Snapshot(last.revision + 1 if last else 1, *parts, fail_closed=dict(self._remains)))
+            objects, mistakes, left = self._parts
+            self.snapshot.set(Snapshot(last.revision + 1 if last else 1, objects, mistakes, fail_closed=left))
         self.seen.set(self.seen.get() + 1)
 
 
 def changed(snapshot: Snapshot, obj: Object) -> Snapshot:
     """Return a copy of a snapshot in which one object is replaced or added."""
-    key = key_of(obj)
-    new = snapshot_of({key: obj})
-    parts = (snapshot.objects, new.objects), (snapshot.mistakes, new.mistakes), (snapshot.fail_closed, new.fail_closed)
-    objects, mistakes, left = (_replaced(before, after, key) for before, after in parts)
+    parts = snapshot.objects, SharedMap(snapshot.mistakes), SharedMap(snapshot.fail_closed)
+    objects, mistakes, left = _edited(parts, key_of(obj), obj)
     return Snapshot(snapshot.revision, objects, mistakes, fail_closed=left)
 
 
-def _replaced(before: Mapping[Key, Any], after: Mapping[Key, Any], key: Key) -> Mapping[Key, Any]:
-    found = {**before, **after}
-    if key not in after:
-        found.pop(key, None)
-    return found
+def _edited(parts: Parts, key: Key, obj: Object | None) -> Parts:
+    """Return the parts of a snapshot with an object added or replaced, or removed if `obj` is None."""
+    checked = check_stored(obj) if obj else Checked(())
+    left = restrictive_part(obj) if obj and not checked.value else None
+    objects, mistakes, fail_closed = parts
+    return (
+        _with_value(objects, key, checked.value),
+        _with_value(mistakes, key, checked.causes or None),
+        _with_value(fail_closed, key, left),
+    )
+
+
+def _with_value(items: SharedMap[Key, T], key: Key, value: T | None) -> SharedMap[Key, T]:
+    if items.get(key) == value:
+        return items
+    return items.edited({}, [key]) if value is None else items.edited({key: value})
 
 
 def snapshot_of(objects: Mapping[Key, Object], revision: int = 0) -> Snapshot:

@@ -48,9 +48,10 @@ class LiveState:
             return {}
         found = compiled.report.findings_of
         if more := (*refusals(compiled, self.fleet.connected()), *faults(self._faults.get())):
-            found = dict(found)
+            about: dict[Key, tuple[Finding, ...]] = {}
             for finding in more:
-                found[finding.about] = (*found.get(finding.about, ()), finding)
+                about[finding.about] = (*about.get(finding.about, found.get(finding.about, ())), finding)
+            found = found.edited(about)
         return found
 
     def services(self) -> Mapping[str, Mapping[str, str]]:

@@ -6,11 +6,11 @@ difference between two configurations is computed once for all proxies (ARCHITEC
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from headgate.envoy import pb
 from headgate.envoy.config import NO_RESOURCES, Encoded, Resources
+from headgate.shared_map import replaced
 
 MAX_RESPONSE_BYTES = 2**21  # limit for the resources in a response; gRPC clients reject messages of 4 MiB
 # A proxy's own resources are sent together with shared resources of up to this size. Larger responses have only shared
@@ -139,13 +139,10 @@ def compare(
     before: Mapping[str, Encoded], after: Mapping[str, Encoded], *, is_whole: bool
 ) -> Difference[Mapping[str, Encoded]]:
     """Return the difference between two mappings, compared name by name."""
-    changed = (
-        (name, encoded)
-        for name, encoded in after.items()
-        if (old := before.get(name)) is not encoded and (old is None or old.digest != encoded.digest)
-    )
-    resources = dict(sorted(changed, key=itemgetter(0)))  # configurations are in an arbitrary order
-    removed = frozenset(before.keys() - after.keys())
+    new, gone = replaced(before, after)
+    changed = ((name, new[name]) for name in sorted(new))  # configurations are in an arbitrary order
+    resources = {name: found for name, found in changed if name not in before or before[name].digest != found.digest}
+    removed = frozenset(gone)
     batch = _batch(resources, is_whole=is_whole)
     is_last = len(batch) == len(resources)
     after_batch = after if is_last and not removed else {**before, **dict(batch)}

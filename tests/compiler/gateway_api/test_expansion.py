@@ -244,7 +244,7 @@ def test_a_root_without_endpoints_and_backends_keeps_its_share():
     split = TrafficSplit(spec=TrafficSplitSpec(service="r3", backends=(Backend(service="gone", weight=1),)))
     rule = rt.HTTPRouteRule(backend_refs=(ref("r3"), ref("a")))
     result = compiled(BASE | {TRAFFIC_SPLIT.key("default", "s"): split} | route([rule]))
-    (found,) = result.mesh.gateways[0].hosts[0].routes
+    (found,) = result.mesh.gateways[0].hosts["*"].routes
     assert [(item.weight, item.status) for item in found.split.broken] == [(1, 503)]
     assert [item.ref for item in found.split.targets] == [PortRef("default/a", 80)]
     assert check(result.mesh) == ()

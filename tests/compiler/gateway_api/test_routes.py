@@ -75,7 +75,7 @@ def compiled(objects):
 
 def only_route(result):
     (port,) = result.mesh.gateways
-    (host,) = port.hosts
+    (host,) = port.hosts.values()
     (found,) = host.routes
     return found
 
@@ -231,7 +231,7 @@ def test_a_request_uses_the_routes_of_the_most_specific_listener(listeners, rout
         for index, hostnames in enumerate(routes)
         if listener is not None and any(stands_for(item, name) for item in hostnames or [listener])
     }
-    hosts = {host.host: host.routes for port in compiled(world).mesh.gateways for host in port.hosts}
+    hosts = {host.host: host.routes for port in compiled(world).mesh.gateways for host in port.hosts.values()}
     best = max((host for host in hosts if stands_for(host, name)), key=length, default=None)
     assert {found.origin.name for found in hosts.get(best, ())} == wanted
 
@@ -257,7 +257,7 @@ def test_a_listener_allows_namespaces_by_label():
     all_namespaces = gw.AllowedRoutes(namespaces=gw.RouteNamespaces(from_="None"))
     result = compiled(WORLD | edge(allowed_routes=all_namespaces) | route(ref("a")))
     assert verdict(result, SHOP, "Accepted").reason == "NotAllowedByListeners"
-    assert result.mesh.gateways[0].hosts[0].routes == ()
+    assert result.mesh.gateways[0].hosts["*"].routes == ()
 
 
 def test_routes_of_a_service_apply_before_its_split():

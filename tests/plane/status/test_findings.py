@@ -4,6 +4,7 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.kinds import GATEWAY, SPLIT
+from headgate.model.evaluate import by_host
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, Mirror, PortRef, Route, Split, Target
 from headgate.plane.status.findings import dropped_copies
 from headgate.resources.meta import Key
@@ -19,7 +20,7 @@ def mesh(*mirrors):
         for number, mirror in enumerate(mirrors)
     )
     port = GatewayPort(
-        gateway="default/edge", address="127.0.0.1", port=80, hosts=(HostRoutes(host="*", routes=routes),)
+        gateway="default/edge", address="127.0.0.1", port=80, hosts=by_host(HostRoutes(host="*", routes=routes))
     )
     return Mesh(domain="cluster.local", gateways=(port,))
 

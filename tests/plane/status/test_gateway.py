@@ -36,6 +36,7 @@ from headgate.plane.status.writer import StatusWriter
 from headgate.resources.meta import Key
 from headgate.resources.registry import SERVICE, key_of
 from headgate.settings import Settings
+from headgate.shared_map import SharedMap
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.fleet import Fleet, Proxy
 
@@ -245,7 +246,7 @@ async def test_the_writer_writes_the_status_of_all_kinds() -> None:
     loop = Loop(Latest(None), fleet, HostProxies(), Settings(), credentials)
     loop.compiled.set(compiled)
     ports = Ports(store, EventRecorder(store, "headgate"), Latest(value=True))
-    work = asyncio.create_task(StatusWriter(ports, loop, fleet, Latest({}), lambda _key: "").run())
+    work = asyncio.create_task(StatusWriter(ports, loop, fleet, Latest({}), lambda _group, _kind: SharedMap()).run())
     first, second, third = [await written(store, key) for key in keys]
     assert conditions(first["parents"][0])["Programmed"] == ("False", "NoProxies")
     assert conditions(second["listeners"][0])["Accepted"] == ("True", "Accepted")

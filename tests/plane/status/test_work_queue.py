@@ -145,7 +145,7 @@ def test_a_disconnect_makes_a_full_pass_due_and_changed_objects_precede_the_pass
     assert world.queue.is_pass_due
     world.queue.begin_pass()
     world.build(v1=80)
-    assert world.queued() == [WEB, OTHER, STRICT]
+    assert world.queued() == [WEB, STRICT, OTHER]
     assert not world.queue.is_pass_due
 
 

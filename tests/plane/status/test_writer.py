@@ -75,7 +75,7 @@ class World:
             self.loop,
             self.fleet,
             Latest({}),
-            self.feed.version,
+            self.feed.versions,
         )
         self.clients: dict[str, Client] = {}
 
@@ -343,7 +343,7 @@ async def test_mistakes_in_unread_fields_are_reported_and_the_object_still_works
     compiled = world.loop.compiled.get()
     assert compiled
     (port,) = compiled.mesh.gateways
-    assert [route.origin.name for host in port.hosts for route in host.routes if route.origin] == ["edge"]
+    assert [route.origin.name for host in port.hosts.values() for route in host.routes if route.origin] == ["edge"]
 
 
 async def accepted(world: World, key: Key) -> str:

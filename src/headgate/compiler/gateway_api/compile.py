@@ -1,6 +1,6 @@
 """Compile the Gateway API: the routes of Gateways' hosts and of Service ports, from the routes attached to them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,47 +16,53 @@ from headgate.compiler.unreachable_routes import RouteList, unreachable
 from headgate.model.evaluate import best_name, fitting_names
 from headgate.model.routing import GatewayPort, HostRoutes, PortRef, Protocol, Route, RouteTable
 from headgate.resources.meta import Key
+from headgate.shared_map import SharedMap, replaced
 
 Routes = tuple[CompiledRoute, ...]
-_NONE: Mapping[str, Routes] = {}
+_NONE: SharedMap[str, Routes] = SharedMap()
 
 
 class RouteGroups(NamedTuple):
-    """The usable routes of each place by hostname, which is empty for Service ports.
+    """The usable routes of each place by hostname, which is empty for Service ports, and the number of routes of a place.
 
     The groups depend on `attached` only; the order of places, hostnames and routes is arbitrary.
     """
 
-    attached: Mapping[Key, AttachedRoute]
-    by_place: Mapping[Place, Mapping[str, Routes]]
+    attached: SharedMap[Key, AttachedRoute]
+    by_place: Mapping[Place, SharedMap[str, Routes]]
+    counts: Mapping[Place, int]
 
     def of_service(self, ref: PortRef) -> Routes:
         """Return the routes of a Service port."""
-        return self.by_place.get(ref, _NONE).get("", ())
-
-    def count(self, place: Place) -> int:
-        """Return the number of routes of a place."""
-        return len({route.key for routes in self.by_place.get(place, _NONE).values() for route in routes})
+        found: Routes = self.by_place.get(ref, _NONE).get("", ())
+        return found
 
 
-def grouped(last: RouteGroups, attached: Mapping[Key, AttachedRoute]) -> RouteGroups:
+def grouped(last: RouteGroups, attached: SharedMap[Key, AttachedRoute]) -> RouteGroups:
     """Group routes. Unchanged groups are the same objects as in `last`."""
     before = last.attached
-    changed = [key for key, item in attached.items() if before.get(key) is not item]
-    changed_or_gone = dict.fromkeys((*changed, *(key for key in before if key not in attached)))
+    changed, gone = replaced(before, attached)
+    changed_or_gone = dict.fromkeys((*changed, *gone))
     edits: dict[Place, dict[str, list[CompiledRoute]]] = defaultdict(lambda: defaultdict(list))
+    counts = Counter(last.counts)
     for key in changed_or_gone:
-        for place, host in before[key].entries if key in before else ():
+        old, new = (found[key].entries if key in found else () for found in (before, changed))
+        counts.subtract({place for place, _ in old})
+        counts.update({place for place, _ in new})
+        for place, host in old:
             edits[place].setdefault(host, [])
-        for place, host in attached[key].entries if key in attached else ():
-            edits[place][host].append(attached[key].route)
+        for place, host in new:
+            edits[place][host].append(changed[key].route)
     by_place = dict(last.by_place)
-    for place, new in edits.items():
-        groups = dict(by_place.get(place, _NONE))
-        for host, routes in new.items():
-            groups[host] = (*(old for old in groups.get(host, ()) if old.key not in changed_or_gone), *routes)
-        by_place[place] = {host: routes for host, routes in groups.items() if routes}
-    return RouteGroups(attached, by_place)
+    for place, hosts in edits.items():
+        groups = by_place.get(place, _NONE)
+        found = {
+            host: (*(old for old in groups.get(host, ()) if old.key not in changed_or_gone), *routes)
+            for host, routes in hosts.items()
+        }
+        empty = [host for host, routes in found.items() if not routes]
+        by_place[place] = groups.edited(found, empty)
+    return RouteGroups(attached, by_place, counts)
 
 
 class GatewayListener(NamedTuple):
@@ -72,16 +78,9 @@ class GatewayListener(NamedTuple):
     wildcards: Mapping[str, Routes]
 
 
-class CompiledHost(NamedTuple):
-    """The routes of one host; `unreachable` is None if requests reach all of them."""
-
-    routes: HostRoutes
-    unreachable: RouteList | None
-
-
 def listener_hosts(
     parents: Parents, groups: RouteGroups
-) -> Iterator[tuple[Place, GatewayListener, Mapping[str, Routes]]]:
+) -> Iterator[tuple[Place, GatewayListener, SharedMap[str, Routes]]]:
     """Yield each HTTP listener that accepts connections, with the routes of each of its hosts."""
     for key, plans in _served_ports(parents):
         hosts = tuple(dict.fromkeys(plan.host for plan in plans))
@@ -90,10 +89,10 @@ def listener_hosts(
             routes = groups.by_place.get(place, _NONE)
             wildcards = {host: routes[host] for host in routes if host.startswith("*")}
             listener = GatewayListener(key, plan.listener.port, plan.host, hosts, wildcards)
-            yield place, listener, routes if plan.host in routes else {**routes, plan.host: ()}
+            yield place, listener, routes if plan.host in routes else routes.edited({plan.host: ()})
 
 
-def compile_host(listener: GatewayListener, host: str, own: Routes) -> CompiledHost | None:
+def compile_host(listener: GatewayListener, host: str, own: Routes) -> HostRoutes | None:
     """Compile a host of a listener from its own routes and those for wildcards; None if it has another listener.
 
     A request belongs to the listener with the most specific hostname only (listener isolation). In that listener, routes
@@ -103,10 +102,16 @@ def compile_host(listener: GatewayListener, host: str, own: Routes) -> CompiledH
         return None
     groups = {**listener.wildcards, host: own}
     routes = tuple(_in_precedence(groups[pattern] for pattern in fitting_names(groups, host)))
-    found = HostRoutes(host=host, routes=routes, listener=listener.host)
-    missed = unreachable(routes)
-    title = f"{listener.gateway}, port {listener.port}, host {host}"
-    return CompiledHost(found, RouteList(title, None, routes, missed) if missed else None)
+    return HostRoutes(host=host, routes=routes, listener=listener.host)
+
+
+def unreachable_in_host(place: tuple[Key, int], host: str, compiled: HostRoutes) -> RouteList | None:
+    """Return the routes of a host, with those that no request reaches; None if there are none.
+
+    `place` is the Gateway and its port.
+    """
+    missed = unreachable(compiled.routes)
+    return RouteList(f"{place[0]}, port {place[1]}, host {host}", None, compiled.routes, missed) if missed else None
 
 
 def _in_precedence(groups: Iterator[Routes]) -> Iterator[Route]:
@@ -137,7 +142,7 @@ def compile_port(table: RouteTable, attached: Routes) -> CompiledPort:
 
 
 def gateway_ports(
-    parents: Parents, groups: RouteGroups, hosts: Mapping[Place, Mapping[str, CompiledHost | None]]
+    parents: Parents, groups: RouteGroups, hosts: Mapping[Place, SharedMap[str, HostRoutes]]
 ) -> Iterator[GatewayPort]:
     """Yield the ports of Gateways that accept connections; `hosts` are the compiled hosts of HTTP listeners."""
     for key, plans in _served_ports(parents):
@@ -149,10 +154,11 @@ def gateway_ports(
             if route:
                 yield GatewayPort(gateway=name, address=address, port=port, protocol=Protocol.TCP, connections=route)
             continue
-        found = [host.routes for place in places for host in hosts.get(place, {}).values() if host]
+        several = [hosts[place] for place in places if hosts.get(place)]
+        first = max(several, key=len, default=SharedMap[str, HostRoutes]())
+        by_name = first.edited({host: found for one in several if one is not first for host, found in one.items()})
         certificates = ((plan.host, plan.certificate) for plan in sorted(plans, key=lambda plan: plan.host))
         tls = tuple((host, certificate) for host, certificate in certificates if certificate)
-        by_name = tuple(sorted(found, key=attrgetter("host")))
         yield GatewayPort(gateway=name, address=address, port=port, hosts=by_name, tls=tls)
 
 
@@ -164,7 +170,7 @@ def outcomes(parents: Parents, groups: RouteGroups, ports: Sequence[GatewayPort]
             key,
             parents.states[key],
             plans,
-            attached={plan.listener.name: groups.count((key, plan.listener.name)) for plan in plans},
+            attached={plan.listener.name: groups.counts.get((key, plan.listener.name), 0) for plan in plans},
             ports=tuple(port.port for port in ports if port.gateway == name),
         )
 

@@ -5,7 +5,7 @@ host are either HTTPRoutes or GRPCRoutes.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from headgate.compiler.gateway_api.parents import AttachedRoute, Attachment, Link, Parents, linked
 from headgate.compiler.gateway_api.rules import CompiledRoute
@@ -14,20 +14,19 @@ from headgate.compiler.report import Finding
 from headgate.model.evaluate import fitting_names, matching_patterns
 from headgate.model.routing import PortRef
 from headgate.resources.meta import Key
+from headgate.shared_map import SharedMap
 
 _RIVALS = {"HTTPRoute": "GRPCRoute", "GRPCRoute": "HTTPRoute"}
 
 
-def without_conflicts(parents: Parents, attached: Mapping[Key, AttachedRoute]) -> Mapping[Key, AttachedRoute]:
+def without_conflicts(parents: Parents, attached: SharedMap[Key, AttachedRoute]) -> SharedMap[Key, AttachedRoute]:
     """Return the routes without the attachments that an older route prevents; the same mapping if there are none."""
-    if {key.kind for key in attached} in (set(), {"HTTPRoute"}, {"GRPCRoute"}):
-        return attached
     older, changed = _OlderRoutes(), dict[Key, AttachedRoute]()
     for item in sorted(attached.values(), key=lambda item: item.route.age):
         links = [older.allowed(item.route, link) for link in item.links]
         if any(link is not before for link, before in zip(links, item.links, strict=True)):
             changed[item.route.key] = linked(parents, item.route, links)
-    return {**attached, **changed} if changed else attached
+    return attached.edited(changed)
 
 
 class HostOwners:

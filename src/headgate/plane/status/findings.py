@@ -133,7 +133,7 @@ def _routes(mesh: Mesh) -> Iterator[Route]:
     for table in mesh.tables:
         yield from table.routes
     for port in mesh.gateways:
-        for host in port.hosts:
+        for host in port.hosts.values():
             yield from host.routes
 
 

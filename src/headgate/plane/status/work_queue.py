@@ -47,10 +47,10 @@ class ReportIndex:
         }
 
     def keys(self, kinds: Iterable[tuple[str, str]]) -> Iterator[Key]:
-        """Yield all objects of some kinds, given as (group, kind), and objects of other kinds if they have a report."""
+        """Yield all objects of some kinds, given as (group, kind), and those of other kinds with a report, sorted."""
         wanted = frozenset(kinds)
         seen = (key for key in self.compiled.report.seen if (key.group, key.kind) in wanted)
-        yield from dict.fromkeys((*seen, *self._reported))
+        yield from sorted({*seen, *self._reported})
 
     def report(self, key: Key) -> ObjectReport:
         """Return the report of an object."""

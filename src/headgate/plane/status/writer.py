@@ -29,6 +29,7 @@ from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.resources.registry import SERVICE
+from headgate.shared_map import SharedMap, replaced
 from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
@@ -64,15 +65,16 @@ class StatusWriter:
         loop: Loop,
         fleet: Fleet,
         dropped: Latest[Mapping[str, int]],
-        version: Callable[[Key], str],
+        versions: Callable[[str, str], SharedMap[Key, str]],
     ) -> None:
         """Create the writer. `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now.
 
-        `version` returns the newest known version of an object, empty if it does not exist.
+        `versions` returns the newest known versions of all objects of a kind, by group and kind.
         """
         self.computed: Counter[Key] = Counter()
         self._dropped = dropped
-        self._version = version
+        self._versions = versions
+        self._checked_versions: dict[tuple[str, str], SharedMap[Key, str]] = {}  # those at the last build
         self._store = ports.objects
         self._loop = loop
         self._compiled = loop.compiled
@@ -217,9 +219,13 @@ class StatusWriter:
 
     def _overwritten(self) -> Iterator[Key]:
         """Yield objects that were recreated, or that another writer changed, since their last computation."""
-        for key, known in self._computed_versions.items():
-            if (key.group, key.kind) in STATUSES and (current := self._version(key)) and current not in known:
-                yield key
+        for kind in STATUSES:
+            now = self._versions(*kind)
+            new, _ = replaced(self._checked_versions.get(kind, {}), now)
+            self._checked_versions[kind] = now
+            yield from (
+                key for key, current in new.items() if current not in self._computed_versions.get(key, (current,))
+            )
 
     def _forget(self, key: Key) -> None:
         """Drop the state of a deleted object."""
