@@ -2,14 +2,16 @@
 
 import asyncio
 import random
+import socket
 import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakSet
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import AddrInfoType, ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 _OWN_HEADERS = frozenset({"host", "connection", "transfer-encoding", "content-length", "content-encoding"})
 GONE = {
@@ -38,6 +40,7 @@ class ApiFaults:
         self.seen: Counter[str] = Counter()
         self._upstream = upstream
         self._watches: set[asyncio.Task[object]] = set()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._loop = asyncio.new_event_loop()
         self._listed: set[str] = set()
         self._random = random.Random(1)
@@ -65,8 +68,9 @@ class ApiFaults:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(pki / "apiserver.crt", pki / "apiserver.key")
         trust = ssl.create_default_context(cafile=pki / "ca.crt")
+        connector = TCPConnector(ssl=trust, limit=0, socket_factory=self._socket)
         async with ClientSession(
-            connector=TCPConnector(ssl=trust, limit=0), timeout=ClientTimeout(total=None), auto_decompress=False
+            connector=connector, timeout=ClientTimeout(total=None), auto_decompress=False
         ) as self._session:
             application = web.Application(client_max_size=2**26)
             application.router.add_route("*", "/{path:.*}", self._serve)
@@ -77,6 +81,20 @@ class ApiFaults:
             ready.set()
             await self._ended.wait()
             await runner.cleanup()
+        await self._close_sockets()
+
+    def _socket(self, address: AddrInfoType) -> socket.socket:
+        opened = socket.socket(*address[:3])
+        self._sockets.add(opened)
+        return opened
+
+    async def _close_sockets(self) -> None:
+        """Close the connections of cut watches, which still wait for the API server's end of TLS."""
+        for opened in tuple(self._sockets):
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+        while any(opened.fileno() >= 0 for opened in self._sockets):
+            await asyncio.sleep(0)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_watch = "watch" in request.query
