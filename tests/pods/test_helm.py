@@ -53,10 +53,12 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
 
 
 def _sidecars(cluster: Cluster) -> set[tuple[str, str, int]]:
-    """Return the uid, the image and the restarts of each ready sidecar."""
+    """Return the uid, the image and the restarts of each sidecar whose pod is not being deleted."""
+    name = "headgate-sidecar"
     return {
-        (pod["metadata"]["uid"], container["image"], container["restartCount"])
+        (pod["metadata"]["uid"], container["image"], status["restartCount"])
         for pod in cluster.get("-n", "shop", "pods")["items"]
-        for container in pod["status"]["containerStatuses"]
-        if container["name"] == "headgate-sidecar" and container["ready"]
+        for container in pod["spec"]["containers"]
+        for status in pod["status"]["containerStatuses"]
+        if container["name"] == status["name"] == name and not pod["metadata"].get("deletionTimestamp")
     }
