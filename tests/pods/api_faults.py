@@ -24,6 +24,19 @@ GONE = {
 }
 
 
+class _Listening(socket.socket):
+    """A socket that adds each connection that it accepts to a set."""
+
+    def __init__(self, accepted: WeakSet[socket.socket]) -> None:
+        super().__init__()
+        self._accepted = accepted
+
+    def accept(self) -> tuple[socket.socket, object]:
+        accepted, address = super().accept()
+        self._accepted.add(accepted)
+        return accepted, address
+
+
 class ApiFaults:
     """A proxy at `address` and `port` that injects faults.
 
@@ -76,8 +89,10 @@ class ApiFaults:
             application.router.add_route("*", "/{path:.*}", self._serve)
             runner = web.AppRunner(application, shutdown_timeout=1, handler_cancellation=True)
             await runner.setup()
-            await web.TCPSite(runner, self.address, 0, ssl_context=tls).start()
-            self.port = runner.addresses[0][1]
+            listening = _Listening(self._sockets)
+            listening.bind((self.address, 0))
+            await web.SockSite(runner, listening, ssl_context=tls).start()
+            self.port = listening.getsockname()[1]
             ready.set()
             await self._ended.wait()
             await runner.cleanup()
@@ -89,7 +104,7 @@ class ApiFaults:
         return opened
 
     async def _close_sockets(self) -> None:
-        """Close the connections of cut watches, which still wait for the API server's end of TLS."""
+        """Close the connections that still wait for the other side's end of TLS, such as those of cut watches."""
         for opened in tuple(self._sockets):
             with suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
