@@ -1,5 +1,6 @@
 """Requests on a real cluster while pods, sidecars, the control plane and the API server fail or are replaced."""
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.pods.conftest import (
     graceful,
     kill_program,
     namespace,
+    program,
     service,
     split,
 )
@@ -125,6 +127,32 @@ def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
     assert counts["v1"] > 0
     assert "v2" not in counts
     assert sum(failures(counts, "v1", "v1-more").values()) <= CONNECTIONS
+
+
+def test_a_frozen_active_replica_is_replaced_and_ends_when_it_continues(shop: Cluster) -> None:
+    """D28. The other replica waits until the Lease has expired; meanwhile the proxies keep their configuration."""
+    shift(shop, website_v1=1, website_v2=0)
+    frozen = active_pod(shop)
+    process = program(frozen)
+    with load(shop, SHOP, "website") as counts:
+        os.kill(process, signal.SIGSTOP)
+        try:
+            until(lambda: lease_holder(shop) != frozen)
+            until(lambda: shop.apply(split(SHOP, "canary", "website", website_v1=0, website_v2=1)) is None)
+            shop.wait_programmed("trafficsplit/canary", SHOP)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # the kubelet may have killed it, for its liveness probe
+                os.kill(process, signal.SIGCONT)
+        until(lambda: restarts(shop, SYSTEM, frozen) == 1)
+        shop.wait_rolled_out(SYSTEM, "headgate")
+        assert active_pod(shop) != frozen
+    assert not failures(counts, "v1", "v1-more", "v2")
+    assert counts["v2"] > 0
+
+
+def lease_holder(cluster: Cluster) -> str:
+    """Return the name of the replica that holds the Lease."""
+    return str(cluster.get("-n", SYSTEM, "lease/headgate-control-plane")["spec"]["holderIdentity"])
 
 
 def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effect(shop: Cluster) -> None:
