@@ -3,7 +3,7 @@
 from tests.helm import CHART, helm_program
 from tests.pods.conftest import BIN, IMAGE, SYSTEM, Cluster, build_image, deployment, graceful, namespace, service
 from tests.pods.load import failures, load
-from tests.pods.test_install import KINDS
+from tests.pods.test_install import leftovers
 
 REPOSITORY, TAG = IMAGE.rsplit(":", 1)
 OPTIONS = ("--namespace", SYSTEM, "--set", f"image.repository={REPOSITORY},image.tag={TAG}")
@@ -47,9 +47,7 @@ def test_helm_installs_upgrades_and_uninstalls(cluster: Cluster) -> None:
     assert "trafficsplits.split.smi-spec.io" in cluster.kubectl("get", "customresourcedefinitions", "-o", "name")
     cluster.headgate("uninstall")
     cluster.kubectl("wait", "--for=delete", f"namespace/{SYSTEM}", "--timeout=100s")
-    names = cluster.kubectl("get", KINDS, "-o", "name")
-    assert "headgate" not in names
-    assert "smi-spec.io" not in names
+    assert leftovers(cluster) == []
 
 
 def _sidecars(cluster: Cluster) -> set[tuple[str, str, int]]:
