@@ -130,18 +130,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @contextmanager
-def autoscaling(cluster: Cluster) -> Iterator[None]:
-    """Run Kubernetes' own HorizontalPodAutoscaler controller; skip the test if there is no program for it."""
+def controller(cluster: Cluster, name: str, **options: str) -> Iterator[None]:
+    """Run one of Kubernetes' own controllers with `options`; skip the test if there is no program for it."""
     program = Path(os.environ.get("KUBEBUILDER_ASSETS", ""), "kube-controller-manager")
     if not program.is_file():
         pytest.skip("KUBEBUILDER_ASSETS names no directory with kube-controller-manager")
     command = [
         str(program),
         *("--kubeconfig", str(cluster.kubeconfig())),
-        *("--controllers=horizontalpodautoscaling", "--horizontal-pod-autoscaler-sync-period=1s"),
-        *("--leader-elect=false", "--port=0", "--secure-port=0"),
+        *(f"--controllers={name}", "--leader-elect=false", "--port=0", "--secure-port=0"),
+        *(f"--{option.replace('_', '-')}={value}" for option, value in options.items()),
     ]
-    with _running(command, cluster.root / "controllers.log"):
+    with _running(command, cluster.root / f"{name}.log"):
         yield
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.api.inspect.inspect_fakes import FakeMesh
 from tests.api.metrics.metrics_world import FLOWS, FakeSource, add_idle_pod, stored
 from tests.api.request_header_ca import credential_of
-from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster, autoscaling
+from tests.cluster.conftest import ADMIN, UNPRIVILEGED, Cluster, controller
 
 from headgate.api.aggregated_server import api_services, create_aggregated_app, serve_aggregated
 from headgate.api.certificate import Certificate
@@ -301,7 +301,8 @@ async def test_kubernetes_own_autoscaler_scales_deployments_by_custom_metrics(me
     metrics.autoscaler("web", {"type": "Pods", "pods": by_requests})
     metrics.autoscaler("worker", {"type": "Object", "object": by_latency})
     metrics.autoscaler("idle", {"type": "Pods", "pods": by_pod_latency})
-    with autoscaling(metrics.cluster):
+    options = {"horizontal_pod_autoscaler_sync_period": "1s"}
+    with controller(metrics.cluster, "horizontalpodautoscaling", **options):
         assert await metrics.scaled("idle", 2) == 1
         assert await metrics.scaled("web", 2) == 3
         assert await metrics.scaled("worker", 1) == 3

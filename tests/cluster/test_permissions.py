@@ -268,7 +268,10 @@ def _conditions(cluster: Cluster, path: str) -> dict[str, str]:
 
 
 async def _work(cluster: Cluster, plane: ControlPlane) -> None:
-    """Create objects of each kind, connect a proxy, read all metrics, and change and delete objects."""
+    """Create objects of each kind, connect a proxy, read all metrics, and change and delete objects.
+
+    The roots become immutable, so the control plane has to delete and create their ConfigMap.
+    """
     for obj in yaml.safe_load_all(OBJECTS):
         made = cluster.make(_collection(obj), obj)
         if obj["kind"] == "Pod":
@@ -276,8 +279,12 @@ async def _work(cluster: Cluster, plane: ControlPlane) -> None:
             assert cluster.call("PUT", f"{SHOP}/pods/web-1/status", {**made, "status": ready})[0] == 200
     for plural in (kind.plural for kind in METRICS_KINDS):
         await eventually(lambda plural=plural: plane.get(f"/apis/traffic.metrics.k8s.io/v1beta1/{plural}"))
-    await eventually(lambda: cluster.call("GET", f"{SHOP}/configmaps/headgate-roots")[0] == 200)
-    roots = cluster.call("GET", f"{SHOP}/configmaps/headgate-roots")[1]["data"]["roots.pem"]
+    config_map = f"{SHOP}/configmaps/headgate-roots"
+    await eventually(lambda: cluster.call("GET", config_map)[0] == 200)
+    roots = cluster.call("GET", config_map)[1]["data"]["roots.pem"]
+    change = {"immutable": True, "data": {"roots.pem": "the root of another client"}}
+    assert cluster.call("PATCH", config_map, change, content_type="application/merge-patch+json")[0] == 200
+    await eventually(lambda: cluster.call("GET", config_map)[1]["data"]["roots.pem"] == roots)
     address = f"127.0.0.1:{plane.ports['XDS_PORT']}"
     async with Proxy(address, "sidecar/shop/web-1", cluster.token("shop", "web-1"), roots=roots) as proxy:
         await proxy.request()

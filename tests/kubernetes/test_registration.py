@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.errors import NotFound, Unavailable
+from headgate.errors import NotFound
 from headgate.kubernetes import registration as module
 from headgate.kubernetes.client import AccessDenied
 from headgate.kubernetes.install.manifests import Values, manifests
@@ -163,19 +163,6 @@ async def test_the_bundle_of_custom_metrics_is_written_only_if_headgate_serves_t
     assert ("caBundle" in client.objects[path]["spec"]) == is_written
 
 
-async def test_namespaces_with_sidecars_get_the_roots(client: FakeClient) -> None:
-    store = MemoryStore()
-    pods = []
-    for namespace, annotations in (("shop", {"headgate.dev/sidecar": "transparent"}), ("plain", {})):
-        await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-        metadata = {"name": "web", "namespace": namespace, "annotations": annotations}
-        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}})
-    async with running(client, store, Latest(credential("ROOTS")), *pods):
-        await until(lambda: client.writes.get() == 4, client.writes)
-        found = (await store.list("", "ConfigMap")).items
-    assert [(item["metadata"]["namespace"], item["data"]) for item in found] == [("shop", {"roots.pem": "ROOTS"})]
-
-
 async def test_a_denied_write_does_not_stop_the_remaining_ones_and_is_retried_until_allowed(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,28 +173,6 @@ async def test_a_denied_write_does_not_stop_the_remaining_ones_and_is_retried_un
         client.denied = set()
         await until(lambda: client.writes.get() == 4, client.writes)
     assert set(bundles(client)) == {"ROOTS"}
-
-
-async def test_roots_that_could_not_be_written_are_written_later(
-    client: FakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class DenyingStore(MemoryStore):
-        denials = 2
-
-        async def apply(self, *arguments: Any, **options: Any) -> Any:
-            if self.denials:
-                self.denials -= 1
-                raise Unavailable("denied")
-            return await super().apply(*arguments, **options)
-
-    monkeypatch.setattr(module, "RESTORE_S", 0)
-    store = DenyingStore()
-    await store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
-    written = store.watch("", "ConfigMap", since=(await store.list("", "ConfigMap")).version)
-    metadata = {"name": "web", "namespace": "shop", "annotations": {"headgate.dev/sidecar": "transparent"}}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "a"}]}}
-    async with running(client, store, Latest(credential("ROOTS")), pod):
-        assert (await anext(written)).object["data"] == {"roots.pem": "ROOTS"}
 
 
 async def test_only_the_pod_of_the_active_replica_keeps_the_label(client: FakeClient) -> None:

@@ -10,6 +10,7 @@ from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
 from headgate.identity.keys import SecretKeyStore
+from headgate.kubernetes import sidecar_roots
 from headgate.kubernetes.aggregated_apis import Sources, serve_apis
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIssuer
 from headgate.kubernetes.client import ApiServer, Client
@@ -96,7 +97,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(lease.run(), name="lease")
-        registration = Registration(store, client, options, certificate, trusted)
+        roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)
+        registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)

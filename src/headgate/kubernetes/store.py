@@ -37,12 +37,11 @@ _METADATA_ONLY = {(names.group, names.kind) for names in METRICS_KINDS} - {
     (kind.group, kind.kind) for kind in KINDS if kind.shape is not None
 }
 """Kinds whose lists and watches have no other fields than `metadata`: metrics read their labels and owners only."""
-_SELECTED: Mapping[tuple[str, str], Mapping[str, str]] = {("", "Secret"): {"fieldSelector": "type=kubernetes.io/tls"}}
+Selectors = Mapping[tuple[str, str], Mapping[str, str]]
+_SELECTED: Selectors = {("", "Secret"): {"fieldSelector": "type=kubernetes.io/tls"}}
 """Selectors of lists and watches by group and kind. The Secrets that Gateways can use have this type."""
-_SELECTED_IN_ALL: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("", "ConfigMap"): {"labelSelector": f"{PARAMETERS}=true"}
-}
-"""Selectors of lists and watches that cover all namespaces. Clusters have many large ConfigMaps for other purposes."""
+PARAMETERS_ONLY: Selectors = {("", "ConfigMap"): {"labelSelector": f"{PARAMETERS}=true"}}
+"""Of the ConfigMaps, only parameters of Gateways: clusters have many large ConfigMaps for other purposes."""
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +50,21 @@ class ClusterStore:
     """Implements `objects.ports.Store` with a cluster's API server.
 
     If `namespaces` are given, objects of other namespaces do not exist for lists and watches, nor for `get`. A list
-    without a namespace then reads these namespaces one by one, and its version contains the version of each.
+    without a namespace then reads these namespaces one by one, and its version contains the version of each. `selectors`
+    restrict the lists and watches without a namespace, by group and kind.
     """
 
-    def __init__(self, client: Client, versions: ServedVersions, namespaces: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        client: Client,
+        versions: ServedVersions,
+        namespaces: Sequence[str] = (),
+        selectors: Selectors = PARAMETERS_ONLY,
+    ) -> None:
         self._client = client
         self._versions = versions
         self._namespaces = tuple(dict.fromkeys((*namespaces, NAMESPACE))) if namespaces else ()
+        self._selectors_in_all = selectors
 
     async def get(self, key: Key) -> Object:
         """Return an object. Raises NotFound."""
@@ -81,7 +88,7 @@ class ClusterStore:
 
     async def _list(self, served: ServedKind, namespace: str, query: Mapping[str, str]) -> Listing:
         items, versions = list[msgspec.Raw](), list[str]()
-        query = {**query, **_selectors(served, namespace)}
+        query = {**query, **self._selectors(served, namespace)}
         for place in self._places(served, namespace):
             found, version = await self._pages(served, place, query)
             items += found
@@ -91,6 +98,10 @@ class ClusterStore:
     def _places(self, served: ServedKind, namespace: str) -> Sequence[str]:
         """Return the namespaces of the requests for a list or watch; an empty one means all, or a kind without namespaces."""
         return (served.kind.namespaced and not namespace and self._namespaces) or (namespace,)
+
+    def _selectors(self, served: ServedKind, namespace: str) -> Mapping[str, str]:
+        kind = served.kind.group, served.kind.kind
+        return {**_SELECTED.get(kind, {}), **({} if namespace else self._selectors_in_all.get(kind, {}))}
 
     async def _pages(
         self, served: ServedKind, namespace: str, query: Mapping[str, str]
@@ -113,7 +124,7 @@ class ClusterStore:
             await until(lambda: (group, kind) in self._versions.current.get(), self._versions.current)
             raise Gone(f"{kind} is served now")
         served = self._served(group, kind)
-        selectors = _selectors(served, namespace)
+        selectors = self._selectors(served, namespace)
         pairs = zip(self._places(served, namespace), since.split(","), strict=True)
         streams = [self._watch(served, place, {**selectors, "resourceVersion": version}) for place, version in pairs]
         async with contextlib.aclosing(merged(streams) if len(streams) > 1 else streams[0]) as changes:
@@ -261,11 +272,6 @@ async def _stored(answer: Awaitable[T]) -> T:
 
 def _path(served: ServedKind, namespace: str = "", name: str = "", subresource: str = "") -> str:
     return path_of(served.kind, namespace, name, subresource, version=served.version)
-
-
-def _selectors(served: ServedKind, namespace: str) -> Mapping[str, str]:
-    kind = served.kind.group, served.kind.kind
-    return {**_SELECTED.get(kind, {}), **({} if namespace else _SELECTED_IN_ALL.get(kind, {}))}
 
 
 def _is_metadata_only(served: ServedKind) -> bool:

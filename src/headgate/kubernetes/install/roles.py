@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.gateway_api.gateways import OWN_CLASS
+from headgate.identity.ca_status import CONFIG_MAP as CA_STATUS
 from headgate.kinds import GATEWAY, METRICS_KINDS, NAMES, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
@@ -114,7 +116,8 @@ def _writes() -> Iterator[Rule]:
     yield Rule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
     yield _EVENTS
     without = "pods with a sidecar do not start in namespaces that had none before"
-    yield Rule("", ("configmaps",), ("create", "patch"), without)
+    yield Rule("", ("configmaps",), ("create",), without)
+    yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
 
 
 def _bundles() -> Iterator[Rule]:
@@ -140,6 +143,8 @@ def _own() -> Iterator[Rule]:
     """Yield the rules for the namespace of the control plane."""
     without = "no new certificates are issued, and a replica that starts does not become ready"
     yield Rule("", ("secrets",), ("get", "create", "update"), without)
+    without = "`headgate ca` and the ConfigMap do not show the current roots"
+    yield Rule("", ("configmaps",), ("patch",), without, (CA_STATUS.name,))
     yield Rule("", ("pods",), ("patch",), "a replica that becomes active is not reached by proxies and the API server")
     without = "the proxies of Gateways are not created, changed and deleted"
     yield Rule("", ("services",), ("create", "patch", "delete"), without)

@@ -1,0 +1,134 @@
+"""The ConfigMap `headgate-roots`: the root certificates that proxies trust, in each namespace with proxies."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import Invalid, NotFound
+from headgate.kubernetes.names import NAME
+from headgate.kubernetes.retries import Step, Steps
+from headgate.latest import Latest, until, wait_for_any
+from headgate.model.identities import Credential
+from headgate.objects.ports import Relist, Store, follow
+from headgate.resources.core import Namespace
+from headgate.resources.gateway import PROXY_OF
+from headgate.resources.meta import Key, Object, part
+from headgate.resources.pods import SIDECAR, SIDECARS
+from headgate.resources.registry import key_of
+
+SELECTORS: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("", "ConfigMap"): {"fieldSelector": f"metadata.name={ROOTS_CONFIG_MAP}"}
+}
+"""The selectors of a `kubernetes.store.ClusterStore` that lists and watches no other ConfigMaps."""
+
+
+class _Observed(NamedTuple):
+    """The roots in a ConfigMap, empty without ConfigMap, and the number of the change that the watch reported last."""
+
+    roots: str
+    change: int
+
+
+class SidecarRoots:
+    """Writes the ConfigMaps, and restores them after changes by other clients and in namespaces that are created again.
+
+    `written` are the roots that are in all namespaces with proxies, or empty while some namespaces lack them.
+    """
+
+    def __init__(self, store: Store, certificate: Latest[Credential]) -> None:
+        self.written: Latest[str] = Latest("")
+        self._store = store
+        self._certificate = certificate
+        self._observed: dict[str, _Observed] = {}
+        self._absent = _Observed("", 0)  # of namespaces that `_observed` lacks
+        self._changes: Latest[int] = Latest(0)  # 0 until the ConfigMaps have been listed
+        self._applied: dict[str, tuple[str, _Observed]] = {}
+        """By namespace: the roots that were applied last, and what was observed before.
+
+        The watch has not yet reported this write while the same is observed, so it is not repeated.
+        """
+
+    async def run(self, snapshot: Latest[Snapshot | None]) -> None:
+        """Keep the ConfigMaps up to date until canceled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="ConfigMaps with roots")
+            await until(lambda: bool(self._changes.get() and snapshot.get()), self._changes, snapshot)
+            steps = Steps()
+            while True:
+                changed = [value.next_change() for value in (snapshot, self._certificate, self._changes)]
+                await self._reconcile(steps, snapshot.get())
+                pause = steps.pause()
+                retries = [] if pause is None else [asyncio.sleep(pause)]
+                await wait_for_any(*(event.wait() for event in changed), *retries)
+
+    async def _follow(self) -> None:
+        async with contextlib.aclosing(follow(self._store, "", "ConfigMap")) as steps:
+            async for step in steps:
+                change = self._changes.get() + 1
+                if isinstance(step, Relist):
+                    self._absent = _Observed("", change)
+                    named = {key_of(item): item for item in step.items if item["metadata"]["name"] == ROOTS_CONFIG_MAP}
+                    self._observed = {key.namespace: _Observed(_roots(item), change) for key, item in named.items()}
+                elif step.key.name == ROOTS_CONFIG_MAP:
+                    roots = "" if step.type == "DELETED" else _roots(step.object)
+                    self._observed[step.key.namespace] = _Observed(roots, change)
+                else:
+                    continue
+                self._changes.set(change)
+
+    async def _reconcile(self, steps: Steps, snapshot: Snapshot | None) -> None:
+        """Apply the ConfigMaps that differ. A failed write is repeated with growing pauses."""
+        roots = self._certificate.get().roots
+        due = [name for name in _with_proxies(snapshot) if self._is_due(name, roots)]
+        if any(self._observed.get(name, self._absent).roots for name in due):
+            self.written.set("")  # pods may have read other roots: the time until kubelets have read these starts again
+        failure = "the root certificates can't be written to namespace {}, so no proxy can start there"
+        await steps.run([Step(failure.format(name), partial(self._write, name, roots), roots) for name in due])
+        self.written.set("" if steps.failures else roots)
+
+    def _is_due(self, namespace: str, roots: str) -> bool:
+        observed = self._observed.get(namespace, self._absent)
+        return observed.roots != roots and self._applied.get(namespace) != (roots, observed)
+
+    async def _write(self, namespace: str, roots: str) -> None:
+        observed = self._observed.get(namespace, self._absent)
+        try:
+            await self._apply(namespace, roots)
+        except NotFound:  # the namespace is deleted, and the snapshot still has a pod of it
+            return
+        self._applied[namespace] = roots, observed
+
+    async def _apply(self, namespace: str, roots: str) -> None:
+        metadata = {
+            "name": ROOTS_CONFIG_MAP,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/managed-by": NAME},
+        }
+        body: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {ROOTS_KEY: roots}}
+        try:
+            await self._store.apply(body, manager=NAME)
+        except Invalid:  # another client has made it immutable, or has added `binaryData` with the same key
+            with contextlib.suppress(NotFound):
+                await self._store.delete(Key("", "ConfigMap", namespace, ROOTS_CONFIG_MAP))
+            await self._store.apply(body, manager=NAME)
+
+
+def _roots(config_map: Object) -> str:
+    return str(part(config_map, "data").get(ROOTS_KEY, ""))
+
+
+def _with_proxies(snapshot: Snapshot | None) -> Iterator[str]:
+    """Yield each namespace that has a pod with a proxy and is not terminating, in order."""
+    if snapshot is None:
+        return
+    found = {name.partition("/")[0] for name, pod in snapshot.pods.items() if _has_proxy(pod.metadata.annotations)}
+    terminating = {key.name for key, item in snapshot.of(Namespace) if item.metadata.deletion_timestamp}
+    yield from sorted(found - terminating)
+
+
+def _has_proxy(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(SIDECAR) in SIDECARS or PROXY_OF in annotations
