@@ -18,7 +18,7 @@ from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
-from headgate.kubernetes.lease import Lease, LeaseName
+from headgate.kubernetes.lease import Lease, LeaseName, hold
 from headgate.kubernetes.names import LEASE, NAMESPACE, SERVER_NAMES, XDS_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import (
@@ -96,7 +96,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
-        tasks.create_task(lease.run(), name="lease")
+        tasks.create_task(hold(lease, client), name="lease")
         roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)

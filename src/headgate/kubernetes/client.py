@@ -118,6 +118,7 @@ class Client:
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._keeps_connections = False
+        self._is_aborted = False
 
     async def __aenter__(self) -> Self:
         self._keeps_connections = True
@@ -128,6 +129,12 @@ class Client:
     ) -> None:
         self._keeps_connections = False
         await self._disconnect()
+
+    async def abort(self) -> None:
+        """Abort all requests in flight, and all later ones: they raise Unavailable."""
+        self._is_aborted = True
+        if self._connection:
+            await self._transport.abort(self._connection)
 
     async def get(self, path: str, **query: str | Sequence[str]) -> Object:
         """Return an object or a list. Raises NotFound."""
@@ -235,6 +242,8 @@ class Client:
         """Send a request and yield the response if its status is 2xx. After a 401, read the credentials again and retry."""
         kept = self._connection is not None
         connection = await self._connect()
+        if self._is_aborted:
+            raise Unavailable("this client is closed")
         try:
             async with self._transport.exchange(connection, request) as response:
                 if response.status < 300:

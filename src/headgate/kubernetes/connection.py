@@ -1,7 +1,9 @@
 """The settings of a connection to an API server: its address, TLS and the client's credentials."""
 
+import socket
 import ssl
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -10,7 +12,8 @@ if TYPE_CHECKING:
 class Connection:
     """The address of an API server and the client's credentials. kubernetes_asyncio sets the attributes and names them.
 
-    `session` is the HTTP session that all requests share; None if each request opens a session.
+    `session` is the HTTP session that all requests share; None if each request opens a session. `sockets` are those of all
+    sessions.
     """
 
     def __init__(self) -> None:
@@ -25,6 +28,7 @@ class Connection:
         self.impersonated: tuple[tuple[str, str], ...] = ()
         self.tls: ssl.SSLContext | None = None
         self.session: ClientSession | None = None
+        self.sockets: WeakSet[socket.socket] = WeakSet()
 
     def headers(self) -> list[tuple[str, str]]:
         """Return the headers that authenticate the client or impersonate another user."""

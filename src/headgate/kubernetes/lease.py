@@ -1,9 +1,9 @@
 """The Lease by which the replicas of the control plane elect the active one (D28).
 
 The holder renews the Lease every RENEW_S seconds, tries again after RETRY_S seconds when the API server does not answer,
-and stops if it can't renew the Lease for STOP_S seconds. Another replica acquires the Lease LIFETIME_S seconds after the
-last renewal. STOP_S is shorter, so two replicas are never active at the same time. Clocks may differ: each replica
-measures time from the moment at which it observed the last renewal.
+and stops if it can't renew the Lease for STOP_S seconds; then it aborts its requests in flight. Another replica acquires
+the Lease LIFETIME_S seconds after the last renewal. STOP_S is shorter, so two replicas are never active at the same time.
+Clocks may differ: each replica measures time from the moment at which it observed the last renewal.
 """
 
 import asyncio
@@ -30,6 +30,19 @@ log = logging.getLogger(__name__)
 
 class LeaseLost(HeadgateError):
     """A replica could not renew the Lease in time, or another replica holds it. The replica must stop."""
+
+
+async def hold(lease: "Lease", *clients: Client) -> None:
+    """Acquire and renew a Lease. When it is lost, abort the requests of `clients` at once, and raise LeaseLost.
+
+    The API server could otherwise execute them after another replica has become active.
+    """
+    try:
+        await lease.run()
+    except LeaseLost:
+        for client in clients:
+            await client.abort()
+        raise
 
 
 class LeaseName(NamedTuple):
@@ -64,24 +77,28 @@ class Lease:
         renewed = 0.0
         while True:
             began = self._clock()
-            try:
-                async with asyncio.timeout(STOP_S / 2):
-                    is_held = await self._try()
-            except (TimeoutError, HeadgateError) as error:
-                log.warning(
-                    "the Lease %s/%s can't be renewed: %s", *self._name, error if str(error) else "no answer in time"
-                )
-                is_held = None
+            is_held = await self._attempt(renewed + STOP_S - began if self.active.get() else STOP_S)
             if is_held:
                 renewed = began
                 self.active.set(value=True)
-            elif self.active.get() and (is_held is False or self._clock() - renewed > STOP_S - RENEW_S):
+            elif self.active.get() and (is_held is False or self._clock() - renewed >= STOP_S - RETRY_S):
                 self.active.set(value=False)
                 raise LeaseLost(f"replica {self._identity} has lost the Lease {'/'.join(self._name)} and stops")
             if self.active.get():
                 await asyncio.sleep(RENEW_S if is_held else RETRY_S)
             else:
                 await self._wait_changed()
+
+    async def _attempt(self, left: float) -> bool | None:
+        """Acquire or renew the Lease within `left` seconds; return whether this replica holds it, None if that is unknown."""
+        try:
+            async with asyncio.timeout(min(STOP_S / 2, left)):
+                return await self._try()
+        except (TimeoutError, HeadgateError) as error:
+            log.warning(
+                "the Lease %s/%s can't be renewed: %s", *self._name, error if str(error) else "no answer in time"
+            )
+            return None
 
     async def _wait_changed(self) -> None:
         """Wait until the holder releases the Lease, at most RENEW_S seconds."""

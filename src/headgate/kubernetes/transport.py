@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 from aiohttp import (
     AddrInfoType,
@@ -30,6 +33,7 @@ _KEEPALIVE = {
     "TCP_KEEPINTVL": 10,
     "TCP_KEEPCNT": 3,
 }  # seconds until the first probe, seconds between probes, number of probes
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 _LOOPBACK = ("127.", "::1", "localhost")
 
 
@@ -89,15 +93,30 @@ def open_session(connection: Connection) -> ClientSession:
     """
     host = str(URL(connection.host).host)
     return ClientSession(
-        connector=TCPConnector(ssl=connection.tls or True, limit=0, socket_factory=_socket),
+        connector=TCPConnector(
+            ssl=connection.tls or True, limit=0, socket_factory=partial(_socket, connection.sockets)
+        ),
         trust_env=not host.startswith(_LOOPBACK),
     )
 
 
-def _socket(address: AddrInfoType) -> socket.socket:
-    """Return a socket with TCP keepalive, which detects a lost server within a minute also while a watch has no events."""
+async def abort(connection: Connection) -> None:
+    """Close all TCP connections at once with a reset: the server gets nothing that it has not received yet."""
+    for one in connection.sockets:
+        with contextlib.suppress(OSError):  # it is closed
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    if connection.session and isinstance(connection.session.connector, TCPConnector):
+        await connection.session.connector.close(abort_ssl=True)
+
+
+def _socket(opened: WeakSet[socket.socket], address: AddrInfoType) -> socket.socket:
+    """Return a socket with TCP keepalive, and add it to `opened`.
+
+    Keepalive detects a lost server within a minute, also while a watch has no events.
+    """
     family, kind, protocol, _, _ = address
     found = socket.socket(family, kind, protocol)
+    opened.add(found)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
