@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from headgate.admission.sidecar_containers import SidecarOptions
+from headgate.backoff import LONGEST_S
 from headgate.errors import Cause, Denied, Invalid, NotFound, StoreError, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.gateways import GatewayProxies
-from headgate.kubernetes.retries import LONGEST_S
 from headgate.latest import until
 from headgate.objects.ports import follow, version_of
 from headgate.resources.gateway import proxy_name

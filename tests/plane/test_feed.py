@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ async def followed() -> AsyncIterator[Followed]:
 async def test_the_wait_for_stored_objects_outlasts_an_overloaded_api_server(
     followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(feed_module, "pauses", lambda: repeat(0.01))
     failures = iter([Unavailable("the API server is overloaded")] * 3)
     read = followed.store.list
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from headgate.backoff import LONGEST_S
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
 from headgate.errors import Denied, HeadgateError, Invalid, StoreError
 from headgate.kubernetes.names import NAMESPACE
 from headgate.kubernetes.permissions import REMEDY, is_denied
-from headgate.kubernetes.retries import LONGEST_S, Failure
+from headgate.kubernetes.retries import Failure
 from headgate.resources.meta import Key, Object
 
 _ATTEMPTS = 3

@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from headgate.admission.sidecar_containers import SidecarOptions, gateway_pod
+from headgate.backoff import pauses
 from headgate.compiler.gateway_api.parameters import Parameters
 from headgate.compiler.report import Finding
 from headgate.errors import HeadgateError, Invalid, NotFound, StoreError
 from headgate.kubernetes.gateway_findings import NotApplied, missing_pods, rejections
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.retries import Step, Steps, pauses
+from headgate.kubernetes.retries import Step, Steps
 from headgate.latest import Latest
 from headgate.model.gateway_pods import gateway_pod_port
 from headgate.model.identities import GATEWAY_ACCOUNT

@@ -1,15 +1,14 @@
-"""Repeated attempts to reach an API server, and the pauses between them."""
+"""Repeated attempts to reach an API server."""
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from headgate.backoff import pauses
 from headgate.errors import HeadgateError, Unavailable
 
-FIRST_S, LONGEST_S = 0.2, 20.0
 MAX_CONCURRENT_STEPS = 8  # limits the load on the API server
 T = TypeVar("T")
 
@@ -29,17 +28,6 @@ async def until_answered(ask: Callable[[], Awaitable[T]], failure: str) -> T:
             pause = next(waits)
             log.warning("%s, next attempt in %.1f s: %s", failure, pause, error)
             await asyncio.sleep(pause)
-
-
-def pauses() -> Iterator[float]:
-    """Yield the seconds to wait before each retry: they double up to LONGEST_S, and up to half of each is random.
-
-    The random part spreads the attempts of many watches after an API server has restarted.
-    """
-    longest = FIRST_S
-    while True:
-        yield longest / 2 + random.uniform(0, longest / 2)  # noqa: S311 - not for secrets
-        longest = min(2 * longest, LONGEST_S)
 
 
 class Step(NamedTuple):

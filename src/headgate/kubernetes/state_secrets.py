@@ -6,10 +6,10 @@ import logging
 import zlib
 from collections.abc import Sequence
 
+from headgate.backoff import pauses
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.names import NAME, NAMESPACE
-from headgate.kubernetes.retries import pauses
 from headgate.latest import Latest
 from headgate.resources.meta import Object
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from headgate.backoff import pauses
 from headgate.errors import DecodeError, Denied, Gone, HeadgateError, NotFound, StoreError, Unavailable
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import AccessDenied, Client, Rejected, WatchEvent, path_of
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAMESPACE
-from headgate.kubernetes.retries import pauses
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.latest import until
 from headgate.objects.ports import Change, Listing, merged

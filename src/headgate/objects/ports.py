@@ -12,13 +12,13 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from headgate.backoff import LONGEST_S, pauses
 from headgate.compiler.report import Finding
 from headgate.errors import Gone, Unavailable
 from headgate.latest import Latest
 from headgate.resources.meta import Key, Object
 
 T = TypeVar("T")
-RETRY_SECONDS = 1.0  # the pause between two attempts to list and watch, in seconds
 
 log = logging.getLogger(__name__)
 
@@ -105,20 +105,28 @@ class Relist(NamedTuple):
 
 
 async def follow(reader: Reader, group: str, kind: str, namespace: str = "") -> AsyncGenerator[Relist | Change]:
-    """Yield all objects of a kind, then each change, without end. List again when the watch expires or fails."""
+    """Yield all objects of a kind, then each change, without end. List again when the watch expires or fails.
+
+    The pauses before new lists grow until the watch has reported a change, or has lasted for the longest pause.
+    """
+    waits, time = pauses(), asyncio.get_running_loop().time
     while True:
+        began = time()
         try:
             items, version = await reader.list(group, kind, namespace)
             yield Relist(items)
             del items  # so that a long watch does not keep all listed objects in memory
+            began = time()
             async with contextlib.aclosing(reader.watch(group, kind, namespace, since=version)) as changes:
                 async for change in changes:
+                    waits = pauses()
                     yield change
-        except Gone:
-            continue
-        except Unavailable as error:
-            log.warning("objects of kind %s can't be read, retrying in %g s: %s", kind, RETRY_SECONDS, error)
-            await asyncio.sleep(RETRY_SECONDS)
+        except (Gone, Unavailable) as error:
+            waits = pauses() if time() - began > LONGEST_S else waits
+            pause = next(waits)
+            level = logging.INFO if isinstance(error, Gone) else logging.WARNING
+            log.log(level, "objects of kind %s can't be read, next attempt in %.1f s: %s", kind, pause, error)
+            await asyncio.sleep(pause)
 
 
 async def follow_all(

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
+from headgate.backoff import pauses
 from headgate.compiler.fail_closed import restrictive_part
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, NotFound, Unavailable
 from headgate.latest import Latest, until
-from headgate.objects.ports import RETRY_SECONDS, Reader, Relist, follow, version_of
+from headgate.objects.ports import Reader, Relist, follow, version_of
 from headgate.resources.decode import Checked, check_stored
 from headgate.resources.meta import Key, Object, Resource
 from headgate.resources.registry import KINDS, Kind, key_of
@@ -63,12 +64,13 @@ class Feed:
         Also waits while the objects can't be read.
         """
         for group, kind in self._versions:
+            waits = pauses()
             while True:
                 next_batch = self.seen.next_change()
                 try:
                     listing = await self._source.list(group, kind)
                 except Unavailable:  # `follow` logs it
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(next(waits))
                     continue
                 # Each change of an object has a version of its own, so equal versions mean equal objects. Comparing
                 # 3,000 versions takes 0.7 ms, and comparing them by the keys of their objects 3 ms.
