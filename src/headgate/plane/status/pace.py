@@ -11,30 +11,30 @@ SLICE_SECONDS = 0.02  # the length of a slice, after which the writer yields the
 PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
 OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of the time that it took
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
+RECONNECT_SECONDS = 1.0  # the wait for a proxy whose stream has ended: it reconnects, for example with a new token
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
 COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
 MAX_COUNT_SECONDS = 5.0  # the longest wait while more and more routes are attached
 
 
 class Debounce:
-    """Debounces events. A wait ends `quiet` seconds after the last event, at most `longest` after the first."""
+    """Debounces events. A wait ends `quiet` seconds after the last event, at most `longest` seconds after the first."""
 
     def __init__(self, quiet: float, longest: float, clock: Callable[[], float]) -> None:
         self._quiet, self._longest, self._clock = quiet, longest, clock
         self._first: float | None = None
-        self._last = 0.0
+        self._end = 0.0
 
-    def note(self) -> None:
-        """Start the wait, or extend it if an event came before."""
-        self._last = self._clock()
+    def note(self, quiet: float | None = None) -> None:
+        """Start the wait, or extend it if an event came before. `quiet` is for this event only."""
+        now = self._clock()
+        self._end = now + (self._quiet if quiet is None else quiet)
         if self._first is None:
-            self._first = self._last
+            self._first = now
 
     def left(self) -> float:
         """Return the seconds left to wait; 0 or less if the wait is over, or if there was no event."""
-        return (
-            0.0 if self._first is None else min(self._last + self._quiet, self._first + self._longest) - self._clock()
-        )
+        return 0.0 if self._first is None else min(self._end, self._first + self._longest) - self._clock()
 
     def end(self) -> None:
         """End the wait; the next event begins a new wait."""

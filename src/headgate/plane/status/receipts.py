@@ -303,6 +303,11 @@ class Receipts:
         wide = (node_ids for state, node_ids in self.by_state.items() if state.out_of_sync is None)
         return frozenset(self.states), frozenset(chain.from_iterable(wide))
 
+    def has_lost(self, before: "Receipts") -> bool:
+        """Return whether a proxy of an earlier observation, which had a stream then, may have none now."""
+        (known, unknown_before), (_, unknown) = before.membership, self.membership
+        return not known.isdisjoint(unknown - unknown_before)
+
     @cached_property
     def _order(self) -> Mapping[str, int]:
         return {node_id: number for number, node_id in enumerate(self.states)}

@@ -23,7 +23,7 @@ from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.pace import CountDelay, Pace
+from headgate.plane.status.pace import RECONNECT_SECONDS, CountDelay, Pace
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
@@ -168,7 +168,7 @@ class StatusWriter:
         )
         self._queue.observe(observation)
         if before and before.receipts.membership != receipts.membership:
-            self._pace.membership.note()
+            self._pace.membership.note(RECONNECT_SECONDS if receipts.has_lost(before.receipts) else None)
         if is_built:
             for key in self._finding_events.keys() - compiled.report.seen.keys():
                 self._forget(key)
