@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-_SETTLE_S = 0.02  # real seconds in which data arrives on loopback
+_SETTLE_S = 0.005  # real seconds in which data arrives on loopback
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

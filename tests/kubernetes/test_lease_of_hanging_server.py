@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests import virtual_time
+from tests.kubernetes.http_server import serving
 
 from headgate.errors import Unavailable
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.connection import Connection
 from headgate.kubernetes.lease import LIFETIME_S, STOP_S, Lease, LeaseLost, LeaseName, hold
 from headgate.latest import Latest, until
 
@@ -47,39 +47,15 @@ class Server:
         return web.json_response(self._lease, status=200 if self._lease else 404)
 
 
-class Credentials:
-    """The address of a server, as credentials without a token."""
-
-    namespace = "default"
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-
-    async def connect(self) -> Connection:
-        connection = Connection()
-        connection.host = self._host
-        return connection
-
-
-@contextlib.asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[Credentials]:
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server.answer)
-    runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield Credentials(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    finally:
-        await runner.cleanup()
-
-
 @contextlib.asynccontextmanager
 async def active_replica(server: Server) -> AsyncIterator[tuple["asyncio.Task[None]", Client]]:
     """Run a replica until it is active; yield its election and the client of its other requests."""
     clock = asyncio.get_running_loop().time
-    async with serving(server) as credentials, Client(credentials) as client, Client(credentials) as lease_client:
+    async with (
+        serving(server.answer) as credentials,
+        Client(credentials) as client,
+        Client(credentials) as lease_client,
+    ):
         lease = Lease(lease_client, NAME, "first", clock=clock)
         election = asyncio.create_task(hold(lease, client))
         await until(lease.active.get, lease.active)

@@ -27,6 +27,7 @@ from headgate.kubernetes.permissions import (
     Role,
     report_permissions,
 )
+from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.kubernetes.registration import Registration
 from headgate.kubernetes.served_versions import ServedVersions
 from headgate.kubernetes.serving_certificate import ServingCertificate, follow_keys, follow_roots
@@ -54,15 +55,14 @@ async def run(options: Options, credentials: CredentialSource) -> None:
     """
     async with AsyncExitStack() as stack:
         missing = MissingPermissions(_roles(options))
-        client = await stack.enter_async_context(Client(credentials, denied=missing.add))
-        # The client for the Lease has its own connections, so that other requests can't delay a renewal.
-        lease_client = await stack.enter_async_context(Client(credentials, denied=missing.add))
+        clients = _clients(credentials, missing)
+        client, lease_client, reviews = [await stack.enter_async_context(one) for one in clients]
         versions = ServedVersions(client, (*CLUSTER_KINDS, *([CERTIFICATE_REQUEST] if options.issuer else [])))
         await versions.refresh()
         store = ClusterStore(client, versions, options.namespaces)
         lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
         stack.push_async_callback(lease.release)
-        api = ApiServer(client)
+        api = ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
@@ -86,7 +86,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(versions.run(), name="served versions")
-        tasks.create_task(report_permissions(Reviewer(client.post), missing), name="permissions")
+        tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
         for name, work in plane.work():
             tasks.create_task(work, name=name)
         certificate = await serving.first()
@@ -96,7 +96,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
         tasks.create_task(webhooks, name="webhooks")
-        tasks.create_task(hold(lease, client), name="lease")
+        tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
@@ -107,6 +107,16 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         sources = Sources(plane, Informers(store, tasks), versions, missing)
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
+
+
+def _clients(credentials: CredentialSource, missing: MissingPermissions) -> Sequence[Client]:
+    """Return the clients for objects, for the Lease, and for reviews of tokens and permissions.
+
+    The Lease has its own connections and no limits, so that other requests can't delay a renewal. The same applies to
+    reviews: with many statuses to write, sidecars that connect would have to wait.
+    """
+    limits = (RequestLimits(), None, None)
+    return [Client(credentials, denied=missing.add, limits=one) for one in limits]
 
 
 def _roles(options: Options) -> Sequence[Role]:

@@ -22,6 +22,7 @@ from headgate.errors import (
 )
 from headgate.kubernetes.connection import ApiRequest, Connection, CredentialSource
 from headgate.kubernetes.permissions import Permission, denied_permission
+from headgate.kubernetes.rate_limits import RequestLimits
 from headgate.resources.meta import Input, Object
 from headgate.resources.registry import Kind, api_version
 
@@ -98,7 +99,8 @@ class Client:
 
     Every call raises Unavailable if the server can't be reached or is overloaded, and another HeadgateError if it rejects
     the request. Each request opens a TCP connection, except within `async with client`, which reuses connections.
-    `denied` is called with the missing permission of each denied request.
+    `denied` is called with the missing permission of each denied request. Without `limits`, writes are sent at once, and a
+    429 raises Unavailable at once.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Client:
         hints: ErrorHints = ErrorHints(),  # noqa: B008 - it is immutable
         *,
         denied: Callable[[Permission], None] | None = None,
+        limits: RequestLimits | None = None,
     ) -> None:
         from headgate.kubernetes import transport  # noqa: PLC0415 - aiohttp takes 0.2 s, and help needs none
 
@@ -115,6 +118,7 @@ class Client:
         self._credentials = credentials
         self._hints = hints
         self._denied = denied
+        self._limits = limits
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
         self._keeps_connections = False
@@ -238,8 +242,13 @@ class Client:
             return _decoded(await response.read())
 
     @contextlib.asynccontextmanager
-    async def _answer(self, request: ApiRequest) -> AsyncIterator["ClientResponse"]:
-        """Send a request and yield the response if its status is 2xx. After a 401, read the credentials again and retry."""
+    async def _answer(self, request: ApiRequest, waited: float = 0.0) -> AsyncIterator["ClientResponse"]:
+        """Send a request and yield the response if its status is 2xx. After a 401, read the credentials again and retry.
+
+        Retry also after a 429, if the limits allow this pause after the `waited` seconds.
+        """
+        if self._limits and request.method != "GET":
+            await self._limits.wait_to_write()
         kept = self._connection is not None
         connection = await self._connect()
         if self._is_aborted:
@@ -257,6 +266,12 @@ class Client:
         if response.status == 401 and kept:
             await self._disconnect()
             async with self._answer(request) as response:
+                yield response
+            return
+        pause = self._transport.retry_after(response) if response.status == 429 else None
+        if self._limits and pause and waited + pause <= self._limits.retry_after_s:
+            await asyncio.sleep(pause)
+            async with self._answer(request, waited + pause) as response:
                 yield response
             return
         raise self._refusal(request, response.status, content)

@@ -76,6 +76,12 @@ def _abort_unread(response: ClientResponse) -> None:
         connection.transport.abort()
 
 
+def retry_after(response: ClientResponse) -> float | None:
+    """Return the seconds after which a server accepts a request again, at least 1; None if it gives no number."""
+    seconds = response.headers.get("retry-after", "")
+    return max(1.0, float(seconds)) if seconds.isdecimal() else None
+
+
 @contextlib.asynccontextmanager
 async def _session(connection: Connection) -> AsyncIterator[ClientSession]:
     """Yield the shared session of a connection, or a session for one request if the connection has none."""
