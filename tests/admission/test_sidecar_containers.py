@@ -9,7 +9,7 @@ import pytest
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, with_transparent_sidecar
 from headgate.compiler.compile import compile_mesh
 from headgate.errors import Invalid
-from headgate.model.routing import Probe
+from headgate.model.probes import PortCheck, Probe
 from headgate.plane.feed import snapshot_of
 from headgate.plane.snapshot_view import SnapshotView
 from headgate.resources.meta import Key, Object
@@ -21,7 +21,7 @@ APP = {
     "name": "app",
     "ports": [{"name": "web", "containerPort": 8080, "protocol": "TCP"}],
     "readinessProbe": {"httpGet": {"path": "/ready?deep=1", "port": "web"}, "periodSeconds": 1},
-    "livenessProbe": {"tcpSocket": {"port": 8080}},
+    "livenessProbe": {"tcpSocket": {"port": "web"}, "timeoutSeconds": 3},
 }
 
 
@@ -203,21 +203,53 @@ def test_a_native_sidecar_is_a_restarting_init_container() -> None:
     assert names(found, "containers") == ["app"]
 
 
-def test_http_probes_are_redirected_to_the_sidecar_and_tcp_probes_are_unchanged() -> None:
-    app = with_transparent_sidecar(pod(), OPTIONS)["spec"]["containers"][1]
-    assert app["readinessProbe"] == {
-        "httpGet": {"path": "/app/readiness", "port": 15020, "scheme": "HTTP"},
-        "periodSeconds": 1,
-    }
-    assert app["livenessProbe"] == APP["livenessProbe"]
+def test_the_sidecar_serves_probes_for_the_kubelet() -> None:
+    """R70. The kubelet has no identity, and to a connection the sidecar would answer before the application listens."""
+    grpc = {"name": "api", "startupProbe": {"grpc": {"port": 9000, "service": "live"}, "failureThreshold": 30}}
+    app, api = with_transparent_sidecar(pod(containers=[APP, grpc]), OPTIONS)["spec"]["containers"][1:]
+
+    def served(path: str) -> dict[str, Any]:
+        return {"httpGet": {"path": path, "port": 15020, "scheme": "HTTP"}}
+
+    assert app["readinessProbe"] == {**served("/app/readiness"), "periodSeconds": 1}
+    assert app["livenessProbe"] == {**served("/app/liveness"), "timeoutSeconds": 3}
+    assert api["startupProbe"] == {**served("/api/startup"), "failureThreshold": 30}
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        {"exec": {"command": ["true"]}},
+        {"tcpSocket": {"port": 80, "host": "192.0.2.1"}},
+        {"httpGet": {"port": 80, "host": "192.0.2.1", "path": "/"}},
+    ],
+)
+def test_probes_by_command_and_of_other_hosts_are_unchanged(probe: Mapping[str, Any]) -> None:
+    app = {"name": "app", "readinessProbe": probe}
+    found = with_transparent_sidecar(pod(containers=[app]), OPTIONS)
+    assert found["spec"]["containers"][1] == app
+    assert "headgate.dev/probes" not in found["metadata"]["annotations"]
+
+
+def test_the_headers_of_an_http_probe_stay() -> None:
+    headers = [{"name": "Host", "value": "shop.example"}]
+    app = {"name": "app", "readinessProbe": {"httpGet": {"port": 80, "path": "/", "httpHeaders": headers}}}
+    found = with_transparent_sidecar(pod(containers=[app]), OPTIONS)["spec"]["containers"][1]
+    assert found["readinessProbe"]["httpGet"]["httpHeaders"] == headers
 
 
 def test_the_compiler_reads_the_original_probes_of_an_injected_pod() -> None:
-    found = {**with_transparent_sidecar(pod(), OPTIONS), "status": {"podIP": "10.0.0.1", "phase": "Running"}}
+    grpc = {"name": "api", "startupProbe": {"grpc": {"port": 9000, "service": "live"}}}
+    found = with_transparent_sidecar(pod(containers=[APP, grpc]), OPTIONS)
+    found = {**found, "status": {"podIP": "10.0.0.1", "phase": "Running"}}
     compiled = compile_mesh(snapshot_of({key_of(found): found}), DEFAULTS, {})
     (workload,) = compiled.mesh.workloads
     assert workload.capture == "transparent"
     assert workload.probes == (Probe(name="app/readiness", port=8080, path="/ready?deep=1"),)
+    assert workload.port_checks == (
+        PortCheck(name="app/liveness", port=8080, period=10, timeout=3),
+        PortCheck(name="api/startup", port=9000, grpc=True, service="live", period=10, timeout=1),
+    )
 
 
 @pytest.mark.parametrize("annotation", ["", "{", '{"app/readinessProbe": 1}', "[]"])

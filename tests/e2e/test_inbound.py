@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import shutil
 import socket
 import ssl
@@ -20,7 +19,6 @@ from tests.e2e.test_grpc import Greeter
 from tests.e2e.wire import Address
 from tests.e2e.world import until
 
-from headgate.envoy import probes
 from headgate.envoy.upstream_tls import MESH_ALPN, UNREACHED_HEADER
 from headgate.model.requests import Match
 from headgate.model.requests import Path as PathMatch
@@ -29,11 +27,9 @@ from headgate.model.routing import (
     ConnectionRule,
     Grant,
     InboundPort,
-    Probe,
     Protocol,
     RequestRule,
     TlsMode,
-    Workload,
 )
 from headgate.resources.meta import Key
 
@@ -489,27 +485,3 @@ def is_closed(sidecar: Sidecar, caller: Caller) -> bool:
             return True
 
     return sidecar.network.run(last())
-
-
-def test_health_checks_reach_the_application_in_strict_mode(sidecar):
-    """The listener for probes serves only the probes of the pod."""
-    any_address = (
-        f"127.99.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"  # unique for this process, as the port is fixed
-    )
-    application = sidecar.echoes["app"].port
-    found = (
-        Probe(name="app/readiness", port=application, path="/healthz?full=1"),
-        Probe(name="app/liveness", port=application, path="alive"),
-    )
-    workload = Workload(name="default/web-1", address=ADDRESS, identity=WEB, tls_mode=TlsMode.STRICT, probes=found)
-    sidecar.push_parts(*probes.parts(workload, wildcard=any_address, source="127.0.0.6"))
-    caller = Caller(sidecar.network, Address(any_address, 15020))
-    sidecar.callers.append(caller)
-    until(lambda: caller.get("/app/readiness").answered_by == "app", "the listener for health checks")
-    assert sidecar.last_path("app") == "/healthz?full=1"
-    assert caller.get("/app/liveness").status == 200
-    assert sidecar.last_path("app") == "/alive"
-    assert [caller.get(path).status for path in ("/", "/healthz", "/app/readiness/x", "/app/startup")] == [404] * 4
-    assert caller.get("/app/readiness", "POST").status == 404
-    sidecar.echoes["app"].status = "302 Found"
-    assert caller.get("/app/readiness").status == 302

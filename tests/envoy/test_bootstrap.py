@@ -140,6 +140,9 @@ def test_the_bootstrap_requires_exactly_one_address_of_headgate(where):
         ("cluster.xds.ssl.fail_verify_san", True),
         ("cluster.outbound/default/web/80.ssl.handshake", False),  # each cluster of the mesh would have this counter
         ("cluster.outbound/default/web/80.upstream_rq_total", True),
+        ("cluster.outbound/default/web/80.membership_healthy", False),
+        ("cluster.probes/app/readiness.membership_healthy", True),
+        ("cluster.probes/app/readiness.membership_total", True),
         ("cluster.outbound/default/web/80.upstream_cx_total", False),
     ],
 )

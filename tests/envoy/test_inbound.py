@@ -9,6 +9,7 @@ from headgate.envoy import inbound, names, pb, secrets
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES
 from headgate.envoy.names import InboundRef
 from headgate.model.identities import Credential, PrivateText
+from headgate.model.probes import PortCheck, Probe
 from headgate.model.requests import ANY
 from headgate.model.routing import (
     Access,
@@ -17,7 +18,6 @@ from headgate.model.routing import (
     InboundPort,
     PortProtocol,
     PortRef,
-    Probe,
     Protocol,
     RequestRule,
     TlsMode,
@@ -93,6 +93,7 @@ def test_names_of_other_resources_are_not_parsed_as_ports_of_the_pod():
         names.OTHER_PORTS,
         names.PROBES,
         names.probe_cluster(80),
+        names.port_check_cluster("app/readiness"),
         "outbound/a/b/80",
         "inbound/80x",
     )
@@ -173,7 +174,8 @@ def test_an_explicit_sidecar_calls_the_application_port():
     ("address", "wildcard", "source"), [("10.0.0.7", "0.0.0.0", "127.0.0.6"), ("fd00::7", "::", "::6")]
 )
 def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback_address(address, wildcard, source):
-    found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),)))
+    checks = (PortCheck(name="app/readiness", port=9000, grpc=True), PortCheck(name="app/startup", port=8080))
+    found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),), port_checks=checks))
     assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15006)
     assert found[LISTENER, "probes"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15020)
     sources = {

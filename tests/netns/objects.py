@@ -1,8 +1,9 @@
 """Short constructors of the objects that the lab serves, all in the namespace `default`."""
 
 import itertools
+import json
 
-from headgate.resources.pods import EXCLUDED_PORTS, SIDECAR
+from headgate.resources.pods import EXCLUDED_PORTS, PROBES, SIDECAR
 
 _AGES = itertools.count()
 
@@ -45,17 +46,25 @@ def served(name, address, pods, *, port, target, app="http"):
 
 
 def pod(name, address, *, account, sidecar=True, labels=None, excluded="", probe=None):
-    """Return a running pod that declares no port (D26); `probe` is the (port, path) of its readiness probe."""
+    """Return a running pod that declares no port (D26).
+
+    `probe` is the (port, path) of its readiness probe. Then the pod has two TCP probes too: the liveness
+    probe of the same port, and the startup probe of the port 7999, on which nothing listens.
+    """
     annotations = ({SIDECAR: "transparent"} if sidecar else {}) | ({EXCLUDED_PORTS: excluded} if excluded else {})
-    container = {"name": "app"}
     if probe:
-        container["readinessProbe"] = {"httpGet": {"port": probe[0], "path": probe[1]}}
+        checks = {
+            "app/readinessProbe": {"httpGet": {"port": probe[0], "path": probe[1]}},
+            "app/livenessProbe": {"tcpSocket": {"port": probe[0]}, "periodSeconds": 1},
+            "app/startupProbe": {"tcpSocket": {"port": 7999}, "periodSeconds": 1},
+        }
+        annotations[PROBES] = json.dumps(checks)
     return an_object(
         "v1",
         "Pod",
         name,
         metadata={"annotations": annotations, "labels": labels or {}},
-        spec={"serviceAccountName": account, "containers": [container]},
+        spec={"serviceAccountName": account, "containers": [{"name": "app"}]},
         status={"podIP": address, "phase": "Running"},
     )
 

@@ -1,6 +1,7 @@
 """Transparent sidecars of pods with IPv6 addresses."""
 
 import pytest
+from tests.e2e.world import until
 from tests.netns.conftest import Address
 from tests.netns.lab import Lab
 from tests.netns.namespaces import has_ipv6
@@ -37,5 +38,7 @@ def test_redirection_and_mtls_work_over_ipv6(lab):
     assert lab.run(ask(plain, Address(one.address, 8080))).status == 0
     assert lab.run(talk(plain, Address(one.address, 7000), b"hello")) == CLOSED
     assert lab.run(ask(plain, Address(one.address, 15020), path="/app/readiness")).status == 200
+    until(lambda: lab.run(ask(plain, Address(one.address, 15020), path="/app/liveness")).status == 200)
+    assert lab.run(ask(plain, Address(one.address, 15020), path="/app/startup")).status == 503
     lab.serve(*services)
     assert lab.run(ask(plain, Address(one.address, 8080))).body == "one"

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from tests.e2e.protocols import certificate
+from tests.e2e.world import until
 from tests.netns.conftest import ALL_STRICT, ECHO, ECHO_ONE, GREETING, H2, ONE, OWN_TLS, SELF, TWO, WEB, Address
 from tests.netns.lab import tls_of
 from tests.netns.objects import mirror, split, strict
@@ -120,6 +121,14 @@ def test_a_headless_service_is_reached_by_its_pods_addresses(mesh):
     client = mesh.members["client"]
     for name in ("one", "two"):
         assert mesh.run(ask(client, Address(mesh.members[name].address, 8080))).body == name
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_tcp_probe_fails_when_nothing_listens(mesh, name):
+    """By the rules of the pod, the proxy accepts connections to all of its ports."""
+    member, plain = mesh.members[name], mesh.members["plain"]
+    until(lambda: mesh.run(ask(plain, Address(member.address, 15020), path="/app/liveness")).status == 200)
+    assert mesh.run(ask(plain, Address(member.address, 15020), path="/app/startup")).status == 503
 
 
 @pytest.mark.parametrize("name", ["one", "two"])

@@ -120,6 +120,17 @@ def test_a_pod_that_is_older_than_its_setting_must_be_replaced() -> None:
     assert found.advice[0] == f"a new pod with the same labels gets no sidecar; replace the pod: {restart}"
 
 
+def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:
+    """Pods of older versions have them. To a TCP probe, the sidecar answers before the application listens."""
+    app = {"name": "app", "readinessProbe": {"tcpSocket": {"port": 80}}}
+    new = pod(sidecar=True, containers=[app])
+    assert not any("does not serve" in line for line in explained(new, state="InSync").advice)
+    old = pod(sidecar=True)
+    old["spec"]["containers"][1] = app
+    (advice,) = [line for line in explained(old, state="InSync").advice if "does not serve" in line]
+    assert "its sidecar does not serve app.readinessProbe.tcpSocket; replace the pod" in advice
+
+
 def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() -> None:
     found = explained(pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
     assert found.proxy

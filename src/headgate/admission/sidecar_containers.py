@@ -28,6 +28,8 @@ NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 JOB = "--job"
 """The option of the sidecar's commands in pods that end by themselves, such as those of Jobs."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
+_MOVED_CHECKS = ("httpGet", "tcpSocket", "grpc")
+"""The checks of probes that the sidecar makes for the kubelet."""
 
 
 class SidecarOptions(Value, frozen=True, kw_only=True):
@@ -90,7 +92,7 @@ def workload_causes(obj: Object, mode: InjectionMode, view: View) -> Iterator[Ca
 def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     """Return a pod with a transparent sidecar, which starts before the application and ends after it.
 
-    The kubelet sends the application's HTTP probes to the proxy, which forwards them. A sidecar that is not native starts
+    The kubelet sends the application's HTTP, TCP and gRPC probes to the proxy, which makes the checks. A sidecar that is not native starts
     after all init containers, so these run before the redirection and use the network directly.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
@@ -98,7 +100,7 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
         f"{container['name']}/{name}": container[name]
         for container in spec.get("containers") or ()
         for name in _KINDS
-        if (container.get(name) or {}).get("httpGet")
+        if _moved_check(container.get(name) or {})
     }
     annotations = {**part(metadata, "annotations"), SIDECAR: "transparent"}
     if probes:
@@ -143,15 +145,34 @@ def _pull_secrets(own: Sequence[Mapping[str, Any]], options: SidecarOptions) -> 
 
 
 def _redirected(container: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a container whose HTTP probes have the path and the port at which the proxy serves them."""
+    """Return a container whose probes are HTTP requests to the path and the port at which the proxy serves them."""
     changed = dict(container)
     for name in _KINDS:
         probe = container.get(name) or {}
-        if get := probe.get("httpGet"):
-            kept = {field: value for field, value in get.items() if field in ("host", "httpHeaders")}
+        if check := _moved_check(probe):
+            kept = {field: value for field, value in probe.items() if field != check}
+            headers = {"httpHeaders": found} if (found := probe[check].get("httpHeaders")) else {}
             path = f"/{container['name']}/{name.removesuffix('Probe')}"
-            changed[name] = {**probe, "httpGet": {**kept, "path": path, "port": PROBE_PORT, "scheme": "HTTP"}}
+            changed[name] = {**kept, "httpGet": {**headers, "path": path, "port": PROBE_PORT, "scheme": "HTTP"}}
     return changed
+
+
+def moved_checks(pod: Object) -> Iterator[str]:
+    """Yield the probes of a pod that injection would change, as `CONTAINER.FIELD.CHECK`."""
+    for container in pod["spec"].get("containers") or ():
+        for name in _KINDS:
+            probe = container.get(name) or {}
+            check = _moved_check(probe)
+            if check and probe[check].get("port") != PROBE_PORT and container["name"] != CONTAINER:
+                yield f"{container['name']}.{name}.{check}"
+
+
+def _moved_check(probe: Mapping[str, Any]) -> str:
+    """Return the field with the check of a probe if the sidecar makes it; else an empty string.
+
+    A probe with `host` does not go to the pod, and a command runs in the container.
+    """
+    return next((field for field in _MOVED_CHECKS if probe.get(field) and not probe[field].get("host")), "")
 
 
 def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from headgate.compiler.protocols import choice_at, protocol_of
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot, account_name
 from headgate.model.identities import is_gateway, spiffe_id
-from headgate.model.routing import InboundPort, PortProtocol, PortRef, Probe, Protocol, Workload
+from headgate.model.probes import PortCheck, Probe
+from headgate.model.routing import InboundPort, PortProtocol, PortRef, Protocol, Workload
 from headgate.resources.core import Endpoint, EndpointSlice, Service, ServicePort
 from headgate.resources.meta import is_dns_subdomain
 from headgate.resources.pods import APPLICATION_PORTS, EXCLUDED_PORTS, PROBES, SIDECAR, SIDECARS, Container, Pod
@@ -180,7 +181,8 @@ def _workload(name: str, pod: Pod, known: ServicesByPort, settings: Settings) ->
         uid=pod.metadata.uid,
         capture="explicit" if pod.metadata.annotations[SIDECAR] == "explicit" else "transparent",
         ports=tuple(_ports(pod, found)),
-        probes=tuple(_probes(pod)),
+        probes=tuple(_http_probes(pod)),
+        port_checks=tuple(_port_checks(pod)),
     )
 
 
@@ -244,8 +246,36 @@ def _by_name(name: str) -> Protocol:
     return protocol if declared else Protocol.TCP
 
 
-def _probes(pod: Pod) -> Iterator[Probe]:
-    """Yield the HTTP probes of the application, which the sidecar serves for the kubelet."""
+def _http_probes(pod: Pod) -> Iterator[Probe]:
+    """Yield the HTTP probes of the application, which the sidecar forwards for the kubelet."""
+    for name, probe, container in _probes(pod):
+        get = probe.http_get
+        if get and (port := _number(get.port, container)):
+            yield Probe(name=name, port=port, path=get.path or "/", https=get.scheme.upper() == "HTTPS")
+
+
+def _port_checks(pod: Pod) -> Iterator[PortCheck]:
+    """Yield the TCP and gRPC probes of the application, which the sidecar makes itself.
+
+    The kubelet asks the sidecar for them only if injection has moved them.
+    """
+    if PROBES not in pod.metadata.annotations:
+        return
+    for name, probe, container in _probes(pod):
+        check = probe.tcp_socket or probe.grpc
+        if check and (port := _number(check.port, container)):
+            yield PortCheck(
+                name=name,
+                port=port,
+                grpc=probe.grpc is not None,
+                service=(probe.grpc and probe.grpc.service) or "",
+                period=max(probe.period_seconds, 1),
+                timeout=max(probe.timeout_seconds, 1),
+            )
+
+
+def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, Container]]:
+    """Yield the probes of the application, each with the name `container/kind` and its container."""
     moved = _moved_probes(pod)
     for container in pod.spec.containers:
         kinds = (
@@ -255,10 +285,8 @@ def _probes(pod: Pod) -> Iterator[Probe]:
         )
         for kind, own in kinds:
             probe = own if moved is None else moved.get(f"{container.name}/{kind}Probe")
-            get = probe.http_get if probe else None
-            if get and (port := _number(get.port, container)):
-                https = get.scheme.upper() == "HTTPS"
-                yield Probe(name=f"{container.name}/{kind}", port=port, path=get.path or "/", https=https)
+            if probe:
+                yield f"{container.name}/{kind}", probe, container
 
 
 def _moved_probes(pod: Pod) -> Mapping[str, ContainerProbe] | None:

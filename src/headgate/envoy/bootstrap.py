@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import descriptors, pb, stats_sink, tap, traffic_stats
+from headgate.envoy import descriptors, names, pb, stats_sink, tap, traffic_stats
 from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
@@ -24,6 +24,8 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
     pb.StringMatcher(prefix=f"cluster.{XDS_CLUSTER}.ssl."),  # TLS errors of the connection to headgate
     pb.StringMatcher(prefix="http."),
     pb.StringMatcher(suffix=".upstream_rq_total"),
+    # Envoy answers TCP and gRPC probes by these gauges (`probes`).
+    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.{names.PROBES}/.*\.membership_(healthy|total)")),
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
     pb.StringMatcher(contains="rbac."),  # the RBAC counters of HTTP and network filters
     pb.StringMatcher(

@@ -29,7 +29,8 @@ inbound                                                listener of a transparent
 inbound/<port>                                         listener of an explicit sidecar, for a port of its pod
 inbound/<port>/<protocol>                              routes and cluster of a port of the pod: the application itself
 inbound/other                                          cluster of the ports of the pod that belong to no Service
-probes, probes/<port>                                  listener and clusters of the kubelet's probes
+probes, probes/<port>                                  listener and clusters of the kubelet's HTTP probes
+probes/<container>/<kind>                              cluster of a TCP or gRPC probe
 identity, roots                                        the proxy's own certificate, and its trusted root certificates
 """
 
@@ -176,6 +177,11 @@ def inbound(ref: InboundRef) -> str:
 def probe_cluster(port: int, *, https: bool = False) -> str:
     """Return the name of the cluster for the probes of a port of the pod."""
     return f"{PROBES}/{port}/https" if https else f"{PROBES}/{port}"
+
+
+def port_check_cluster(name: str) -> str:
+    """Return the name of the cluster for a TCP or gRPC probe, `container/kind`."""
+    return f"{PROBES}/{name}"
 
 
 def is_mirror(name: str) -> bool:

@@ -1,20 +1,26 @@
 """Serve the kubelet's probes, which have no identity, for pods whose ports accept mTLS only.
 
-A probe is `GET /<container>/<kind>` on a port of its own. Envoy rewrites it to the request of the pod's manifest and
-sends it to the application. `GET /ready` is answered with 200: the sidecar has its configuration. Other requests get 404.
+A probe is `GET /<container>/<kind>` on a port of its own. Envoy rewrites an HTTP probe to the request of the pod's
+manifest and sends it to the application. It makes TCP and gRPC probes itself, at the period of the manifest, and answers
+200 or 503 by the last result. So no bytes of the network reach a port that is not HTTP. `GET /ready` is answered with
+200: the sidecar has its configuration. Other requests get 404.
 """
 
 from collections.abc import Iterator
 
 from headgate.envoy import names, pb
-from headgate.envoy.clusters import CONNECT_SECONDS, address
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, http_options
 from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.view import PROBE_PORT
-from headgate.model.routing import Probe, Workload
+from headgate.model.probes import PortCheck, Probe
+from headgate.model.routing import Protocol, Workload
 
 READY_PATH = "/ready"
 """The path of the sidecar's own readiness check. It differs from all paths of containers' probes: they have two parts."""
+FAILING_PERIOD_SECONDS = 1
+"""The period of a TCP or gRPC probe while it fails. A port that does not accept connections costs the application
+nothing, and the pod becomes ready at the kubelet's next probe."""
 
 
 def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
@@ -25,7 +31,11 @@ def parts(workload: Workload, *, wildcard: str, source: str) -> Iterator[Part]:
         name = names.probe_cluster(port, https=https)
         found.append(name)
         yield Part(CLUSTER, name, cluster, (name, workload.address, port, https, source))
-    yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes), tuple(found))
+    for check in workload.port_checks:
+        name = names.port_check_cluster(check.name)
+        found.append(name)
+        yield Part(CLUSTER, name, checked_cluster, (name, workload.address, check, source))
+    yield Part(LISTENER, names.PROBES, listener, (wildcard, workload.probes, workload.port_checks), tuple(found))
 
 
 def cluster(
@@ -52,7 +62,35 @@ def cluster(
     return message
 
 
-def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
+def checked_cluster(name: str, host: str, check: PortCheck, source: str) -> pb.Cluster:
+    """Return a cluster whose only endpoint Envoy checks. Each check is a new connection, like those of the kubelet."""
+    message = cluster(name, host, check.port, False, source)  # noqa: FBT003  # the arguments of a Part are positional
+    period, failing = pb.Duration(seconds=check.period), pb.Duration(seconds=FAILING_PERIOD_SECONDS)
+    health = pb.HealthCheck(
+        timeout=pb.Duration(seconds=check.timeout),
+        interval=period,
+        unhealthy_interval=failing,
+        # Envoy uses these two intervals for a cluster without requests.
+        no_traffic_healthy_interval=period,
+        no_traffic_interval=failing,
+        healthy_threshold=pb.UInt32Value(value=1),
+        unhealthy_threshold=pb.UInt32Value(value=1),
+        reuse_connection=pb.BoolValue(value=False),
+    )
+    if check.grpc:
+        authority = f"[{host}]:{check.port}" if ":" in host else f"{host}:{check.port}"
+        health.grpc_health_check.CopyFrom(
+            pb.HealthCheck.GrpcHealthCheck(service_name=check.service, authority=authority)
+        )
+        if options := http_options(Protocol.HTTP2):
+            message.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(pb.pack(options))
+    else:
+        health.tcp_health_check.CopyFrom(pb.HealthCheck.TcpHealthCheck())
+    message.health_checks.append(health)
+    return message
+
+
+def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCheck, ...]) -> pb.Listener:
     """Return the listener of all probes of a pod."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
@@ -61,7 +99,7 @@ def listener(wildcard: str, probes: tuple[Probe, ...]) -> pb.Listener:
     connection = pb.HttpConnectionManager(
         stat_prefix=names.PROBES,
         route_config=table,
-        http_filters=[router_filter()],
+        http_filters=[*map(_result_filter, port_checks), router_filter()],
         server_header_transformation=pb.HttpConnectionManager.ServerHeaderTransformation.PASS_THROUGH,
         generate_request_id=pb.BoolValue(value=False),
     )
@@ -85,11 +123,9 @@ def _route(probe: Probe) -> pb.Route:
     is removed.
     """
     path = f"/{probe.name}"
-    # The path must have no query: Envoy would forward a query that the manifest does not have.
-    exactly = {":method": "GET", ":path": path}
-    headers = [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in exactly.items()]
     return pb.Route(
-        match=pb.RouteMatch(path=path, headers=headers),
+        # The path must have no query: Envoy would forward a query that the manifest does not have.
+        match=pb.RouteMatch(path=path, headers=_exactly(path)),
         route=pb.RouteAction(
             cluster=names.probe_cluster(probe.port, https=probe.https),
             prefix_rewrite=probe.path if probe.path.startswith("/") else f"/{probe.path}",
@@ -97,3 +133,19 @@ def _route(probe: Probe) -> pb.Route:
         ),
         response_headers_to_remove=["location"],
     )
+
+
+def _result_filter(check: PortCheck) -> pb.HttpFilter:
+    """Return the filter that answers a probe by the last result of its check: 200, else 503."""
+    filter_config = pb.HealthCheckFilter(
+        pass_through_mode=pb.BoolValue(value=False),
+        headers=_exactly(f"/{check.name}"),
+        cluster_min_healthy_percentages={names.port_check_cluster(check.name): pb.Percent(value=100)},
+    )
+    return pb.HttpFilter(name=names.port_check_cluster(check.name), typed_config=pb.pack(filter_config))
+
+
+def _exactly(path: str) -> list[pb.HeaderMatcher]:
+    """Return the matchers for a GET request with this path and without a query."""
+    wanted = {":method": "GET", ":path": path}
+    return [pb.HeaderMatcher(name=name, string_match=pb.StringMatcher(exact=text)) for name, text in wanted.items()]

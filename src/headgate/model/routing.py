@@ -11,6 +11,7 @@ from msgspec import field
 
 from headgate.model.gateway_pods import GatewayPod
 from headgate.model.identities import PrivateText
+from headgate.model.probes import PortCheck, Probe
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
 from headgate.resources.meta import Key, Value
 from headgate.shared_map import SharedMap
@@ -147,19 +148,6 @@ class InboundPort(Value, frozen=True, kw_only=True):
     protocols: tuple[PortProtocol, ...] = field(name="spoken")
 
 
-class Probe(Value, frozen=True, kw_only=True):
-    """An HTTP health check that the orchestrator sends to a workload, without a client certificate.
-
-    `name` is `container/kind`, such as `web/readiness`. `https` means that the application itself serves TLS; the
-    sidecar does not verify the application's certificate.
-    """
-
-    name: str
-    port: int
-    path: str
-    https: bool = False
-
-
 class Workload(Value, frozen=True, kw_only=True):
     """A pod with a sidecar.
 
@@ -180,6 +168,7 @@ class Workload(Value, frozen=True, kw_only=True):
     target_tls_mode: TlsMode = field(default=TlsMode.PERMISSIVE, name="target")
     access: Access = OPEN
     probes: tuple[Probe, ...] = ()
+    port_checks: tuple[PortCheck, ...] = ()
 
 
 def server_name(ref: PortRef, domain: str) -> str:

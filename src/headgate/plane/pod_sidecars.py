@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headgate.admission.injection import Decision, decision_message
-from headgate.admission.sidecar_containers import CONTAINER
+from headgate.admission.sidecar_containers import CONTAINER, container_names, moved_checks
 from headgate.admission.sidecar_merge import selecting
 from headgate.resources.decode import read
 from headgate.resources.inspect import (
@@ -116,6 +116,8 @@ def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
     if facts.decision.injected != bool(kind):
         gets = "a sidecar" if facts.decision.injected else "no sidecar"
         yield f"a new pod with the same labels gets {gets}; {_replacement(pod)}"
+    if CONTAINER in container_names(pod) and (found := ", ".join(moved_checks(pod))):
+        yield f"an older headgate injected the pod, and its sidecar does not serve {found}; {_replacement(pod)}"
     if outdated := ", ".join(item.name for item in added if kind and item.generation != item.newest):
         yield f"the pod does not have the newest generation of the Sidecars {outdated}; {_replacement(pod)}"
     for item in added:

@@ -108,6 +108,13 @@ class TcpSocket(Input, frozen=True, kw_only=True):
     host: str = ""
 
 
+class GrpcCheck(Input, frozen=True, kw_only=True):
+    """A probe by the gRPC health protocol: the status SERVING of a service is success."""
+
+    port: int
+    service: str | None = None
+
+
 class Exec(Input, frozen=True, kw_only=True):
     """A probe by command: exit code 0 is success."""
 
@@ -119,6 +126,7 @@ class Probe(Input, frozen=True, kw_only=True):
 
     http_get: HttpGet | None = None
     tcp_socket: TcpSocket | None = None
+    grpc: GrpcCheck | None = None
     exec: Exec | None = None
     initial_delay_seconds: int = 0
     period_seconds: int = 10
