@@ -131,6 +131,13 @@ def test_the_explanation_names_probes_that_the_sidecar_does_not_serve() -> None:
     assert "its sidecar does not serve app.readinessProbe.tcpSocket; replace the pod" in advice
 
 
+def test_the_explanation_names_hooks_that_a_strict_workload_rejects() -> None:
+    hooks = {"postStart": {"exec": {"command": ["true"]}}, "preStop": {"httpGet": {"port": 80, "path": "/stop"}}}
+    one = pod(sidecar=True, containers=[{"name": "app", "lifecycle": hooks}, {"name": "plain"}])
+    (note,) = [note for note in explained(one, state="InSync").notes if "hook" in note]
+    assert note.startswith("the kubelet sends the hook app.lifecycle.preStop.httpGet in plaintext")
+
+
 def test_the_explanation_of_a_disconnected_proxy_has_commands_that_show_why() -> None:
     found = explained(pod(sidecar=True), around={INJECT: "true"}, state="Disconnected")
     assert found.proxy

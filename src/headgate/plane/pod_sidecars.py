@@ -1,7 +1,7 @@
 """Explains why a pod has a sidecar or none, and what to do to change it, for the inspect API."""
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from headgate.admission.injection import Decision, decision_message
 from headgate.admission.sidecar_containers import CONTAINER, container_names, moved_checks
@@ -100,10 +100,24 @@ def _notes(facts: PodFacts) -> Iterator[str]:
         yield f"headgate expects no proxy, because the pod {reason}"
     if ports := annotations.get(EXCLUDED_PORTS):
         yield f"these ports bypass the sidecar: {ports} (annotation {EXCLUDED_PORTS})"
+    for hook in _http_hooks(spec) if _kind(facts.pod) == "transparent" else ():
+        yield (
+            f"the kubelet sends the hook {hook} in plaintext and without an identity: a strict or closed workload rejects it; "
+            f"use exec, or exclude its port with the annotation {EXCLUDED_PORTS}"
+        )
     if any(item.get("name") == CONTAINER for item in spec.get("initContainers") or ()):
         yield "the sidecar is native: it starts before the pod's init containers, and ends after the application"
     if (policy := spec.get("restartPolicy", "Always")) != "Always":
         yield f"the pod ends by itself (restartPolicy {policy}); its sidecar ends after the other containers"
+
+
+def _http_hooks(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lifecycle hooks by HTTP request to the pod, as `CONTAINER.lifecycle.FIELD.httpGet`."""
+    for container in spec.get("containers") or ():
+        for name in ("postStart", "preStop"):
+            get = part(part(container, "lifecycle"), name).get("httpGet")
+            if get and not get.get("host"):
+                yield f"{container['name']}.lifecycle.{name}.httpGet"
 
 
 def _problems(facts: PodFacts, added: Iterable[AddedSidecar]) -> Iterator[str]:
