@@ -216,6 +216,20 @@ def test_the_sidecar_serves_probes_for_the_kubelet() -> None:
     assert api["startupProbe"] == {**served("/api/startup"), "failureThreshold": 30}
 
 
+def test_a_native_sidecar_serves_the_probes_of_restarting_init_containers() -> None:
+    """An older sidecar starts after the init containers. There these are not redirected, so their probes work as they are."""
+    agent = {"name": "agent", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 7000}}}
+    wanted = pod(initContainers=[agent])
+    old = with_transparent_sidecar(wanted, OPTIONS)
+    assert old["spec"]["initContainers"][0] == agent
+    assert "agent" not in old["metadata"]["annotations"]["headgate.dev/probes"]
+    new = with_transparent_sidecar(wanted, SidecarOptions(image="headgate:1", xds="headgate:15010", native=True))
+    assert new["spec"]["initContainers"][2]["startupProbe"]["httpGet"]["path"] == "/agent/startup"
+    new = {**new, "status": {"podIP": "10.0.0.1", "phase": "Running"}}
+    (workload,) = compile_mesh(snapshot_of({key_of(new): new}), DEFAULTS, {}).mesh.workloads
+    assert PortCheck(name="agent/startup", port=7000) in workload.port_checks
+
+
 @pytest.mark.parametrize(
     "probe",
     [

@@ -96,9 +96,10 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     after all init containers, so these run before the redirection and use the network directly.
     """
     spec, metadata = dict(pod["spec"]), dict(pod["metadata"])
+    initial = spec.get("initContainers") or ()
     probes = {
         f"{container['name']}/{name}": container[name]
-        for container in spec.get("containers") or ()
+        for container in (*(spec.get("containers") or ()), *(initial if options.native else ()))
         for name in _KINDS
         if _moved_check(container.get(name) or {})
     }
@@ -109,12 +110,11 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     sidecar = _sidecar(options, is_job=(spec.get("restartPolicy") or "Always") != "Always") | {"resources": resources}
     redirection = _redirection(options) | {"resources": resources}
     applications = [_redirected(item) for item in spec.get("containers") or ()]
-    initial = spec.get("initContainers") or ()
     spec["volumes"] = [*(spec.get("volumes") or ()), *_volumes()]
     if secrets := _pull_secrets(spec.get("imagePullSecrets") or (), options):
         spec["imagePullSecrets"] = secrets
     if options.native:
-        spec["initContainers"] = [redirection, {**sidecar, "restartPolicy": "Always"}, *initial]
+        spec["initContainers"] = [redirection, {**sidecar, "restartPolicy": "Always"}, *map(_redirected, initial)]
         spec["containers"] = applications
     else:
         spec["initContainers"] = [*initial, redirection]

@@ -277,7 +277,7 @@ def _port_checks(pod: Pod) -> Iterator[PortCheck]:
 def _probes(pod: Pod) -> Iterator[tuple[str, ContainerProbe, Container]]:
     """Yield the probes of the application, each with the name `container/kind` and its container."""
     moved = _moved_probes(pod)
-    for container in pod.spec.containers:
+    for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         kinds = (
             ("startup", container.startup_probe),
             ("readiness", container.readiness_probe),

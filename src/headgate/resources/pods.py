@@ -63,9 +63,10 @@ class Container(Input, frozen=True, kw_only=True):
 
 
 class PodSpec(Input, frozen=True, kw_only=True):
-    """The containers of a pod and its ServiceAccount."""
+    """The containers of a pod and its ServiceAccount. Init containers that restart can have probes."""
 
     containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = ()
     service_account_name: str = "default"
 
 
