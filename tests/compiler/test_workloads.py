@@ -97,7 +97,7 @@ def test_a_pod_that_is_being_deleted_keeps_the_ports_of_its_services(target_port
 
 
 @pytest.mark.parametrize(
-    ("sidecar", "is_workload"), [({"running": {}}, True), ({"terminated": {"exitCode": 0}}, False)]
+    ("sidecar", "is_workload"), [({"running": {}}, True), ({"terminated": {}}, False), ({"waiting": {}}, False)]
 )
 def test_a_deleted_pod_whose_containers_have_ended_is_no_workload(sidecar, is_workload):
     """Before Kubernetes 1.27 its phase stays `Running`, and its sidecar will not connect again."""

@@ -77,6 +77,19 @@ class Cluster:
         for name in deployments:
             self.kubectl("-n", namespace, "rollout", "status", f"deployment/{name}", "--timeout=100s")
 
+    def wait_ended(self, namespace: str, **labels: str) -> None:
+        """Wait until no container of a deleted pod runs.
+
+        The kubelet of Kubernetes 1.20 often needs a minute more before it removes such a pod.
+        """
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+
+        def ended() -> bool:
+            pods = self.get("-n", namespace, "pods", *(["-l", selector] if selector else []))["items"]
+            return not any(map(_is_ending, pods))
+
+        until(ended, f"the end of deleted pods in {namespace}")
+
     def wait_programmed(self, what: str, namespace: str) -> None:
         """Wait until all proxies have acknowledged an object, `KIND/NAME`."""
         self.headgate("wait", what, "-n", namespace, "--timeout", "100s")
@@ -85,6 +98,12 @@ class Cluster:
         """Run a Python program in the container `app` of a Deployment; return its JSON output."""
         target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app")
         return json.loads(self.kubectl(*target, "--", "python3", "-c", program, *arguments))
+
+
+def _is_ending(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is being deleted, and one of its containers runs."""
+    states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
+    return "deletionTimestamp" in pod["metadata"] and any("running" in state for state in states)
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def test_the_workflow_of_the_specification_sends_no_request_to_a_wrong_version(r
     """R1 to R7: each step of examples/foobar-rollout, counted by the versions that answer one client."""
     steps = EXAMPLES / "foobar-rollout/steps"
     running.kubectl("-n", ROLLOUT, "delete", "--ignore-not-found", "--wait", "-f", steps)
-    running.kubectl("-n", ROLLOUT, "wait", "--for=delete", "pod", "-l", "version=v2", "--timeout=100s")
+    running.wait_ended(ROLLOUT, version="v2")
     send = ("client", SEND, "foobar", 8080, "foobar")
     assert running.python(ROLLOUT, *send, 100) == {"v1": 100}
     expected = {

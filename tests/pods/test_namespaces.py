@@ -37,13 +37,10 @@ class Mesh:
         self.cluster.wait_rolled_out(place, *servers, "client")
 
     def restart(self, place: str, *names: str) -> None:
-        """Replace the pods of Deployments, and wait until the containers of the old ones have ended.
-
-        The kubelet may need a minute more before it removes such a pod.
-        """
+        """Replace the pods of Deployments, and wait until the old ones have ended."""
         self.cluster.kubectl("-n", place, "rollout", "restart", *(f"deployment/{name}" for name in names))
         self.cluster.wait_rolled_out(place, *names)
-        until(lambda: not any(map(_is_ending, self._all_pods(place))), f"the end of the old pods in {place}")
+        self.cluster.wait_ended(place)
 
     def sidecars(self, place: str) -> Sequence[bool]:
         """Return for each pod of a namespace whether it has a sidecar."""
@@ -54,24 +51,15 @@ class Mesh:
 
     def pods(self, place: str, *apps: str) -> Sequence[dict[str, Any]]:
         """Return the pods of a namespace that are not being deleted, of these applications if any are given."""
-        found = (pod for pod in self._all_pods(place) if not pod["metadata"].get("deletionTimestamp"))
-        return [pod for pod in found if not apps or pod["metadata"]["labels"]["app"] in apps]
-
-    def _all_pods(self, place: str) -> Sequence[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.cluster.get("-n", place, "pods")["items"]
-        return found
+        found = self.cluster.get("-n", place, "pods")["items"]
+        left = (pod for pod in found if not pod["metadata"].get("deletionTimestamp"))
+        return [pod for pod in left if not apps or pod["metadata"]["labels"]["app"] in apps]
 
     def counted(self, place: str, deployment: str) -> int:
         """Return how many requests a Deployment answered in the last 15 minutes, by the metrics API."""
         path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}/deployments/{deployment}?t=15m"
         metrics = json.loads(self.cluster.kubectl("get", "--raw", path))["metrics"]
         return sum(int(metric["value"]) for metric in metrics if metric["name"] == "success_count")
-
-
-def _is_ending(pod: dict[str, Any]) -> bool:
-    """Return whether a pod is being deleted, and one of its containers runs."""
-    states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
-    return "deletionTimestamp" in pod["metadata"] and not all("terminated" in state for state in states)
 
 
 @pytest.fixture(scope="module")

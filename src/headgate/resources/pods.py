@@ -70,14 +70,14 @@ class PodSpec(Input, frozen=True, kw_only=True):
     service_account_name: str = "default"
 
 
-class Terminated(Input, frozen=True, kw_only=True):
-    """`terminated` of a container's state; headgate reads only whether it is there."""
+class Running(Input, frozen=True, kw_only=True):
+    """`running` of a container's state; headgate reads only whether it is there."""
 
 
 class ContainerState(Input, frozen=True, kw_only=True):
     """The state of a container."""
 
-    terminated: Terminated | None = None
+    running: Running | None = None
 
 
 class ContainerStatus(Input, frozen=True, kw_only=True):
@@ -107,13 +107,14 @@ class Pod(Resource, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        """Whether all containers have ended and none will start again.
+        """Whether no container runs and none will start again.
 
-        Before Kubernetes 1.27, the phase of a deleted pod stays `Running` for some seconds after its containers ended.
+        Before Kubernetes 1.27, the phase of a deleted pod stays `Running` after its containers ended, for seconds, or for
+        more than a minute if the kubelet has lost the state of a container and says `waiting`.
         """
         containers = self.status.container_statuses
-        all_ended = bool(containers) and all(item.state.terminated is not None for item in containers)
-        return all_ended or self.status.phase in ENDED
+        none_runs = bool(containers) and all(item.state.running is None for item in containers)
+        return none_runs or self.status.phase in ENDED
 
 
 class ProcessIdentity(Value, frozen=True, kw_only=True):
