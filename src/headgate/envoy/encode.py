@@ -127,7 +127,8 @@ class Memo:
     ) -> Mapping[TypeUrl, Mapping[str, Encoded]]:
         """Render and encode the hosts of a Gateway port that have a scope of their own; return their resources.
 
-        A host whose routes are the same object as in the last build is skipped, if nothing else has changed.
+        A host whose routes are the same object as in the last build is skipped, if nothing else has changed. New resources
+        are in the order of their hosts.
         """
         key = (mesh_view.kind, port.gateway, port.port)
         shared = (port, mesh_view.backend_sources, mesh_view.settings)
@@ -136,7 +137,7 @@ class Memo:
         changed, _ = replaced(last.hosts if last.shared == shared else {}, hosts)
         new = {
             host: self._group(known.get(host), outbound.of_host, mesh_view.host(port, item))
-            for host, item in changed.items()
+            for host, item in sorted(changed.items())
             if has_own_scope(host)
         }
         gone = [host for host in replaced(last.hosts, hosts)[1] if host in known]
@@ -145,7 +146,7 @@ class Memo:
         if not gone and all(_keeps_names(known[host], group) for host, group in new.items() if host in known):
             resources = _united((last.resources, *added)) if added else last.resources
         else:  # another host may have a resource with a name that one host lost
-            resources = _united(group.resources for group in groups.values())
+            resources = _united(groups[host].resources for host in sorted(groups))
         self._hosts.now[key] = EncodedHosts(shared, hosts, groups, resources)
         return resources
 
