@@ -102,9 +102,9 @@ class Gateway:
     async def recovered(self, reason: str) -> None:
         """Wait until the objects exist. Without nodes, no proxy runs, so the Gateway can't be programmed."""
         await eventually(lambda: self.events(f"{reason}Resolved"), of=self.programmed)
-        assert not self.programmed().startswith(f"{reason}: ")
-        assert ("False", reason) not in self.listeners()
-        assert self.service()
+        await eventually(lambda: not self.programmed().startswith(f"{reason}: "), of=self.programmed)
+        await eventually(lambda: ("False", reason) not in self.listeners(), of=self.listeners)
+        await eventually(self.service)
         assert len(self.events(reason)) == 1
 
 
