@@ -142,7 +142,7 @@ async def test_an_invalid_annotation_is_named_until_the_gateway_is_corrected(
     )
     new.write(infrastructure={"annotations": {"a-name": "x"}})
     await new.recovered("Invalid")
-    assert new.events("InvalidResolved") == ["the edit resolved Invalid"]
+    assert len(new.events("InvalidResolved")) == 1
 
 
 async def test_a_missing_permission_is_named_with_its_remedy(cluster: Cluster, plane: ControlPlane) -> None:

@@ -220,7 +220,7 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
     if node.role != SIDECAR:
         yield Part(LISTENER, names.SCOPES, listeners.scopes_listener, ())
     if node.gateway:
-        yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE, ()))
+        yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE, (), ()))
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
     if node.role == SIDECAR and workload and settings.scoped:
