@@ -17,11 +17,11 @@ from headgate.compiler.compile import Compiler
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project
+from headgate.event_loop import GC_THRESHOLDS
 from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.standalone.app import GC_THRESHOLDS
 from headgate.xds.messages import write_response
 
 SIZES = (10, 100, 1000)

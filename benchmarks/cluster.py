@@ -251,8 +251,10 @@ async def measure() -> None:
                 await asyncio.to_thread(replica.install_webhooks, cluster, port)
                 while not await asyncio.to_thread(replica.has_bundle, cluster):
                     await asyncio.sleep(POLL_S)
+                await process.rest()
+                server = f"https://127.0.0.1:{port}"
                 print(f"{webhooks.OBJECTS} TrafficSplits, {webhooks.OBJECTS} HTTPRoutes", flush=True)
-                async for line in webhooks.measured(client, new_pod(0), namespace, lambda: process.seconds):
+                async for line in webhooks.measured(client, server, new_pod(0), namespace, lambda: process.seconds):
                     print(line, flush=True)
 
 

@@ -18,6 +18,7 @@ import uvloop
 from benchmarks import build
 from benchmarks.pods import APPLICATION_PORT, PORT, Json, pod
 
+from headgate.event_loop import GC_THRESHOLDS
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.keys import FileKeyStore
 from headgate.latest import Latest
@@ -30,7 +31,6 @@ from headgate.plane.status.writer import StatusWriter
 from headgate.plane.trust import Trust
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.settings import Settings
-from headgate.standalone.app import GC_THRESHOLDS
 from headgate.standalone.store.memory import MemoryStore
 from headgate.xds.authentication import LocalTokens
 from headgate.xds.fleet import Fleet, Proxy

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from headgate.api.metrics.groups import METRICS_GROUPS
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.api.metrics.query import parse_path, window
+from headgate.event_loop import GC_THRESHOLDS
 from headgate.objects.ports import Listing
-from headgate.standalone.app import GC_THRESHOLDS
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.counters.histogram import bucket_of, gathered

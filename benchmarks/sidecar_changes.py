@@ -20,12 +20,12 @@ from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.config import ProxyConfig
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import project, sidecar
+from headgate.event_loop import GC_THRESHOLDS
 from headgate.model.routing import Workload
 from headgate.plane.feed import snapshot_of
 from headgate.resources.decode import check_stored
 from headgate.resources.registry import key_of
 from headgate.settings import Settings
-from headgate.standalone.app import GC_THRESHOLDS
 from headgate.xds.fleet import Fleet
 from headgate.xds.messages import write_response
 from headgate.xds.subscription import Response

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.names import WEBHOOK_PORT
 from headgate.resources.meta import Object
 
 OBJECTS = 1000  # number of objects of each kind
 REVIEWS = 200  # number of requests to each webhook
 DRY_RUNS = 100
-SERVER = f"https://127.0.0.1:{WEBHOOK_PORT}"
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 SPLITS = "split.smi-spec.io/v1alpha4"
 
@@ -59,9 +57,13 @@ def review(obj: Object) -> dict[str, Any]:
 
 
 async def measured(
-    client: Client, pod: Object, namespace: Callable[[int], str], processor_time: Callable[[], float]
+    client: Client, server: str, pod: Object, namespace: Callable[[int], str], processor_time: Callable[[], float]
 ) -> AsyncIterator[str]:
-    """Yield the results. `pod` is a new pod that gets a sidecar; `processor_time` is that of the replica (seconds)."""
+    """Yield the results.
+
+    `server` is the URL of the replica's webhooks, `pod` a new pod that gets a sidecar, and `processor_time` the seconds
+    of the replica's processor time.
+    """
 
     async def series(number: int, call: Callable[[int], Awaitable[object]]) -> Latencies:
         before, taken = processor_time(), []
@@ -76,12 +78,12 @@ async def measured(
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
 
         async def empty(_index: int) -> None:
-            async with session.get(f"{SERVER}/healthz") as answer:
+            async with session.get(f"{server}/healthz") as answer:
                 assert answer.status == 200
 
         def asked(path: str, obj: Callable[[int], Object]) -> Callable[[int], Awaitable[object]]:
             async def ask(index: int) -> None:
-                async with session.post(f"{SERVER}{path}", json=review(obj(index))) as answer:
+                async with session.post(f"{server}{path}", json=review(obj(index))) as answer:
                     found = (await answer.json())["response"]
                 assert found["allowed"], found
                 assert ("patch" in found) == (path == "/inject"), found

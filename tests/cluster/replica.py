@@ -27,8 +27,9 @@ POD = "replica"
 POLL_S = 0.1
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}"
 _PROGRAM = """
-import asyncio, os, sys
+import os, sys
 from pathlib import Path
+from headgate import event_loop
 from headgate.cli.mesh_options import parse_issuer
 from headgate.kubernetes import aggregated_apis, app, webhooks
 from headgate.kubernetes.credentials import InCluster
@@ -36,7 +37,7 @@ from headgate.kubernetes.options import Options
 account, pod, issuer, *ports = sys.argv[1:]
 webhooks.WEBHOOK_PORT, app.XDS_PORT, aggregated_apis.API_PORT = map(int, ports)
 options = Options(pod=pod, image="headgate", issuer=parse_issuer(issuer))
-asyncio.run(app.run(options, InCluster(os.environ, Path(account))))
+event_loop.run(app.run(options, InCluster(os.environ, Path(account))))
 """
 
 

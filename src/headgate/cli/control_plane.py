@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from headgate import event_loop
 from headgate.cli.mesh_options import (
     Access,
     CertManagerIssuer,
@@ -76,7 +77,7 @@ def control_plane(
         settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
         volume_seconds=volume_sync,
     )
-    asyncio.run(_until_signal(options))
+    event_loop.run(_until_signal(options))
 
 
 async def _until_signal(options: Options) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headgate import event_loop
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
 from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain, check_trust_domain
@@ -193,11 +194,9 @@ def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:
 
 
 def _run(work: Any) -> None:
-    """Run on uvloop. Raises HeadgateError for an error that the user can act on, so that it prints no traceback."""
-    import uvloop  # noqa: PLC0415  # only `up` needs uvloop
-
+    """Run a control plane. Raises HeadgateError for an error that the user can act on, so that it prints no traceback."""
     try:
-        uvloop.run(work)
+        event_loop.run(work)
     except (OSError, Unavailable, BaseExceptionGroup) as error:
         # Not `except*`: before Python 3.11.4 it wraps the raised error in a group again.
         user_error = _user_error(error)

@@ -1,7 +1,6 @@
 """Builds and runs the parts of `headgate up`: control plane, embedded API, gateway and pods."""
 
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -60,10 +59,6 @@ from headgate.xds.authentication import LocalTokens, load_signing_secret
 COMPONENT = "headgate"
 KEYS = "authority"  # the directory of the embedded authority's keys
 TOKEN_SECRET = "token-secret"  # noqa: S105  # the name of a file, not a secret
-# Thresholds of Python's garbage collector, above its defaults. A mesh has no reference cycles, so Python frees it without the
-# collector. With the default thresholds, the collector takes half of the time of a build. A change for 2,000 proxies creates
-# more than 50,000 objects, which are freed when all proxies have acknowledged the change.
-GC_THRESHOLDS = 100_000, 20, 20
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +99,6 @@ class Background(asyncio.TaskGroup):
 @asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
     """Start all parts of headgate; stop them at the end of the context. Raises HeadgateError with the reason and advice."""
-    gc.set_threshold(*GC_THRESHOLDS)
     async with AsyncExitStack() as stack:
         setup = await set_up(options, stack)
         state, info, store = setup.state, setup.info, setup.store
