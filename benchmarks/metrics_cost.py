@@ -24,7 +24,8 @@ from headgate.envoy.encode import Memo, encode, encode_resource
 from headgate.envoy.view import Node, project
 from headgate.telemetry.reports.otlp import METHOD
 from headgate.xds.fleet import Fleet
-from headgate.xds.server import Authenticate, XdsServer
+from headgate.xds.server import XdsServer
+from headgate.xds.unary_methods import Authenticate
 
 
 def silent(config: ProxyConfig) -> ProxyConfig:

@@ -21,6 +21,7 @@ from benchmarks import (
     changes,
     cluster,
     fleet,
+    handover,
     ingest,
     instructions,
     issuance,
@@ -51,6 +52,10 @@ async def _sidecar_changes() -> None:
     sidecar_changes.measure()
 
 
+async def _handover() -> None:
+    handover.measure()
+
+
 async def _ingest() -> None:
     for proxies in (200, 2000):
         await ingest.receive(proxies, 20)
@@ -71,6 +76,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sidecar_changes": ("a change with 1, 10 and 100 sidecars connected", _sidecar_changes),
     "fleet": ("100 streams: connecting, a weight, a restart, a storm of weights; then larger fleets", fleet.measure),
     "cluster": ("a replica of the control plane on a cluster with 10,000 pods", cluster.measure),
+    "handover": ("the time that a sidecar has no control plane while the active replica is replaced", _handover),
     "sizes": ("the bytes of a first configuration, by type and field", _sizes),
     "routes": ("Gateways: new routes, a changing route, attached routes, and no change", routes.measure),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),

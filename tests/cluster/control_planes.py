@@ -18,6 +18,7 @@ from headgate.kinds import GATEWAY
 from headgate.kubernetes import (
     aggregated_apis,
     app,
+    handover,
     permissions,
     registration,
     served_versions,
@@ -162,6 +163,8 @@ async def running(cluster: Cluster, patch: pytest.MonkeyPatch, **options: Any) -
     patch.setattr(permissions, "ALL_S", 0.5)
     patch.setattr(served_versions, "REFRESH_S", 0.5)
     patch.setattr(registration, "RESTORE_S", 0.5)
+    for name in ("PROPAGATION_S", "LONGEST_S"):  # no other replica runs
+        patch.setattr(handover, name, 0)
     patch.setattr(state_secrets.StateSecrets, "interval_s", 0.1)
     cluster.api(CONTROL_PLANE)  # writes the files of the account
     handler = _Lines(plane.log)

@@ -19,7 +19,8 @@ from headgate.envoy.encode import encode_resource
 from headgate.envoy.traffic_stats import parse_code
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, EnvoyProcess, find_envoy
 from headgate.telemetry.reports.otlp import METHOD
-from headgate.xds.server import Authenticate, XdsServer
+from headgate.xds.server import XdsServer
+from headgate.xds.unary_methods import Authenticate
 
 REQUESTS = "requests"
 """All requests: the sum of the two series that count them (`envoy.traffic_stats`)."""

@@ -106,14 +106,29 @@ def _is_ending(pod: dict[str, Any]) -> bool:
     return "deletionTimestamp" in pod["metadata"] and any("running" in state for state in states)
 
 
+class CannotStart(Exception):
+    """No cluster can be started here; the message says why."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster without headgate, which ends with the module."""
+    with contextlib.ExitStack() as stack:
+        try:
+            found = stack.enter_context(started())
+        except CannotStart as error:
+            pytest.skip(str(error))
+        yield found
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Cluster]:
+    """Start a cluster, and load headgate's image into it, for the `with` block. Raises CannotStart."""
     kit = _kit()
     if not (kit / "up").is_file():
-        pytest.skip("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
+        raise CannotStart("HEADGATE_TEST_CLUSTER names no directory with programs that start a Kubernetes cluster")
     if os.geteuid() != 0:
-        pytest.skip("only root can start a Kubernetes cluster")
+        raise CannotStart("only root can start a Kubernetes cluster")
     with Path(tempfile.gettempdir(), "headgate-test-cluster.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         failed = Path(
@@ -122,10 +137,10 @@ def cluster() -> Iterator[Cluster]:
         reason = failed.read_text() if failed.exists() else _failure(kit / "up")
         if reason:
             failed.write_text(reason)  # the other modules of this run don't try again
-            pytest.skip(f"no Kubernetes cluster can be started here: {reason}")
+            raise CannotStart(f"no Kubernetes cluster can be started here: {reason}")
         try:
             if reason := _failure(kit / "build-image", IMAGE, "--venv", BIN.parent, "--dist", "headgate"):
-                pytest.skip(f"no image can be built here: {reason}")
+                raise CannotStart(f"no image can be built here: {reason}")
             yield Cluster(_environment(_run(kit / "env")))
         finally:
             _run(kit / "down")

@@ -70,6 +70,42 @@ async def test_a_proxy_with_its_own_token_is_served(world):
         assert (await proxy.receive()).type_url == CLUSTER
 
 
+async def test_a_draining_server_keeps_its_streams_and_accepts_no_new_ones(world):
+    """D28. A proxy keeps its stream until the next replica can serve it."""
+    fleet_proxy = world.fleet.expect(WEB_1)
+    async with world.proxy(WEB_1) as proxy:
+        await proxy.request()
+        await world.until(lambda: fleet_proxy.session)
+        world.xds.drain()
+        async with world.proxy(WEB_2) as late:
+            assert (await late.ended())[0] == grpc.StatusCode.UNAVAILABLE
+        fleet_proxy.config.set(config())
+        assert (await proxy.receive()).type_url == CLUSTER
+        await world.xds.stop()
+        assert (await proxy.ended())[0] != grpc.StatusCode.OK
+
+
+async def test_a_call_in_progress_fails_while_the_server_drains(tmp_path):
+    """The next process must get what the call reports: this one has saved its counts."""
+    began, ends = asyncio.Event(), asyncio.Event()
+
+    async def report(_data, _authenticate):
+        began.set()
+        await ends.wait()
+        return b""
+
+    address = f"unix:{tmp_path}/xds.sock"
+    xds = XdsServer(Fleet(), LocalTokens(SECRET), unary_methods={"/reports/Export": report})
+    await xds.start(address)
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary("/reports/Export")(b"")
+        await began.wait()
+        xds.drain()
+        ends.set()
+        assert await call.code() == grpc.StatusCode.UNAVAILABLE
+    await xds.stop()
+
+
 async def test_thousands_of_streams_that_start_at_once_each_get_a_status(world):
     """By default gRPC rejects most streams beyond a thousand with RESOURCE_EXHAUSTED."""
     request = pb.DeltaDiscoveryRequest(node=pb.Node(id=WEB_1), type_url=CLUSTER).SerializeToString()

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
@@ -16,6 +17,7 @@ from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST, CertManagerIss
 from headgate.kubernetes.client import ApiServer, Client
 from headgate.kubernetes.connection import CredentialSource
 from headgate.kubernetes.gateways import GatewayProxies
+from headgate.kubernetes.handover import hand_over
 from headgate.kubernetes.informers import Informers
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.lease import Lease, LeaseName, hold
@@ -61,7 +63,6 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         await versions.refresh()
         store = ClusterStore(client, versions, options.namespaces)
         lease = Lease(lease_client, LeaseName(NAMESPACE, LEASE), options.pod)
-        stack.push_async_callback(lease.release)
         api = ApiServer(reviews)
         issuer, issuer_of_servers = _issuers(options, store)
         trusted: Latest[str] = Latest("")
@@ -84,7 +85,10 @@ async def run(options: Options, credentials: CredentialSource) -> None:
             Trust(issuer, options.settings, trusted),
         )
         serving = ServingCertificate(issuer_of_servers, SERVER_NAMES, options.settings.trust_domain)
+        last_tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.push_async_exit(_Ending(plane, lease).end)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.callback(plane.drain)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
         for name, work in plane.work():
@@ -95,18 +99,31 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         if isinstance(issuer_of_servers, EmbeddedIssuer):
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
         webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
-        tasks.create_task(webhooks, name="webhooks")
+        last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
-        stack.push_async_callback(plane.stop)
         tasks.create_task(gateways.run(), name="proxies of Gateways")
         sources = Sources(plane, Informers(store, tasks), versions, missing)
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
+
+
+class _Ending(NamedTuple):
+    """The end of a replica whose tasks have ended. Its webhooks still respond, and its proxies still have their streams."""
+
+    plane: ControlPlane
+    lease: Lease
+
+    async def end(self, reason: type[BaseException] | None, *_: object) -> None:
+        """Release the Lease, wait for the next replica, and close the streams."""
+        await self.lease.release()
+        if reason is asyncio.CancelledError:
+            await hand_over(was_active=self.lease.active.get())
+        await self.plane.stop()
 
 
 def _clients(credentials: CredentialSource, missing: MissingPermissions) -> Sequence[Client]:

@@ -89,6 +89,10 @@ class ControlPlane:
             self._restored.set()
         await self._server.start(address, certificate)
 
+    def drain(self) -> None:
+        """Accept no connection or report of a proxy any more. Open streams stay until `stop`."""
+        self._server.drain()
+
     async def stop(self) -> None:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()

@@ -17,7 +17,7 @@ from headgate.errors import HeadgateError, NotFound
 from headgate.objects.ports import Reader
 from headgate.resources.meta import Key, Object, Value
 from headgate.xds.authentication import StatusError
-from headgate.xds.server import Authenticate, UnaryMethod
+from headgate.xds.unary_methods import Authenticate, UnaryMethod
 
 HAS_ENDED = "/headgate.v1.JobSidecars/HasApplicationEnded"
 WAIT_FOR_REPORT = "/headgate.v1.JobSidecars/WaitForReport"

@@ -18,7 +18,7 @@ from headgate.telemetry.reports.otlp import Report, read_report
 from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
-from headgate.xds.server import Authenticate
+from headgate.xds.unary_methods import Authenticate
 
 BATCH = 20  # The number of proxy processes to encode before the event loop runs other tasks.
 FORGET_EVERY = 600.0  # Seconds between two searches for silent proxies.

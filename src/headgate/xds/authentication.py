@@ -52,6 +52,11 @@ class StatusError(ProxyError):
         self.code = code
 
 
+def authorization(context: grpc.aio.ServicerContext) -> list[str]:
+    """Return the values of a call's authorization header."""
+    return [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
+
+
 class TokenVerifier(Protocol):
     """Verifies that a token belongs to a proxy."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,15 +20,18 @@ from headgate.xds.authentication import (
     CachingVerifier,
     StatusError,
     TokenVerifier,
+    authorization,
 )
 from headgate.xds.fleet import EndReason, Fleet
 from headgate.xds.messages import Request, read_request, write_response
 from headgate.xds.send_slots import SendSlot, SendSlots
 from headgate.xds.session import Session
 from headgate.xds.subscription import Response
+from headgate.xds.unary_methods import UnaryMethod, UnaryService
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
 RETRY_SECONDS = 5.0  # pause between two attempts to add a listener whose address was in use
+LONGEST_DRAIN_S = 60.0  # streams without a server to reconnect to are kept for at most this long
 ANSWER_SECONDS = 5.0  # time after which a response without ACK or NACK times out
 PRIVATE_MODE = 0o600
 MAX_PENDING_STREAMS = 10_000  # streams whose first request is not read yet
@@ -49,11 +52,6 @@ OPTIONS = (
 
 log = logging.getLogger(__name__)
 
-Authenticate = Callable[[str], Awaitable[float]]
-"""Checks that the call comes from the proxy with this node ID; returns when its token expires. Raises StatusError."""
-UnaryMethod = Callable[[bytes, Authenticate], Awaitable[bytes]]
-"""Answers a request. It authenticates the node ID that the request names before it uses the request. May raise StatusError."""
-
 
 class XdsServer:
     """Serves delta ADS, and some unary methods, to authenticated proxies on one address.
@@ -71,7 +69,8 @@ class XdsServer:
         self._authenticator = Authenticator(fleet, verifier)
         self._fleet = fleet
         caching = Authenticator(fleet, CachingVerifier(verifier) if verifier else None)
-        self._unary_service = _UnaryService(unary_methods, caching)
+        self._unary_service = UnaryService(unary_methods, caching)
+        self._draining: asyncio.Future[None] | None = None
         self._verifies = verifier is not None
         self._server: grpc.aio.Server | None = None
 
@@ -98,10 +97,18 @@ class XdsServer:
         self._server = server
         return int(port)
 
+    def drain(self) -> None:
+        """Accept no connection, stream or call any more, until `stop`. Open streams stay, and calls in progress fail."""
+        self._unary_service.drain()
+        if self._server and not self._draining:
+            self._draining = asyncio.ensure_future(self._server.stop(LONGEST_DRAIN_S))
+
     async def stop(self) -> None:
         """End all streams. Proxies keep their configuration and reconnect."""
         if self._server:
             await self._server.stop(grace=None)
+        if self._draining:
+            await self._draining
 
 
 def _listen_on_socket(server: grpc.aio.Server, address: str) -> int:
@@ -171,36 +178,8 @@ class _AdsService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships n
             raise StatusError(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
         if first is None:
             return
-        authenticated = await self._authenticator.authenticate_stream(first, _authorization(context))
+        authenticated = await self._authenticator.authenticate_stream(first, authorization(context))
         await _Stream(self._fleet, self._slots, authenticated, context).serve(requests)
-
-
-class _UnaryService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no types
-    """Serves methods with one request and one response."""
-
-    def __init__(self, methods: Mapping[str, UnaryMethod], authenticator: Authenticator) -> None:
-        self._methods = methods
-        self._authenticator = authenticator
-
-    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return the handler of a unary method, None for other methods."""
-        method = self._methods.get(call.method)
-        if method is None:
-            return None
-
-        async def serve(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-            try:
-                authorization = _authorization(context)
-                return await method(request, lambda node_id: self._authenticator.authenticate(node_id, authorization))
-            except StatusError as error:
-                await context.abort(error.code, str(error))
-                raise
-
-        return grpc.unary_unary_rpc_method_handler(serve)
-
-
-def _authorization(context: grpc.aio.ServicerContext) -> list[str]:
-    return [str(value) for key, value in context.invocation_metadata() or () if key == "authorization"]
 
 
 class _Stream:

@@ -26,7 +26,7 @@ from headgate.resources.inspect import TapEvent, TapNotice
 from headgate.resources.pod_owners import Ref
 from headgate.telemetry.reports.tap_records import Record, read_records
 from headgate.xds.authentication import StatusError
-from headgate.xds.server import Authenticate
+from headgate.xds.unary_methods import Authenticate
 
 PROXY_LIMIT = 200
 """The number of logged requests per second above which a proxy logs a smaller share of its requests."""

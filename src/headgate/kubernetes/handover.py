@@ -1,0 +1,41 @@
+"""Ends a replica so that no proxy and no request of the API server is without a replica."""
+
+import asyncio
+import contextlib
+
+from headgate.kubernetes.names import XDS_ADDRESS
+
+PROPAGATION_S = 2.0
+"""The time in which all nodes learn that a deleted pod is no endpoint of its Services any more."""
+LONGEST_S = 10.0
+"""The longest wait for the next active replica."""
+ATTEMPT_S, POLL_S = 1.0, 0.05
+
+
+async def hand_over(*, was_active: bool) -> None:
+    """Wait until nodes send webhook requests to other replicas, and, if this one `was_active`, proxies to the next one."""
+    async with asyncio.TaskGroup() as waits:
+        waits.create_task(asyncio.sleep(PROPAGATION_S), name="propagation")
+        if was_active:
+            waits.create_task(_until_reachable(XDS_ADDRESS), name="next active replica")
+
+
+async def _until_reachable(address: str) -> None:
+    """Wait until the address, on which this replica has stopped listening, accepts connections; at most LONGEST_S."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST_S):
+            while True:
+                if await _accepts(address):
+                    return
+                await asyncio.sleep(POLL_S)
+
+
+async def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(ATTEMPT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    return True
