@@ -5,7 +5,10 @@ import socket
 
 import pytest
 
-from headgate.standalone.address_pool import AddressPool, NoAddress, claim_range, guard_address
+from headgate.standalone.address_pool import FIRST_RANGE, AddressPool, NoAddress, claim_range, guard_address
+
+UNUSED = FIRST_RANGE - 1
+"""A range that no other headgate of the machine claims by itself, such as those of tests that run at the same time."""
 
 
 def test_each_owner_keeps_an_address_of_its_own():
@@ -51,7 +54,7 @@ def test_a_reserved_address_is_free_only_after_its_release():
 
 
 def test_a_range_stays_claimed_while_a_copy_of_its_guard_is_open():
-    first, guard = claim_range()
+    first, guard = claim_range(UNUSED)
     copy = socket.fromfd(guard.fileno(), socket.AF_INET, socket.SOCK_STREAM)
     try:
         assert guard.get_inheritable()
@@ -72,7 +75,7 @@ def test_a_range_stays_claimed_while_a_copy_of_its_guard_is_open():
 
 def test_only_the_headgate_that_crashed_reclaims_the_range_of_its_orphans(tmp_path):
     record = tmp_path / "range.json"
-    first, guard = claim_range(record=record)
+    first, guard = claim_range(UNUSED, record=record)
     orphan = os.dup(guard.fileno())  # a proxy that outlives headgate keeps the guard open
     guard.close()
     try:
