@@ -22,6 +22,7 @@ PATIENCE_S = 20.0
 SLOW = (  # files and directories that run first, in this order; all other files are faster
     "tests/standalone/apiserver/test_kubectl.py",
     "tests/docs",
+    "tests/cluster",
     "tests/chaos",
     "tests/properties",
     "tests/differential",
