@@ -140,7 +140,7 @@ def test_a_stopped_proxy_is_lagging_until_it_continues(meshed: World) -> None:
         assert any(one["held"] < one["resources"] for one in status["types"])
         shown = meshed.headgate("proxies")
         assert rows(shown.stdout)[node.removeprefix("sidecar/")][1] == "Lagging"
-        until(lambda: proxies(meshed)["gateway"]["state"] == "InSync")  # it may answer later than the sidecar is late
+        until(lambda: proxies(meshed)["gateway"]["state"] == "InSync")  # it is Lagging too until it has answered
     until(lambda: proxies(meshed)[node]["state"] == "InSync")
 
 
