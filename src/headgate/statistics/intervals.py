@@ -21,16 +21,16 @@ def rate_interval(events: int, trials: int, error: float) -> tuple[float, float]
     """
     if not trials:
         return 0.0, 1.0
-    others = trials - events
+    rest = trials - events
     # the mixture over all rates, with equal prior weight, in logarithm
-    mixture = lgamma(events + 1) + lgamma(others + 1) - lgamma(trials + 2)
+    mixture = lgamma(events + 1) + lgamma(rest + 1) - lgamma(trials + 2)
 
     def is_ruled_out(rate: float) -> bool:
-        return mixture - _log_power(rate, events) - _log_power(1 - rate, others) >= -log(error)
+        return mixture - _log_power(rate, events) - _log_power(1 - rate, rest) >= -log(error)
 
     observed = events / trials
     low = _boundary(is_ruled_out, outside=0.0, inside=observed) if events else 0.0
-    high = _boundary(is_ruled_out, outside=1.0, inside=observed) if others else 1.0
+    high = _boundary(is_ruled_out, outside=1.0, inside=observed) if rest else 1.0
     return low, high
 
 
