@@ -112,6 +112,18 @@ def service_name(written: str, namespace: str, domain: str) -> str:
     return f"{parts[1] if len(parts) > 1 else namespace}/{parts[0]}"
 
 
+def controller_reference(owner: Object) -> dict[str, object]:
+    """Return the ownerReference with which an object names `owner` as its controller."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def timestamp(seconds: float) -> str:
     """Format seconds since the epoch as `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

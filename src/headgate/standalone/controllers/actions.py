@@ -5,7 +5,7 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from headgate.errors import AlreadyExists, Conflict, NotFound
 from headgate.objects.ports import Store
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, controller_reference
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ async def _write(store: Store, action: Action) -> None:
 
 def adopt(obj: Object, owner: Object) -> Update:
     """Return the action that adds an owner to an object."""
-    return with_owners(obj, [*(obj["metadata"].get("ownerReferences") or ()), reference(owner)])
+    return with_owners(obj, [*(obj["metadata"].get("ownerReferences") or ()), controller_reference(owner)])
 
 
 def with_owners(obj: Object, references: Sequence[object]) -> Update:
@@ -75,15 +75,3 @@ def with_owners(obj: Object, references: Sequence[object]) -> Update:
 def with_status(obj: Object, status: Object) -> list[Action]:
     """Return the action that writes a status; no action if the status is unchanged."""
     return [] if obj.get("status") == status else [Update({**obj, "status": status}, "status")]
-
-
-def reference(owner: Object) -> dict[str, object]:
-    """Return the ownerReference with which an object names `owner` as its controller."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }

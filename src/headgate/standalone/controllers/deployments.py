@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from headgate.admission.workloads import check_selector
 from headgate.manifests.apply import APPLIED_DIGEST, APPLIED_FROM
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Deployment, Pod, ReplicaSet, owner_uid, selects
 from headgate.standalone.controllers.actions import (
@@ -17,7 +17,6 @@ from headgate.standalone.controllers.actions import (
     TypedObject,
     Update,
     adopt,
-    reference,
     with_status,
 )
 from headgate.standalone.controllers.deployment_status import deployment_status
@@ -118,7 +117,7 @@ def _new(deployment: Object, typed: Deployment, owned: Sequence[_Owned], replica
                 "namespace": typed.metadata.namespace,
                 "labels": labels,
                 "annotations": _annotations(typed, revision),
-                "ownerReferences": [reference(deployment)],
+                "ownerReferences": [controller_reference(deployment)],
             },
             "spec": {
                 "replicas": replicas,

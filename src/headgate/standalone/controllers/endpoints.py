@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.resources.core import Service, ServicePort
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod
-from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update, reference
+from headgate.standalone.controllers.actions import Action, Create, Delete, TypedObject, Update
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -144,7 +144,7 @@ def _slice(service: Object, name: str, ports: _Ports, endpoints: list[dict[str, 
             "name": name,
             "namespace": metadata["namespace"],
             "labels": labels,
-            "ownerReferences": [reference(service)],
+            "ownerReferences": [controller_reference(service)],
         },
         "addressType": "IPv4",
         "endpoints": endpoints,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.admission.workloads import check_selector
-from headgate.resources.meta import Object, epoch_seconds
+from headgate.resources.meta import Object, controller_reference, epoch_seconds
 from headgate.resources.registry import key_of
 from headgate.resources.workloads import Pod, ReplicaSet, owner_uid, selects
 from headgate.standalone.controllers.actions import (
@@ -13,7 +13,6 @@ from headgate.standalone.controllers.actions import (
     Delete,
     TypedObject,
     adopt,
-    reference,
     with_owners,
     with_status,
 )
@@ -62,7 +61,7 @@ def new_pod(replicaset: Object) -> Object:
             **kept,
             "generateName": f"{replicaset['metadata']['name']}-",
             "namespace": replicaset["metadata"]["namespace"],
-            "ownerReferences": [reference(replicaset)],
+            "ownerReferences": [controller_reference(replicaset)],
         },
         "spec": template.get("spec") or {},
     }
