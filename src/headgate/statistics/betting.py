@@ -33,6 +33,8 @@ RESERVE = 0.3
 REFILL = 0.02
 """The part of the reserve that is added to the bets before each block."""
 _PRIOR_TRIALS, _PRIOR_EVENTS = 50.0, 0.05  # the reference's counts before the first block
+_AT_START = ((_PRIOR_TRIALS, _PRIOR_EVENTS),) * len(DECAYS)
+_LEAST_EDGE = 1e-4  # the rate from which alternatives start: smaller differences are not worth a bet
 _SMALLEST = 1e-9  # rates are kept away from 0 and 1 by this much
 _BISECTIONS = 36
 _MOST_WEALTH = 1e200  # wealth above all thresholds; a limit prevents an overflow
@@ -44,12 +46,20 @@ class Sample(NamedTuple):
     trials: int
     events: int
 
+    def plus(self, more: "Sample") -> "Sample":
+        """Return the sum of both."""
+        return Sample(self.trials + more.trials, self.events + more.events)
+
 
 class Block(NamedTuple):
     """The requests of both versions in the same short time."""
 
     reference: Sample
     candidate: Sample
+
+    def plus(self, more: "Block") -> "Block":
+        """Return the sum of both."""
+        return Block(self.reference.plus(more.reference), self.candidate.plus(more.candidate))
 
 
 class Rates(NamedTuple):
@@ -64,7 +74,7 @@ class Wealth(Value, frozen=True, kw_only=True):
 
     stakes: tuple[float, ...]
     reserve: float = RESERVE
-    memories: tuple[tuple[float, float], ...] = ((_PRIOR_TRIALS, _PRIOR_EVENTS),) * len(DECAYS)
+    memories: tuple[tuple[float, float], ...] = _AT_START
 
     @property
     def evidence(self) -> float:
@@ -109,11 +119,18 @@ class RateTest(Value, frozen=True, kw_only=True):
             stakes=stakes, reserve=wealth.reserve - refill, memories=_remembered(wealth.memories, block.reference)
         )
 
-    def growth(self, rates: Rates, ratio: float) -> float:
-        """Return the expected growth of the evidence per request to the candidate, as a logarithm, at true rates.
+    def growth(self, block: Block) -> float:
+        """Return the expected growth of the evidence per request to the candidate, as a logarithm.
 
-        `ratio` is the number of requests to the reference for each request to the candidate.
+        Assumes the rate and the ratio of requests of `block`: for a relative limit, that both versions have the
+        reference's rate. The result is at most 0 if the null hypothesis is true then.
         """
+        trials, events = _remembered(_AT_START, block.reference)[0]
+        rate = events / trials
+        rates = Rates(rate, block.candidate.events / block.candidate.trials if self.is_absolute else rate)
+        if self.is_absolute and (rates.candidate >= self.limit) is (self.rejects is Rejects.LOWER):
+            return 0.0
+        ratio = 0.0 if self.is_absolute else block.reference.trials / block.candidate.trials
         null = self._closest(rates, ratio, 1.0)
         return ratio * _divergence(rates.reference, null.reference) + _divergence(rates.candidate, null.candidate)
 
@@ -128,7 +145,7 @@ class RateTest(Value, frozen=True, kw_only=True):
         if self.rejects is Rejects.LOWER:
             yield from (start + self.limit * part for part in FRACTIONS)
         else:
-            edge = _inside(start + self.limit)
+            edge = _inside(max(start + self.limit, _LEAST_EDGE))
             odds = edge / (1 - edge)
             yield from (1 - 1 / (1 + odds * exp(shift)) for shift in SHIFTS)
 
