@@ -61,6 +61,13 @@ _CONTENT: dict[tuple[str, str], dict[str, Any]] = {
     ("headgate.dev", "Sidecar"): {
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "agent", "image": "agent"}]},
     },
+    ("headgate.dev", "Canary"): {
+        "spec": {
+            "service": "web",
+            "backends": [{"service": "web-v1", "weight": "900m"}, {"service": "web-v2", "weight": "100m"}],
+            "analysis": {"canary": "web-v2", "steps": [{"weight": 50}]},
+        }
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""Quantities are parsed exactly (R9, R10, D24)."""
+"""Quantities (R9, R10, D24) and percentages are parsed exactly."""
 
 from fractions import Fraction
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.quantity import parse_quantity
+from headgate.quantity import parse_percentage, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,19 @@ def test_any_text_parses_or_raises_a_value_error(text):
         assert isinstance(parse_quantity(text), Fraction)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - some texts are valid
+
+
+def test_percentages_are_exact_fractions() -> None:
+    assert [parse_percentage(text) for text in ("0%", "1%", "99.5%", "0.000001%", "250%")] == [
+        0,
+        Fraction(1, 100),
+        Fraction(199, 200),
+        Fraction(1, 10**8),
+        Fraction(5, 2),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "%", "1", "-1%", "1/0%", "1e3%", ".5%", "1.%", "12345%", "1 %", "1%\n", "\u0661%"])
+def test_other_texts_are_no_percentages(text: str) -> None:
+    with pytest.raises(ValueError, match="write for example 1% or"):
+        parse_percentage(text)

@@ -62,6 +62,7 @@ NAMES = (
     KindNames(ACCESS, "TrafficTarget", "traffictargets", ("tt",)),
     KindNames(MESH, "TLSConfig", "tlsconfigs"),
     KindNames(MESH, "Sidecar", "sidecars"),
+    KindNames(MESH, "Canary", "canaries"),
 )
 _BY_KIND = {(names.group, names.kind): names for names in NAMES}
 _BY_NAME = {names.kind: names for names in reversed(NAMES)}

@@ -1,4 +1,4 @@
-"""Parse Kubernetes quantities to exact fractions (R9, D24): `500m` is 1/2."""
+"""Parse Kubernetes quantities (R9, D24) and percentages to exact fractions: `500m` is 1/2, `99.5%` is 199/200."""
 
 import re
 from fractions import Fraction
@@ -17,6 +17,7 @@ _SUFFIXES = {
     "E": Fraction(10**18),
     **{f"{letter}i": Fraction(1024 ** (power + 1)) for power, letter in enumerate("KMGTPE")},
 }
+PERCENTAGE = r"^[0-9]{1,4}(\.[0-9]{1,6})?%$"
 _LONGEST = 40  # the most characters of a quantity, which limits the cost of parsing
 _LARGEST_EXPONENT = 18
 
@@ -34,6 +35,13 @@ def parse_quantity(text: str) -> Fraction:
     value = Fraction(found["number"] if not found["number"].endswith(".") else found["number"][:-1])
     value *= _scale(found["suffix"], text)
     return -value if found["sign"] == "-" else value
+
+
+def parse_percentage(text: str) -> Fraction:
+    """Return the exact value of a percentage such as `1%` or `99.5%`. Raises ValueError with a message for the user."""
+    if not re.fullmatch(PERCENTAGE, text, re.ASCII):
+        raise ValueError(f"{text!r} is not a percentage; write for example 1% or 99.5%")
+    return Fraction(text[:-1]) / 100
 
 
 def _scale(suffix: str, text: str) -> Fraction:

@@ -15,3 +15,17 @@ spec:
        role: frontend
        stage: production
 """
+
+CANARY_004 = """
+    apiVersion: v1beta1
+    kind: Canary
+    metadata:
+      name: my-canary
+    spec:
+      service: web
+      backends:
+      - service: web-next
+        weight: 100m
+      - service: web-current
+        weight: 900m
+"""

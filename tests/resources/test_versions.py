@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
 from headgate.quantity import parse_quantity
-from headgate.resources.versions import MATCHES, WEIGHTS, from_hub, to_hub, whole_weights
+from headgate.resources.versions import MATCHES, WEIGHTS, from_hub, to_hub
 
 GROUP = "split.smi-spec.io"
 VERSIONS = [(GROUP, "v1alpha1"), (GROUP, "v1alpha2"), (GROUP, "v1alpha3"), (GROUP, "v1alpha4"), ("", "v1beta1")]
@@ -257,20 +257,3 @@ def test_reference_grants_are_the_same_in_both_versions():
     hub = to_hub(grant)
     assert hub == {**grant, "apiVersion": "gateway.networking.k8s.io/v1"}
     assert from_hub(hub, "gateway.networking.k8s.io", "v1beta1") == grant
-
-
-def test_weights_are_scaled_to_the_smallest_integers():
-    assert whole_weights([Fraction(1), Fraction(1, 2)]) == (2, 1)
-    assert whole_weights([1000, 500]) == (2, 1)
-    assert whole_weights([0, 7]) == (0, 1)
-    assert whole_weights([0, 0]) == (0, 0)
-    assert whole_weights([]) == ()
-
-
-@given(st.lists(st.fractions(min_value=0, max_value=10**6, max_denominator=10**6), max_size=6))
-def test_integer_weights_have_the_ratio_of_the_quantities(values):
-    weights = whole_weights(values)
-    for one, first in zip(values, weights, strict=True):
-        for two, second in zip(values, weights, strict=True):
-            assert one * second == two * first
-            assert (one == 0) == (first == 0)

@@ -9,6 +9,7 @@ from headgate.admission.injection import InjectionMode, inject_sidecars
 from headgate.admission.workloads import DEFAULTERS, check_workload
 from headgate.errors import Cause
 from headgate.objects.ports import AdmissionStep, View
+from headgate.resources.canaries import Canary
 from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.decode import Check, Checked, check
 from headgate.resources.meta import Object, namespace_of
@@ -19,12 +20,12 @@ from headgate.settings import Settings
 def object_check(settings: Settings) -> Check:
     """Return the check of every written object, which also fills in Kubernetes' default values.
 
-    It finds structural mistakes, and TrafficSplits with their own root as a backend (R18, D1).
+    It finds structural mistakes, and TrafficSplits and Canaries with their own root as a backend (R18, D1).
     """
 
     def checked(obj: Object, *, request: bool = False) -> Checked:
         found = check(obj, request=request)
-        if isinstance(found.value, TrafficSplit):
+        if isinstance(found.value, TrafficSplit | Canary):
             index = self_reference(found.value, namespace_of(obj), settings.domain)
             if index is not None:
                 message = SELF_REFERENCE.format(root=found.value.spec.service)

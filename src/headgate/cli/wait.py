@@ -192,6 +192,7 @@ READINESS_CHECKS: Mapping[tuple[str, str], ReadinessCheck] = {
     (GATEWAY, "TCPRoute"): _by_parents,
     (MESH, "TLSConfig"): _by_observed_generation,
     (MESH, "Sidecar"): _by_observed_generation,
+    (MESH, "Canary"): _by_observed_generation,
     (ACCESS, "TrafficTarget"): _by_observed_generation,
     ("apps", "Deployment"): _deployment_progress,
 }

@@ -40,7 +40,7 @@ from headgate.model.routing import (
 from headgate.resources.checks.splits import SELF_REFERENCE, self_reference
 from headgate.resources.meta import Key, Value, service_name
 from headgate.resources.smi import NO_ENDPOINTS, STICKY, TrafficSplit
-from headgate.resources.versions import whole_weights
+from headgate.resources.weights import whole_weights
 from headgate.settings import Settings
 
 STICKY_FIELD = f"metadata.annotations.{STICKY}"

@@ -9,6 +9,7 @@ import msgspec
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT
 from headgate.resources.checks import access, core, gateways, pods, routes
+from headgate.resources.checks.canaries import canary_causes
 from headgate.resources.checks.route_groups import route_group_causes
 from headgate.resources.checks.schema import check_schema
 from headgate.resources.checks.sidecars import sidecar_causes
@@ -51,6 +52,7 @@ _CHECKS: Mapping[tuple[str, str], Callable[[Object], Iterator[Cause]]] = {
     (ACCESS, "TrafficTarget"): access.target_causes,
     (MESH, "TLSConfig"): access.tls_config_causes,
     (MESH, "Sidecar"): sidecar_causes,
+    (MESH, "Canary"): canary_causes,
     (GATEWAY, "Gateway"): gateways.gateway_causes,
     (GATEWAY, "HTTPRoute"): routes.http_route_causes,
     (GATEWAY, "GRPCRoute"): routes.grpc_route_causes,

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
+from headgate.resources.canaries import ROLLOUT_COMMAND
 from headgate.resources.gateway import PARAMETERS, PROXY_OF
 from headgate.resources.meta import Metadata
 from headgate.resources.pods import (
@@ -38,6 +39,7 @@ ANNOTATIONS = frozenset(
         PROCESS,
         PROCESS_ID,
         PROXY_OF,
+        ROLLOUT_COMMAND,
         SIDECAR,
         STICKY,
         *PROXY_RESOURCES.values(),

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPECS, SPLIT, KindNames, names_of
 from headgate.resources import smi
+from headgate.resources.canaries import Canary
 from headgate.resources.core import ConfigMap, EndpointSlice, Namespace, Secret, Service
 from headgate.resources.gateway import Gateway, GatewayClass, ReferenceGrant
 from headgate.resources.meta import Key, Object, Resource, Value
@@ -144,6 +145,7 @@ KINDS = (
     _kind(ACCESS, "TrafficTarget", versions=_SMI[1:], status=True, shape=smi.TrafficTarget),
     _kind(MESH, "TLSConfig", versions=("v1beta1",), status=True, shape=TLSConfig, aliases=_BARE),
     _kind(MESH, "Sidecar", versions=("v1beta1",), status=True, shape=Sidecar),
+    _kind(MESH, "Canary", versions=("v1beta1",), status=True, shape=Canary, aliases=_BARE),
 )
 DISRUPTION_BUDGET = _kind("policy", "PodDisruptionBudget", versions=("v1", "v1beta1"))
 OWNERS = (
@@ -168,6 +170,7 @@ TRAFFIC_SPLIT = _BY_KIND[SPLIT, "TrafficSplit"]
 TRAFFIC_TARGET = _BY_KIND[ACCESS, "TrafficTarget"]
 TLS_CONFIG = _BY_KIND[MESH, "TLSConfig"]
 SIDECAR = _BY_KIND[MESH, "Sidecar"]
+CANARY = _BY_KIND[MESH, "Canary"]
 
 
 def _groups() -> Mapping[str, Mapping[str, tuple[ServedKind, ...]]]:

@@ -12,16 +12,14 @@ The port of a TrafficTarget's destination is not in the released v1alpha3, but t
 
 import difflib
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from headgate.errors import Cause, DecodeError
 from headgate.kinds import ACCESS, SPECS, SPLIT
-from headgate.quantity import parse_quantity
 from headgate.resources.meta import Object, type_name
 from headgate.resources.registry import KINDS, Kind, api_version, find, find_written, split_api_version
+from headgate.resources.weights import integer_weights, quantity
 
 WEIGHTS = "conversion.headgate.dev/weights"
 MATCHES = "conversion.headgate.dev/matches"
@@ -36,7 +34,6 @@ FLAT_TARGET_FIELDS = {  # The top-level fields of a v1alpha1 TrafficTarget, and 
     "specs": "rules",
 }
 TOP_LEVEL_MATCHES = frozenset({"v1alpha1", "v1alpha2"})  # The versions of HTTPRouteGroup without `spec`.
-LARGEST_WEIGHT = 2**63 - 1  # The highest weight: clients read weights as 64-bit integers.
 BARE = "v1beta1"  # The apiVersion of the early SMI (004), which has no group.
 _DRAFT = "; v1alpha4 is a draft: write a TrafficTarget in v1alpha3, whose destination and sources are ServiceAccounts"
 _DRAFTS = {"access.smi-spec.io/v1alpha4 TrafficTarget": _DRAFT, "IdentityBinding": _DRAFT}
@@ -176,48 +173,12 @@ def _whole_backends(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], str |
 
     The annotation is None if it is not needed.
     """
-    weights = _whole([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
+    weights = integer_weights([quantity(row.get("weight"), f"spec.backends[{i}].weight") for i, row in enumerate(rows)])
     whole = [{**row, "weight": weight} for row, weight in zip(rows, weights, strict=True)]
     if all(type(row["weight"]) is int for row in rows):
         return whole, None
     kept = json.dumps({str(row.get("service")): row["weight"] for row in rows}, separators=(",", ":"))
     return whole, None if _restored(kept, whole) is None else kept
-
-
-def quantity(value: object, field: str) -> Fraction:
-    """Return the exact value of a weight that is written as a quantity. Raises DecodeError with the path `field`."""
-    if value is None:
-        raise DecodeError(Cause(field, "is missing: write a quantity, for example 1, 500m or 1.5"))
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise DecodeError(Cause(field, f"must be a quantity such as 1, 500m or 1.5, not {type_name(value)}"))
-    try:
-        weight = parse_quantity(str(value))
-    except ValueError as error:
-        raise DecodeError(Cause(field, str(error))) from error
-    if weight < 0:
-        raise DecodeError(Cause(field, f"must be 0 or more, not {value}"))
-    return weight
-
-
-def _whole(weights: Sequence[Fraction]) -> Sequence[int]:
-    """Return integer weights in the same ratio: unchanged if all are integers, else the smallest possible (D24)."""
-    if all(weight.denominator == 1 for weight in weights):
-        whole: Sequence[int] = [int(weight) for weight in weights]
-    else:
-        whole = whole_weights(weights)
-    if max(whole, default=0) > LARGEST_WEIGHT:
-        raise DecodeError(
-            Cause("spec.backends", f"have a ratio that needs integer weights above {LARGEST_WEIGHT}; use fewer digits")
-        )
-    return whole
-
-
-def whole_weights(values: Sequence[Fraction | int]) -> tuple[int, ...]:
-    """Scale weights to the smallest integers in the same ratio. If all are zero, they stay zero."""
-    common = math.lcm(*(value.denominator for value in values)) if values else 1
-    scaled = [int(value * common) for value in values]
-    divisor = math.gcd(*scaled) or 1
-    return tuple(weight // divisor for weight in scaled)
 
 
 def _restored(kept: object, backends: object) -> list[Any] | None:
@@ -229,7 +190,7 @@ def _restored(kept: object, backends: object) -> list[Any] | None:
         return None
     rows = [{**row, "weight": texts[str(row.get("service"))]} for row in backends]
     try:
-        weights = _whole([quantity(row["weight"], "") for row in rows])
+        weights = integer_weights([quantity(row["weight"], "") for row in rows])
     except DecodeError:  # a client edited the annotation, so it is ignored
         return None
     return rows if list(weights) == [row.get("weight") for row in backends] else None

@@ -16,7 +16,7 @@ from headgate.model.requests import NO_FILTERS, Filters
 from headgate.model.routing import Broken, Mirror, PortRef, Split, Target
 from headgate.resources.meta import Key
 from headgate.resources.routes import RequestMirror
-from headgate.resources.versions import whole_weights
+from headgate.resources.weights import whole_weights
 
 LARGEST_TOTAL = 2**32 - 1  # Envoy's limit for the sum of the weights of a split.
 WHOLE = 100  # The default numerator and the default denominator of a fraction (R48).

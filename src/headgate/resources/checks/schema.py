@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from headgate import durations
 from headgate.errors import Cause
-from headgate.resources.definitions.schema_builders import Schema
+from headgate.quantity import PERCENTAGE, parse_percentage
+from headgate.resources.definitions.schema_builders import DURATION, PERCENTILE, Schema
 from headgate.resources.meta import is_dns_label, is_dns_subdomain, label_fault, subdomain_fault, type_name
 
 _WORDS = {
@@ -199,12 +200,17 @@ def _bad_host(text: str) -> str:
     return f"{text!r} is not a host name: use lower case letters, digits, '-' and '.'{hint}"
 
 
-def _duration_fault(text: str) -> str:
-    try:
-        durations.milliseconds(text)
-    except ValueError as error:
-        return str(error)
-    return ""
+def _parsing(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a grammar: `parse` must accept a text; otherwise, its fault is the message of the ValueError."""
+
+    def fault(text: str) -> str:
+        try:
+            parse(text)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    return fault
 
 
 def _controller_fault(text: str) -> str:
@@ -252,7 +258,9 @@ PATTERNS: Mapping[str, Callable[[str], str]] = {
     "^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$": _kind_fault,
     rf"^{_NAMES}\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$": _controller_fault,
     r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$": _header_fault,
-    "^([0-9]{1,5}(h|m|s|ms)){1,4}$": _duration_fault,
+    DURATION: _parsing(durations.milliseconds),
+    PERCENTAGE: _parsing(parse_percentage),
+    PERCENTILE: _matching(PERCENTILE, "a percentile; write p50 to p99, or more digits: p999 is 99.9%"),
 }
 """Grammars by the `pattern` of published schemas; their messages are plainer than a regular expression."""
 

@@ -1,11 +1,11 @@
-"""Checks of TrafficSplits on their own, without other objects (R6, R8, R9; requirements 2.1, D9, D12)."""
+"""Checks of TrafficSplits on their own, and of the same fields of Canaries (R6, R8, R9; requirements 2.1, D9, D12)."""
 
 import re
 from collections.abc import Iterator
 from fractions import Fraction
 
 from headgate.errors import Cause, DecodeError
-from headgate.resources import versions
+from headgate.resources.canaries import Canary
 from headgate.resources.meta import (
     Object,
     annotation,
@@ -19,7 +19,8 @@ from headgate.resources.meta import (
 )
 from headgate.resources.registry import split_api_version
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY, TrafficSplit
-from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS, whole_weights
+from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS
+from headgate.resources.weights import quantity, whole_weights
 
 SELF_REFERENCE = (
     "{root} is both the root and a backend; it selects every version, so its share has no defined target. Name a "
@@ -32,6 +33,20 @@ _STICKY = re.compile(r"source|(cookie|header):[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def split_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a TrafficSplit, in any version, that its schema can't express."""
+    spec = part(obj, "spec")
+    _, version = split_api_version(obj["apiVersion"])
+    yield from shared_causes(obj, quantities=version in QUANTITY_VERSIONS)
+    if version not in MATCHLESS_VERSIONS:
+        yield from _match_causes(spec.get("matches"))
+    elif "matches" in spec:
+        yield Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4")
+
+
+def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
+    """Yield the mistakes in the fields that TrafficSplits and Canaries have: annotations, root and backends.
+
+    `quantities` says whether weights are quantities.
+    """
     for name, allowed in _ALLOWED.items():
         value = annotation(obj, name)
         if isinstance(value, str) and value not in allowed:
@@ -40,20 +55,15 @@ def split_causes(obj: Object) -> Iterator[Cause]:
     if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
         yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
     spec = part(obj, "spec")
-    _, version = split_api_version(obj["apiVersion"])
     root = spec.get("service")
     if root == "":
         yield Cause("spec.service", "is missing")
     elif isinstance(root, str) and not _is_root(root):
         message = f"{root!r} does not name a Service: write website, website.namespace or its FQDN"
         yield Cause("spec.service", message)
-    if version not in MATCHLESS_VERSIONS:
-        yield from _match_causes(spec.get("matches"))
-    elif "matches" in spec:
-        yield Cause("spec.matches", f"is not a field of {version}; write the split in v1alpha4")
     if spec.get("backends") == []:
         yield Cause("spec.backends", "is empty: name at least one Service and its weight")
-    yield from _backends_causes(spec.get("backends"), version, namespace_of(obj))
+    yield from _backends_causes(spec.get("backends"), namespace_of(obj), quantities=quantities)
 
 
 def _is_root(name: str) -> bool:
@@ -63,14 +73,14 @@ def _is_root(name: str) -> bool:
     return len(parts) < 4 or is_dns_subdomain(parts[3])
 
 
-def _backends_causes(backends: object, version: str, namespace: str) -> Iterator[Cause]:
+def _backends_causes(backends: object, namespace: str, *, quantities: bool) -> Iterator[Cause]:
     weights: list[Fraction] = []
     seen: dict[str, tuple[int, str]] = {}
     for index, backend in rows(backends):
         where = f"spec.backends[{index}]"
         yield from _backend_causes(backend.get("service"), index, namespace, seen)
         try:
-            weights.append(_weight(backend.get("weight"), f"{where}.weight", quantity=version in QUANTITY_VERSIONS))
+            weights.append(_weight(backend.get("weight"), f"{where}.weight", quantities=quantities))
         except DecodeError as error:
             yield from error.causes
     if sum(whole_weights(weights)) > LARGEST_SUM:
@@ -94,12 +104,12 @@ def _backend_causes(name: object, index: int, namespace: str, seen: dict[str, tu
         yield Cause(where, f"{name!r} is the same Service as in {other}: name it once, with one weight")
 
 
-def _weight(value: object, where: str, *, quantity: bool) -> Fraction:
+def _weight(value: object, where: str, *, quantities: bool) -> Fraction:
     """Return the exact weight of a backend. Raises DecodeError."""
     if value is None:
         raise DecodeError(Cause(where, "is missing; 0 means no traffic"))
-    if quantity:
-        return versions.quantity(value, where)
+    if quantities:
+        return quantity(value, where)
     if type(value) is int and value >= 0:
         return Fraction(value)
     if isinstance(value, str):
@@ -125,7 +135,7 @@ def _match_causes(matches: object) -> Iterator[Cause]:
             yield Cause(f"{where}.apiGroup", f"must be specs.smi-spec.io, not {group!r}")
 
 
-def self_reference(split: TrafficSplit, namespace: str, domain: str) -> int | None:
+def self_reference(split: TrafficSplit | Canary, namespace: str, domain: str) -> int | None:
     """Return the index of the backend that is the split's own root (R18); None if there is none or it is allowed (D1)."""
     if split.metadata.annotations.get(ALLOW_SELF_REFERENCE) == "true":
         return None

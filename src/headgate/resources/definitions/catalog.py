@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.kinds import ACCESS, MESH, SPECS, SPLIT
 from headgate.resources.definitions import mesh
+from headgate.resources.definitions.canary import canary
 from headgate.resources.definitions.gateway_api import gateway_api
 from headgate.resources.definitions.schema_builders import CONDITION, META, REF, SELECTOR, Schema
 from headgate.resources.registry import ROUTE_GROUP, TCP_ROUTE, TRAFFIC_SPLIT, TRAFFIC_TARGET, UDP_ROUTE
@@ -39,6 +40,7 @@ def _mesh() -> dict[str, Schema]:
     kinds[MESH, "v1beta1", "TLSConfig"] = mesh.tls_config(bare=False)
     kinds["", "v1beta1", "TLSConfig"] = mesh.tls_config(bare=True)
     kinds[MESH, "v1beta1", "Sidecar"] = mesh.sidecar()
+    kinds |= {(group, "v1beta1", "Canary"): canary() for group in (MESH, "")}
     return {
         definition_name(*gvk): {**schema, _GVK: [dict(zip(("group", "version", "kind"), gvk, strict=True))]}
         for gvk, schema in kinds.items()

@@ -2,35 +2,20 @@
 
 from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
-    REF,
     SELECTOR,
     Schema,
     choice,
     kind,
     listing,
     port,
+    quantity,
     record,
+    status,
     text,
     whole,
     words,
 )
 from headgate.resources.smi import METHODS, RULE_KINDS
-
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-
-
-def _quantity(description: str) -> Schema:
-    return {"$ref": REF + _QUANTITY, "description": description}
-
-
-def _status(what: str, **parts: Schema) -> Schema:
-    return record(
-        f"The status of the {what}. Only the control plane writes it.",
-        observedGeneration=whole("The metadata.generation that the status is about."),
-        conditions=CONDITIONS,
-        **parts,
-    )
-
 
 _PROXIES = record(
     "The progress of the object's configuration on proxies.",
@@ -39,7 +24,7 @@ _PROXIES = record(
 )
 
 
-_SPLIT_STATUS = _status(
+_SPLIT_STATUS = status(
     "split",
     ports=listing(
         "The effect on each port of the root Service.",
@@ -111,7 +96,7 @@ _PODS = record(
 
 
 def _enforced(what: str) -> Schema:
-    return _status(what, pods=_PODS, proxies=_PROXIES)
+    return status(what, pods=_PODS, proxies=_PROXIES)
 
 
 def traffic_split(version: str) -> Schema:
@@ -126,7 +111,7 @@ def traffic_split(version: str) -> Schema:
                 "One Service and its share.",
                 "service weight",
                 service=text("The Service; name.namespace when it is in another namespace that grants this."),
-                weight=_quantity(f"{weight} A quantity: 1 is 1000m.") if quantities else whole(weight, minimum=0),
+                weight=quantity(f"{weight} A quantity: 1 is 1000m.") if quantities else whole(weight, minimum=0),
             ),
             key="service",
         ),
@@ -234,7 +219,7 @@ def sidecar() -> Schema:
         volumes=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod."),
         env=_additions("Variables for the containers of the application.", "A variable, as in a container."),
     )
-    status = _status(
+    current = status(
         "Sidecar",
         pods=record(
             "The selected pods.",
@@ -244,7 +229,7 @@ def sidecar() -> Schema:
             conflicts=whole("The number of pods with a name conflict."),
         ),
     )
-    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=status)
+    return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=current)
 
 
 def _additions(description: str, item: str) -> Schema:

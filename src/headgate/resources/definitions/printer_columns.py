@@ -113,5 +113,13 @@ COLUMNS: Mapping[tuple[str, str], tuple[PrinterColumn, ...]] = {
         *_STATE,
         AGE,
     ),
+    (MESH, "Canary"): (
+        PrinterColumn("Service", ".spec.service", "The root Service that clients call."),
+        PrinterColumn("Phase", ".status.phase", "The state of the rollout."),
+        PrinterColumn("Step", ".status.step", "The number of the current step.", "integer"),
+        PrinterColumn("Canary-Weight", ".status.canaryWeight", "The canary's share of the requests."),
+        AGE,
+        PrinterColumn("Message", ".status.message", "The reason of the state.", wide=True),
+    ),
 }
 """The columns after the name, by group and kind."""

@@ -11,6 +11,8 @@ Schema: TypeAlias = Mapping[str, Any]
 REF = "#/definitions/"
 META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 LARGEST_PORT = 65535
+DURATION = "^([0-9]{1,5}(h|m|s|ms)){1,4}$"
+PERCENTILE = "^p[5-9][0-9]{1,3}$"
 
 
 def record(description: str, required: str = "", /, **properties: Schema) -> Schema:
@@ -35,6 +37,11 @@ def text(description: str, grammar: str = "", **limits: int) -> Schema:
     """Return the schema of a string; limits are minLength and maxLength."""
     found = {"type": "string", "description": description, **limits}
     return {**found, "format": grammar} if grammar else found
+
+
+def matching(description: str, pattern: str) -> Schema:
+    """Return the schema of a string that matches a regular expression, whose message is in `checks.schema`."""
+    return {"type": "string", "description": description, "pattern": pattern}
 
 
 def choice(description: str, words: str) -> Schema:
@@ -65,6 +72,11 @@ def words(description: str) -> Schema:
 def anything(description: str) -> Schema:
     """Return the schema of an object with any content."""
     return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
+
+
+def quantity(description: str) -> Schema:
+    """Return the schema of a Kubernetes quantity, such as `1` or `500m`."""
+    return {"$ref": f"{REF}io.k8s.apimachinery.pkg.api.resource.Quantity", "description": description}
 
 
 def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schema:
@@ -114,3 +126,13 @@ SELECTOR = record(
         ),
     ),
 )
+
+
+def status(what: str, **parts: Schema) -> Schema:
+    """Return the schema of a status: the observed generation, the conditions, and `parts`."""
+    return record(
+        f"The status of the {what}. Only the control plane writes it.",
+        observedGeneration=whole("The metadata.generation that the status is about."),
+        conditions=CONDITIONS,
+        **parts,
+    )

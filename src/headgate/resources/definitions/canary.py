@@ -1,0 +1,131 @@
+"""The schema of Canaries (004; R108, R109, D19)."""
+
+from headgate.quantity import PERCENTAGE
+from headgate.resources.definitions.schema_builders import (
+    DURATION,
+    PERCENTILE,
+    Schema,
+    anything,
+    flag,
+    kind,
+    listing,
+    matching,
+    quantity,
+    record,
+    status,
+    text,
+    whole,
+)
+
+_BACKENDS = listing(
+    "The Services that share the root's traffic. With analysis: the primary, the canary, and the baseline if it is named.",
+    record(
+        "One Service and its share.",
+        "service weight",
+        service=text("The Service; name.namespace when it is in another namespace that grants this."),
+        weight=quantity(
+            "The relative share of the root's traffic, in the first step if there is an analysis. A quantity: 1 is 1000m."
+        ),
+    ),
+    key="service",
+)
+_STEPS = listing(
+    "The steps after the first one, whose shares rise. A last step with 100 follows by itself.",
+    record(
+        "One step of the rollout.",
+        "weight",
+        weight=whole("The canary's share in percent.", minimum=1, maximum=100),
+        pause=flag("Whether the step ends only when a user promotes the canary; false when absent."),
+    ),
+)
+_SUCCESS = record(
+    "The limits of the canary's success rate.",
+    maxDrop=matching(
+        "The canary is rolled back once its success rate is proven to be lower than the primary's by more; "
+        "0% when absent.",
+        PERCENTAGE,
+    ),
+    margin=matching(
+        "The canary is promoted once a drop of maxDrop and margin together is ruled out; 1% when absent.", PERCENTAGE
+    ),
+    min=matching(
+        "The canary is rolled back once its success rate is proven to be lower; with 100% after any failure. "
+        "No such limit when absent.",
+        PERCENTAGE,
+    ),
+)
+_LATENCY = listing(
+    "The limits of the canary's latency; none when empty.",
+    record(
+        "A limit of one percentile: max, maxIncrease, or both.",
+        "percentile",
+        percentile=matching("The percentile: p50 to p99, or with more digits, as p999 for 99.9%.", PERCENTILE),
+        max=matching("The highest latency, for example 500ms.", DURATION),
+        maxIncrease=matching("The highest increase above the latency of the primary, for example 10%.", PERCENTAGE),
+    ),
+)
+_ANALYSIS = record(
+    "How the canary is compared with the primary, and moved to all traffic or back to none. When absent, the backends "
+    "keep their weights.",
+    "canary",
+    canary=text("The backend with the new version."),
+    baseline=text(
+        "A backend with the primary's version and the canary's share; the canary is compared with it. "
+        "When absent, the canary is compared with the primary."
+    ),
+    steps=_STEPS,
+    stepWeight=whole(
+        "Instead of steps: the canary's share rises by this many percent in each step, up to maxWeight.",
+        minimum=1,
+        maximum=100,
+    ),
+    maxWeight=whole(
+        "The canary's share in percent in the last step of stepWeight; 100 follows.", minimum=1, maximum=100
+    ),
+    interval=matching("The shortest length of a step, for example 30s; 1m when absent.", DURATION),
+    minRequests=whole("The least number of requests to the canary in each step; 20 when absent.", minimum=1),
+    errorProbability=matching(
+        "The tolerated probability of a wrong rollback, and of a wrong promotion; 1% when absent.", PERCENTAGE
+    ),
+    dryRun=flag("Whether decisions are reported only, and no weight changes; false when absent."),
+    success=_SUCCESS,
+    latency=_LATENCY,
+)
+_STATUS = status(
+    "Canary",
+    phase=text("The state: Progressing, Paused, Promoted, RolledBack, Split (without analysis) or Invalid."),
+    message=text("The reason of the state in a sentence, with the numbers of requests."),
+    step=whole("The number of the current step, counted from 1."),
+    steps=whole("The number of steps."),
+    canaryWeight=text("The canary's share of the requests, for example 20%."),
+    backends=listing(
+        "The backends in the current step.",
+        record(
+            "One backend.",
+            "service",
+            service=text("The Service."),
+            weight=whole("The weight in the TrafficSplit."),
+            requests=whole("The number of requests in this step."),
+            failures=whole("The number of these requests that failed."),
+        ),
+        key="service",
+    ),
+    rollout=anything("The state from which any replica of the control plane continues the rollout."),
+)
+
+
+def canary() -> Schema:
+    """Return the schema of a Canary, which is the same in both of its versions."""
+    spec = record(
+        "The desired split, and the analysis that changes it.",
+        "service backends",
+        service=text("The root: the Service that clients call, as a short name or a full domain name."),
+        backends=_BACKENDS,
+        paused=flag("Whether the rollout keeps its weights until this is false again; false when absent."),
+        analysis=_ANALYSIS,
+    )
+    return kind(
+        "Moves the traffic of a root Service to a new version, step by step, or back if the new version is worse.",
+        spec=spec,
+        status=_STATUS,
+    )

@@ -1,0 +1,198 @@
+"""Checks of Canaries (R18, R109, D19): each message names the field and what to write."""
+
+from typing import Any
+
+import pytest
+from tests.resources.canary import BACKENDS, WITH_BASELINE, canary
+
+from headgate.admission.chain import object_check
+from headgate.resources.decode import check, validate
+from headgate.settings import Settings
+
+ANALYSIS = "spec.analysis"
+BASELINE = {"baseline": "website-base"}
+THREE = [*BACKENDS, {"service": "website-v3", "weight": 1}]
+SELF = [{"service": "website", "weight": 9}, {"service": "website-v2", "weight": 1}]
+
+
+def weighted(*weights: Any) -> list[dict[str, Any]]:
+    names = ("website-v1", "website-v2", "website-base")
+    return [{"service": name, "weight": weight} for name, weight in zip(names, weights, strict=False)]
+
+
+@pytest.mark.parametrize(
+    ("analysis", "spec"),
+    [
+        (None, {}),
+        (None, {"backends": THREE, "paused": True}),
+        ({}, {}),
+        ({"steps": []}, {}),
+        ({"steps": [{"weight": 10, "pause": True}, {"weight": 100}]}, {}),
+        ({"stepWeight": 10, "maxWeight": 50}, {"backends": weighted(1, "0m")}),
+        ({**BASELINE, "steps": [{"weight": 50}, {"weight": 100, "pause": True}]}, {"backends": WITH_BASELINE}),
+        ({"success": {"min": "100%"}}, {}),
+        ({"success": {"maxDrop": "0.5%", "margin": "0.25%", "min": "99.5%"}, "errorProbability": "0.1%"}, {}),
+        ({"latency": [{"percentile": "p99", "max": "1s"}, {"percentile": "p99", "maxIncrease": "10%"}]}, {}),
+        ({"interval": "1m30s", "minRequests": 1, "dryRun": True}, {}),
+    ],
+)
+def test_a_valid_canary_is_accepted(analysis: Any, spec: Any) -> None:
+    assert validate(canary(analysis, **spec)) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        ({"service": None}, "spec.service", "is missing"),
+        ({"service": "web site"}, "spec.service", "write website, website.namespace or its FQDN"),
+        ({"backends": []}, "spec.backends", "name at least one Service and its weight"),
+        ({"backends": weighted(1, "100x")}, "spec.backends[1].weight", "write for example 1, 500m or 1.5"),
+        ({"backends": weighted(1, -1)}, "spec.backends[1].weight", "must be 0 or more"),
+        ({"backends": [BACKENDS[0], BACKENDS[0]]}, "spec.backends[1].service", "name it once, with one weight"),
+        (
+            {"backends": [BACKENDS[0], {"service": "website-v1.shop", "weight": 1}]},
+            "spec.backends[1].service",
+            "is the same Service as in spec.backends[0]",
+        ),
+        ({"paused": "yes"}, "spec.paused", "must be true or false"),
+        ({"analyses": {}}, "spec.analyses", "did you mean analysis?"),
+    ],
+)
+def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, field: str, message: str) -> None:
+    (cause,) = validate(canary(**spec))
+    assert cause.field == field
+    assert message in cause.message
+
+
+@pytest.mark.parametrize(
+    ("analysis", "spec", "field", "message"),
+    [
+        ({"canary": None}, {}, f"{ANALYSIS}.canary", "is missing"),
+        ({"canary": "website-v3"}, {}, f"{ANALYSIS}.canary", "the new version: website-v1 or website-v2"),
+        (BASELINE, {"backends": THREE}, f"{ANALYSIS}.baseline", "'website-base' is not one of spec.backends"),
+        ({"baseline": "website-v2"}, {"backends": THREE}, f"{ANALYSIS}.baseline", "is the canary; name another"),
+        ({}, {"backends": THREE}, "spec.backends", "must be 2 for this analysis, the primary and the canary, not 3"),
+        ({}, {"backends": THREE}, "spec.backends", "name the third one in spec.analysis.baseline, or remove it"),
+        ({}, {"backends": BACKENDS[1:]}, "spec.backends", "must be 2 for this analysis"),
+        ({"baseline": "website-v1"}, {}, "spec.backends", "must be 3 for this analysis"),
+        ({}, {"backends": weighted(0, 1)}, "spec.backends[0].weight", "must be above 0: the primary"),
+        ({}, {"backends": weighted(0, 0)}, "spec.backends[0].weight", "must be above 0: the primary"),
+        (BASELINE, {"backends": weighted(8, "100m", 1)}, "spec.backends[2].weight", "must be that of the canary, 100m"),
+    ],
+)
+def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, message: str) -> None:
+    (cause,) = validate(canary(analysis, **spec))
+    assert cause.field == field
+    assert message in cause.message
+
+
+@pytest.mark.parametrize(
+    ("analysis", "spec", "field", "message"),
+    [
+        ({"steps": [{"weight": 50}, {"weight": 20}]}, {}, "steps[1].weight", "must be above 50"),
+        ({"steps": [{"weight": 50}, {"weight": 50}]}, {}, "steps[1].weight", "must be above 50"),
+        ({"steps": [{"weight": 0}]}, {}, "steps[0].weight", "must be from 1 to 100, not 0"),
+        ({"steps": [{"weight": 101}]}, {}, "steps[0].weight", "must be from 1 to 100, not 101"),
+        ({"steps": [{"weight": "20%"}]}, {}, "steps[0].weight", "must be a whole number"),
+        ({"steps": [{"pause": True}]}, {}, "steps[0].weight", "is missing"),
+        ({"steps": [{"weight": 9}]}, {}, "steps[0].weight", "must be at least 10, the canary's share by the weights"),
+        ({"steps": [{"weight": 33}]}, {"backends": weighted(2, 1)}, "steps[0].weight", "must be at least 33.33"),
+        ({"steps": [{"weight": 20}], "stepWeight": 10}, {}, "stepWeight", "can't be combined with spec.analysis.steps"),
+        ({"steps": [{"weight": 20}], "maxWeight": 10}, {}, "maxWeight", "can't be combined with spec.analysis.steps"),
+        ({"stepWeight": 10}, {}, "maxWeight", "is missing: write the canary's share at which the steps"),
+        ({"maxWeight": 50}, {}, "stepWeight", "is missing: write by how many percent"),
+        ({"stepWeight": 0, "maxWeight": 50}, {}, "stepWeight", "must be from 1 to 100"),
+        ({"stepWeight": 1, "maxWeight": 9}, {}, "maxWeight", "must be at least 10"),
+        ({**BASELINE, "steps": [{"weight": 60}]}, {"backends": WITH_BASELINE}, "steps[0].weight", "at most 50"),
+        (
+            {**BASELINE, "stepWeight": 10, "maxWeight": 60},
+            {"backends": WITH_BASELINE},
+            "maxWeight",
+            "must be at most 50, because the baseline has the same share",
+        ),
+    ],
+)
+def test_the_shares_of_steps_must_rise_from_that_of_the_backends(
+    analysis: Any, spec: Any, field: str, message: str
+) -> None:
+    (cause,) = validate(canary(analysis, **spec))
+    assert cause.field == f"{ANALYSIS}.{field}"
+    assert message in cause.message
+
+
+@pytest.mark.parametrize(
+    ("analysis", "field", "message"),
+    [
+        ({"interval": "0s"}, "interval", "must be longer than 0"),
+        ({"interval": "1 minute"}, "interval", "write for example 10s, 500ms or 1h30m"),
+        ({"minRequests": 0}, "minRequests", "must be 1 or more, not 0"),
+        ({"errorProbability": "0%"}, "errorProbability", "must be above 0% and below 50%"),
+        ({"errorProbability": "50%"}, "errorProbability", "must be above 0% and below 50%"),
+        ({"errorProbability": "0.01"}, "errorProbability", "is not a percentage; write for example 1% or 99.5%"),
+        ({"errorProbability": 1}, "errorProbability", "must be text"),
+        ({"success": {"maxDrop": "-1%"}}, "success.maxDrop", "is not a percentage"),
+        ({"success": {"maxDrop": "1/0%"}}, "success.maxDrop", "is not a percentage"),
+        ({"success": {"maxDrop": "100%"}}, "success.maxDrop", "maxDrop and margin together must be below 100%"),
+        ({"success": {"maxDrop": "60%", "margin": "40%"}}, "success.margin", "together must be below 100%"),
+        ({"success": {"margin": "0%"}}, "success.margin", "must be above 0%"),
+        ({"success": {"min": "0%"}}, "success.min", "must be above 0% and at most 100%"),
+        ({"success": {"min": "100.5%"}}, "success.min", "must be above 0% and at most 100%"),
+        ({"success": {"min": "100%", "maxDrop": "1%"}}, "success.maxDrop", "any failure rolls back; remove maxDrop"),
+        ({"latency": [{"percentile": "p99"}]}, "latency[0]", "write max, for example 500ms, or maxIncrease"),
+        ({"latency": [{"max": "1s"}]}, "latency[0].percentile", "is missing"),
+        ({"latency": [{"percentile": "99", "max": "1s"}]}, "latency[0].percentile", "write p50 to p99"),
+        ({"latency": [{"percentile": "p9", "max": "1s"}]}, "latency[0].percentile", "write p50 to p99"),
+        ({"latency": [{"percentile": "p100", "max": "1s"}]}, "latency[0].percentile", "write p50 to p99"),
+        ({"latency": [{"percentile": "p99", "max": "0ms"}]}, "latency[0].max", "must be longer than 0"),
+        ({"latency": [{"percentile": "p99", "max": "0.5s"}]}, "latency[0].max", "with whole numbers"),
+        ({"latency": [{"percentile": "p99", "maxIncrease": "x"}]}, "latency[0].maxIncrease", "is not a percentage"),
+        (
+            {"latency": [{"percentile": "p90", "max": "1s"}, {"percentile": "p900", "max": "2s"}]},
+            "latency[1].max",
+            "is a second limit of this percentile, beside that of latency[0]; remove one of them",
+        ),
+    ],
+)
+def test_a_limit_without_a_meaning_is_reported(analysis: Any, field: str, message: str) -> None:
+    (cause,) = validate(canary(analysis))
+    assert cause.field == f"{ANALYSIS}.{field}"
+    assert message in cause.message
+
+
+def test_all_mistakes_are_reported_together() -> None:
+    analysis = {"canary": "v9", "interval": "0s", "stepWeight": 5, "latency": [{"percentile": "p99"}]}
+    fields = [cause.field for cause in validate(canary(analysis))]
+    assert fields == [f"{ANALYSIS}.{name}" for name in ("canary", "maxWeight", "interval", "latency[0]")]
+
+
+@pytest.mark.parametrize(
+    "analysis",
+    [
+        {"canary": ["a"], "baseline": {"a": 1}},
+        {"steps": {"weight": 1}, "stepWeight": "x", "maxWeight": []},
+        {"success": [], "latency": {}, "interval": 5, "errorProbability": []},
+        {"steps": [1, {"weight": True}], "latency": [None, {"percentile": 99, "max": 1, "maxIncrease": []}]},
+    ],
+)
+def test_values_of_wrong_types_are_mistakes(analysis: Any) -> None:
+    causes = validate(canary(analysis))
+    assert causes
+    assert all(cause.field.startswith(ANALYSIS) or cause.field == "spec.backends" for cause in causes)
+
+
+def test_a_canary_must_not_be_one_of_its_own_backends() -> None:
+    """R18, D1: the annotation of splits allows it."""
+    admitted = object_check(Settings())
+    (cause,) = admitted(canary(backends=SELF)).causes
+    assert cause.field == "spec.backends[0].service"
+    assert "website is both the root and a backend" in cause.message
+    allowed = canary(backends=SELF)
+    allowed["metadata"]["annotations"] = {"headgate.dev/allow-self-reference": "true"}
+    assert admitted(allowed).causes == ()
+
+
+def test_annotations_of_splits_are_checked() -> None:
+    obj = canary()
+    obj["metadata"]["annotations"] = {"headgate.dev/sticky": "cookie"}
+    (cause,) = check(obj).causes
+    assert cause.field == "metadata.annotations.headgate.dev/sticky"
