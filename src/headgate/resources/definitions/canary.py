@@ -110,6 +110,17 @@ _STATUS = status(
         ),
         key="service",
     ),
+    criteria=listing(
+        "The criteria of the analysis, with the evidence of the current step.",
+        record(
+            "One criterion.",
+            "name",
+            name=text("The criterion: success, success.min, or a percentile with max or maxIncrease, as p99.max."),
+            rollBack=text("The evidence that the canary violates it, in percent of what a rollback needs."),
+            promote=text("The evidence that the canary satisfies it, in percent of what a promotion needs."),
+        ),
+        key="name",
+    ),
     rollout=anything("The state from which any replica of the control plane continues the rollout."),
 )
 

@@ -1,0 +1,204 @@
+"""The criteria of a Canary's analysis as sequential tests, and the decision that their evidence allows (R108).
+
+Every criterion is a rate: of failed requests, or of requests slower than a limit. "The 99th percentile is at most 500 ms"
+says that at most 1 % of the requests are slower. A limit is rounded up to the next bound of the latency histograms, which
+count requests above a bound exactly (`model.latency_buckets`: at most 10 %).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from fractions import Fraction
+from math import ceil, log
+
+from headgate.model.latency_buckets import BOUNDS_US
+from headgate.resources.canaries import Analysis, LatencyCriterion
+from headgate.resources.meta import Value
+from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.histogram import Buckets, bound_index, percentile_bound, slower_than
+
+SUCCESS = "success"
+SUCCESS_MIN = "success.min"
+_TAIL_REQUESTS = 10
+"""The requests of the reference above its percentile from which a relative limit is taken: 1,000 requests for p99."""
+
+
+class Comparison(Value, frozen=True, kw_only=True):
+    """The counts of the reference (the primary or the baseline) and of the canary in the same time."""
+
+    reference: Counts = Counts()
+    canary: Counts = Counts()
+
+    def plus(self, more: "Comparison") -> "Comparison":
+        """Return the sum of both."""
+        return Comparison(reference=self.reference.plus(more.reference), canary=self.canary.plus(more.canary))
+
+
+class Criterion(Value, frozen=True, kw_only=True):
+    """A criterion: `worse` shows that the canary violates it, `fine` that it does not.
+
+    `bounds` are the latency bounds (indexes) of the reference and of the canary above which a request counts; None if
+    failures count. `is_ready` is False while a relative limit still waits for enough requests to the reference.
+    """
+
+    name: str
+    worse: RateTest
+    fine: RateTest | None
+    bounds: tuple[int, int] | None = None
+    is_ready: bool = True
+
+    def block(self, counts: Comparison) -> Block:
+        """Return the counted requests as trials and events."""
+        return Block(self._sample(counts.reference, 0), self._sample(counts.canary, 1))
+
+    def _sample(self, counts: Counts, side: int) -> Sample:
+        if self.bounds is None:
+            return Sample(counts.success + counts.failure, counts.failure)
+        return Sample(*slower_than(counts.latency, self.bounds[side]))
+
+
+NOTHING = Block(Sample(0, 0), Sample(0, 0))
+
+
+class Evidence(Value, frozen=True, kw_only=True):
+    """The evidence of a criterion: that the canary is worse, and that it is fine. `seen` are the requests behind it."""
+
+    worse: Wealth
+    fine: Wealth | None = None
+    seen: Block = NOTHING
+
+
+class Verdict(Enum):
+    """The decision that the evidence allows."""
+
+    ROLL_BACK = "roll back"
+    PROMOTE = "promote"
+    HOLD = "hold"
+
+
+class Judgment(Value, frozen=True, kw_only=True):
+    """A verdict, and the names of the criteria behind it: those that are violated, or those that lack evidence."""
+
+    verdict: Verdict
+    criteria: tuple[str, ...] = ()
+
+
+def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the bound (index) of the reference's percentile by relative criterion, once enough requests are counted.
+
+    A known limit never changes: a test may not choose its limit by the requests that it judges.
+    """
+    found = dict(known)
+    for criterion in analysis.latency:
+        name = _increase(criterion)
+        tail = 1 - criterion.quantile
+        if criterion.max_increase and name not in found and slower_than(reference, 0)[0] * tail >= _TAIL_REQUESTS:
+            found[name] = percentile_bound(reference, float(criterion.quantile))
+    return found
+
+
+def criteria(analysis: Analysis, limits: Mapping[str, int]) -> Sequence[Criterion]:
+    """Return the criteria of an analysis. `limits` are those of `relative_limits`."""
+    return tuple(_criteria(analysis, limits))
+
+
+def start(found: Sequence[Criterion]) -> Mapping[str, Evidence]:
+    """Return the evidence of each criterion before the first request."""
+    return {
+        item.name: Evidence(worse=item.worse.start(), fine=item.fine.start() if item.fine else None) for item in found
+    }
+
+
+def gathered(
+    found: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison
+) -> Mapping[str, Evidence]:
+    """Return the evidence after more requests."""
+    result = dict(evidence)
+    for item in found:
+        if item.is_ready:
+            known, block = evidence[item.name], item.block(counts)
+            fine = item.fine.after(known.fine, block) if item.fine and known.fine else None
+            worse = item.worse.after(known.worse, block)
+            result[item.name] = Evidence(worse=worse, fine=fine, seen=known.seen.plus(block))
+    return result
+
+
+class Thresholds(Value, frozen=True, kw_only=True):
+    """The evidence that decides.
+
+    A wrong rollback in any of the steps, by any of the criteria, must be as rare as tolerated, so its probability is
+    divided among them. A wrong promotion has to pass every step and every criterion, so nothing is divided.
+    """
+
+    worse: float
+    fine: float
+
+    @classmethod
+    def of(cls, error: Fraction, *, steps: int, tests: int) -> "Thresholds":
+        """Return the thresholds for a tolerated probability of a wrong decision."""
+        return cls(worse=float(max(steps, 1) * tests / error), fine=float(1 / error))
+
+
+def judged(found: Sequence[Criterion], evidence: Mapping[str, Evidence], thresholds: Thresholds) -> Judgment:
+    """Return the decision: a violated criterion rolls back, and a promotion needs all of them."""
+    violated = tuple(item.name for item in found if evidence[item.name].worse.evidence >= thresholds.worse)
+    if violated:
+        return Judgment(verdict=Verdict.ROLL_BACK, criteria=violated)
+    lacking = tuple(item.name for item in found if not _is_fine(item, evidence[item.name], thresholds))
+    return Judgment(verdict=Verdict.HOLD if lacking else Verdict.PROMOTE, criteria=lacking)
+
+
+def requests_missing(item: Criterion, evidence: Evidence, threshold: float) -> int | None:
+    """Return how many more requests to the canary a promotion needs, if the canary is as good as the reference.
+
+    Return None if this can't be estimated, because the reference or the canary has no requests.
+    """
+    if item.fine is None:
+        return 0
+    seen = evidence.seen
+    if evidence.fine is None or not seen.candidate.trials or not (seen.reference.trials or item.fine.is_absolute):
+        return None
+    growth = item.fine.growth(seen)
+    return max(ceil(log(threshold / evidence.fine.evidence) / growth), 0) if growth > 0 else None
+
+
+def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criterion]:
+    success = analysis.success
+    yield _relative(SUCCESS, float(success.tolerated_drop), float(success.excluded_drop))
+    if success.least is not None:
+        yield _absolute(SUCCESS_MIN, float(1 - success.least))
+    for criterion in analysis.latency:
+        tail = float(1 - criterion.quantile)
+        if criterion.max_microseconds is not None:
+            bound = bound_index(criterion.max_microseconds)
+            yield _absolute(f"{criterion.percentile}.max", tail, (bound, bound))
+        if criterion.tolerated_increase is not None:
+            name = _increase(criterion)
+            bound = limits.get(name, 0)
+            slower = bound_index(float(BOUNDS_US[min(bound, len(BOUNDS_US) - 1)] * (1 + criterion.tolerated_increase)))
+            yield _relative(name, 0.0, tail, (bound, slower), is_ready=name in limits)
+
+
+def _increase(criterion: LatencyCriterion) -> str:
+    return f"{criterion.percentile}.maxIncrease"
+
+
+def _relative(
+    name: str, tolerated: float, excluded: float, bounds: tuple[int, int] | None = None, *, is_ready: bool = True
+) -> Criterion:
+    worse = RateTest(rejects=Rejects.HIGHER, limit=tolerated)
+    fine = RateTest(rejects=Rejects.LOWER, limit=excluded)
+    return Criterion(name=name, worse=worse, fine=fine, bounds=bounds, is_ready=is_ready)
+
+
+def _absolute(name: str, limit: float, bounds: tuple[int, int] | None = None) -> Criterion:
+    worse = RateTest(rejects=Rejects.HIGHER, limit=limit, is_absolute=True)
+    # No number of good requests shows that none fails: a limit of 0 rolls back at a failure, and never holds.
+    fine = RateTest(rejects=Rejects.LOWER, limit=limit, is_absolute=True) if limit else None
+    return Criterion(name=name, worse=worse, fine=fine, bounds=bounds)
+
+
+def _is_fine(item: Criterion, evidence: Evidence, thresholds: Thresholds) -> bool:
+    if not item.is_ready:
+        return False
+    return evidence.fine is None or evidence.fine.evidence >= thresholds.fine

@@ -1,0 +1,135 @@
+"""The sentences of a rollout for people: in its status, in Events and in `headgate rollout` (R108)."""
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from headgate.durations import formatted
+from headgate.formatting import pluralize
+from headgate.resources.canaries import Analysis
+from headgate.resources.meta import timestamp
+from headgate.rollout.criteria import Criterion, Verdict, requests_missing
+from headgate.rollout.state import BY_USER, Pause, Phase, Plan, State, judgment
+from headgate.statistics.betting import Sample
+from headgate.statistics.intervals import rate_interval
+
+_DIGITS = 3
+_LONGEST_FORECAST_S = 30 * 86400.0
+_CRITERIA = {
+    "success": "more requests fail than at {reference}",
+    "success.min": "the success rate is below {limit}",
+    "max": "the {percentile} latency is above {limit}",
+    "maxIncrease": "the {percentile} latency is more than {limit} above that of {reference}",
+}
+
+
+def share_text(share: Fraction | float) -> str:
+    """Return a share as a percentage with three significant digits: `2.5%`."""
+    return f"{float(100 * share):.{_DIGITS}g}%"
+
+
+def failures(seen: Sample, service: str, error: float) -> str:
+    """Return the failed requests of a backend, with the interval of the rate: `v2 failed 3 of 120 requests (...)`."""
+    text = f"{service} failed {seen.events} of {pluralize(seen.trials, 'request')}"
+    if not seen.trials:
+        return text
+    low, high = rate_interval(seen.events, seen.trials, error)
+    observed = share_text(seen.events / seen.trials)
+    return f"{text} ({observed}, {share_text(1 - error)} interval {share_text(low)} to {share_text(high)})"
+
+
+def violated(plan: Plan, cause: str) -> str:
+    """Return what is wrong with the canary, from the names of the criteria that it violates."""
+    return " and ".join(_violation(plan, name) for name in cause.split(", "))
+
+
+def message(plan: Plan, state: State, now: float) -> str:
+    """Return the state of a rollout in one or two sentences, with the numbers behind it."""
+    analysis = plan.analysis
+    if analysis is None:
+        return (
+            "every proxy has the weights of the backends"
+            if state.since
+            else "waiting until every proxy has the weights"
+        )
+    if state.phase is Phase.PROMOTED:
+        by = f" {state.cause}" if state.cause else ""
+        what = f"promoted{by}: {analysis.canary} gets all requests"
+        return what if state.since else f"{what} as soon as every proxy has the weights"
+    if state.phase is Phase.ROLLED_BACK:
+        return f"rolled back at {_step(plan, state)}: {_reason(plan, analysis, state)}"
+    return f"{_step(plan, state)} to {analysis.canary}: {'; '.join(_parts(plan, analysis, state, now))}"
+
+
+def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator[str]:
+    if state.pause is Pause.EDITED:
+        yield "paused, because the weights of the TrafficSplit were edited; `headgate rollout resume` sets them again"
+        return
+    if not state.since:
+        yield "waiting until every proxy has the weights"
+        return
+    yield _compared(plan, analysis, state)
+    found = judgment(plan, state)
+    if analysis.dry_run and found.verdict is Verdict.ROLL_BACK:
+        yield f"a dry run, which would roll back: {violated(plan, ', '.join(found.criteria))}"
+    elif state.pause is Pause.GATE:
+        yield "the step is passed and has a pause; `headgate rollout promote` continues"
+    elif state.pause is Pause.SPEC:
+        yield "paused by spec.paused"
+    else:
+        yield from _missing(plan, analysis, state, now, found.criteria if found.verdict is Verdict.HOLD else ())
+
+
+def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: Sequence[str]) -> Iterator[str]:
+    """Yield what the next step needs, and how long this takes at the rate of requests in this step."""
+    requests = state.seen.candidate.trials
+    if not requests:
+        yield f"no request has reached {analysis.canary} yet, and without requests nothing is decided"
+        return
+    by_name = {item.name: item for item in plan.criteria(state)}
+    needs = [_needed(plan, state, by_name[name]) for name in lacking]
+    needs.append(max(analysis.min_requests - requests, 0))
+    known = [number for number in needs if number is not None]
+    left = state.since + analysis.interval_seconds - now
+    if unready := [name for name in lacking if not by_name[name].is_ready]:
+        yield f"more requests to {plan.reference} are needed to know its percentile ({', '.join(unready)})"
+    elif None in needs:
+        yield f"the evidence is open ({', '.join(lacking)})"
+    elif max(known):
+        rate = requests / max(now - state.since, 1.0)
+        seconds = min(max(known) / rate, _LONGEST_FORECAST_S)
+        yield f"about {max(known)} more requests to it are needed, {formatted(round(seconds))} at {rate:.{_DIGITS}g} per second"
+    elif left > 0:
+        yield f"the evidence is complete, the step lasts until {timestamp(state.since + analysis.interval_seconds)}"
+    elif analysis.dry_run:
+        yield "a dry run, which would promote now"
+
+
+def _needed(plan: Plan, state: State, item: Criterion) -> int | None:
+    return requests_missing(item, state.evidence[item.name], plan.thresholds([item]).fine)
+
+
+def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
+    error = float(analysis.tolerated_error)
+    reference, canary = state.seen
+    return f"{failures(canary, analysis.canary, error)}, {failures(reference, plan.reference, error)}"
+
+
+def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
+    if state.cause == BY_USER:
+        return f"aborted {state.cause}"
+    return f"{violated(plan, state.cause)}; {_compared(plan, analysis, state)}"
+
+
+def _step(plan: Plan, state: State) -> str:
+    return f"step {state.step + 1} of {len(plan.shares)}, {share_text(plan.shares[state.step])}"
+
+
+def _violation(plan: Plan, name: str) -> str:
+    if plan.analysis is None:
+        return name
+    first, _, kind = name.partition(".")
+    if first == "success":
+        return _CRITERIA[name].format(reference=plan.reference, limit=plan.analysis.success.min)
+    limits = [item for item in plan.analysis.latency if item.percentile == first]
+    limit = next((item.max if kind == "max" else item.max_increase for item in limits), "")
+    return _CRITERIA[kind].format(percentile=first, limit=limit, reference=plan.reference)

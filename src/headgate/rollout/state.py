@@ -1,0 +1,277 @@
+"""The state of a rollout, and its transitions: a pure function of the state and of what happened (R108).
+
+The state is in the Canary's status, so any replica of the control plane continues from there. A transition is written to
+the status before the split gets its weights: after a crash in between, the next replica sets the same weights.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from headgate.resources.canaries import Analysis, Canary, CanarySpec
+from headgate.resources.meta import Value
+from headgate.rollout import criteria
+from headgate.rollout.criteria import Comparison, Criterion, Evidence, Judgment, Thresholds, Verdict
+from headgate.statistics.betting import Block
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.histogram import Buckets
+
+BY_USER = "by a user"
+"""The cause of a promotion or a rollback that a command asked for."""
+
+
+class Phase(Enum):
+    """The phase of a Canary."""
+
+    SPLIT = "Split"
+    PROGRESSING = "Progressing"
+    PAUSED = "Paused"
+    PROMOTED = "Promoted"
+    ROLLED_BACK = "RolledBack"
+    INVALID = "Invalid"  # the status says why; no state has this phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rollout has ended: with the next version of `spec.backends`, or a restart, another one begins."""
+        return self in (Phase.PROMOTED, Phase.ROLLED_BACK)
+
+
+class Pause(Enum):
+    """Why a rollout is paused."""
+
+    SPEC = "spec.paused is true"
+    GATE = "the step has a pause"
+    EDITED = "the TrafficSplit was edited"
+
+
+class State(Value, frozen=True, kw_only=True):
+    """The state of a rollout.
+
+    `subject` and `rules` are digests of the parts of the spec that begin another rollout, or another test of the step.
+    `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
+    `limits` are those of relative latency criteria, `command` is the last command that was obeyed, and `cause` says which
+    criteria ended the rollout.
+    """
+
+    subject: str = ""
+    rules: str = ""
+    phase: Phase = Phase.PROGRESSING
+    pause: Pause | None = None
+    step: int = 0
+    since: float = 0.0
+    evidence: Mapping[str, Evidence] = {}
+    limits: Mapping[str, int] = {}
+    command: str = ""
+    cause: str = ""
+
+    @property
+    def seen(self) -> Block:
+        """The requests of the step, and those of them that failed."""
+        success = self.evidence.get(criteria.SUCCESS)
+        return success.seen if success else criteria.NOTHING
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether requests are evidence: in a step whose weights every proxy has, until the rollout ends."""
+        return self.since > 0 and self.phase in (Phase.PROGRESSING, Phase.PAUSED)
+
+    def has_moved(self, before: "State") -> bool:
+        """Return whether the state differs from an earlier one in more than its evidence."""
+        return structs.replace(self, evidence=before.evidence) != before
+
+
+class Facts(NamedTuple):
+    """What a transition reads besides the spec and the state.
+
+    `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
+    `edited` whether a user has changed the owned split. `counts` are new since the last transition, by backend as written
+    in the spec, and `latency` is the histogram of the reference before them.
+    """
+
+    now: float
+    in_force: bool = False
+    edited: bool = False
+    command: str = ""
+    counts: Mapping[str, Counts] = {}
+    latency: Buckets = 0
+
+
+class Plan:
+    """What the spec of a Canary says about its rollout."""
+
+    def __init__(self, canary: Canary) -> None:
+        self.canary = canary
+        self.spec: CanarySpec = canary.spec
+        self.analysis: Analysis | None = canary.spec.analysis
+
+    @cached_property
+    def subject(self) -> str:
+        """The digest of the versions that are rolled out: with another one, the rollout begins again."""
+        roles = (self.analysis.canary, self.analysis.baseline) if self.analysis else ()
+        return _digest([self.spec.service, self.spec.backends, roles])
+
+    @cached_property
+    def rules(self) -> str:
+        """The digest of the analysis: with another one, the evidence of the current step begins again."""
+        return _digest(self.analysis)
+
+    @cached_property
+    def shares(self) -> Sequence[Fraction]:
+        """The canary's share in each step; the last is 1."""
+        return self.spec.shares
+
+    @property
+    def reference(self) -> str:
+        """The backend that the canary is compared with."""
+        return (self.analysis.baseline if self.analysis else "") or self.spec.primary
+
+    def share(self, state: State) -> Fraction:
+        """Return the canary's share that a state wants."""
+        if state.phase is Phase.ROLLED_BACK:
+            return Fraction(0)
+        return Fraction(1) if state.phase is Phase.PROMOTED else self.shares[min(state.step, len(self.shares) - 1)]
+
+    def weights(self, state: State) -> Mapping[str, int]:
+        """Return the weight of each backend that a state wants."""
+        if self.analysis is None or (self.analysis.dry_run and not state.phase.is_over):
+            wanted = self.spec.fixed_weights
+        else:
+            wanted = self.spec.weights_at(self.share(state))
+        return {backend.service: weight for backend, weight in zip(self.spec.backends, wanted, strict=True)}
+
+    def has_gate(self, state: State) -> bool:
+        """Return whether the current step ends only when a user promotes."""
+        return self.spec.rollout[min(state.step, len(self.shares) - 1)].pause
+
+    def criteria(self, state: State) -> Sequence[Criterion]:
+        """Return the criteria of the analysis with the limits that are known."""
+        return criteria.criteria(self.analysis, state.limits) if self.analysis else ()
+
+    def thresholds(self, found: Sequence[Criterion]) -> Thresholds:
+        """Return the evidence that decides."""
+        error = self.analysis.tolerated_error if self.analysis else Fraction(1)
+        return Thresholds.of(error, steps=len(self.shares) - 1, tests=len(found))
+
+
+def following(plan: Plan, before: State, facts: Facts) -> State:
+    """Return the next state."""
+    state = _started(plan, before)
+    if plan.analysis is None:
+        return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
+    state = _commanded(plan, state, facts)
+    if state.phase.is_over:
+        return structs.replace(state, since=state.since or (facts.now if facts.in_force else 0.0))
+    state = _paused(plan, state, facts)
+    if state.pause is Pause.EDITED:
+        return state
+    if not state.since:
+        return structs.replace(state, since=facts.now) if facts.in_force else state
+    return _judged(plan, _counted(plan, state, facts), facts.now)
+
+
+def judgment(plan: Plan, state: State) -> Judgment:
+    """Return the decision that the evidence of the current step allows."""
+    found = plan.criteria(state)
+    return criteria.judged(found, state.evidence, plan.thresholds(found))
+
+
+def _started(plan: Plan, before: State) -> State:
+    """Begin another rollout if the versions have changed, and the tests of the step if only the rules have."""
+    if before.subject != plan.subject:
+        return _step(plan, State(subject=plan.subject, rules=plan.rules, command=before.command), 0)
+    if before.rules == plan.rules:
+        return before
+    changed = structs.replace(before, rules=plan.rules)
+    if before.phase.is_over and plan.analysis:
+        return changed
+    return _step(plan, structs.replace(changed, phase=Phase.PROGRESSING, limits={}), before.step)
+
+
+def _step(plan: Plan, state: State, step: int) -> State:
+    """Begin a step without evidence; after the last step the rollout is over."""
+    if plan.analysis is None:
+        return structs.replace(state, step=0, since=0.0)
+    fresh = structs.replace(
+        state,
+        phase=Phase.PROMOTED if step >= len(plan.shares) - 1 else Phase.PROGRESSING,
+        pause=None,
+        step=min(step, len(plan.shares) - 1),
+        since=0.0,
+    )
+    return structs.replace(fresh, evidence=criteria.start(plan.criteria(fresh)))
+
+
+def _commanded(plan: Plan, state: State, facts: Facts) -> State:
+    """Obey a command of the user that was not obeyed yet."""
+    if not facts.command or facts.command == state.command:
+        return state
+    verb, state = facts.command.partition("/")[0], structs.replace(state, command=facts.command)
+    if verb == "restart":
+        return _step(plan, structs.replace(state, limits={}, cause=""), 0)
+    return state if state.phase.is_over else _obeyed(plan, state, verb)
+
+
+def _obeyed(plan: Plan, state: State, verb: str) -> State:
+    if verb == "promote":
+        return _step(plan, structs.replace(state, cause=BY_USER), state.step + 1)
+    if verb == "abort":
+        return _rolled_back(state, BY_USER)
+    if verb == "resume" and state.pause is Pause.EDITED:
+        return _step(plan, state, state.step)
+    return state
+
+
+def _paused(plan: Plan, state: State, facts: Facts) -> State:
+    """Pause, or end a pause. A rollout whose split was edited stays paused until the user resumes it."""
+    if facts.edited or state.pause is Pause.EDITED:
+        return structs.replace(state, phase=Phase.PAUSED, pause=Pause.EDITED, since=0.0)
+    if plan.spec.paused:
+        return structs.replace(state, phase=Phase.PAUSED, pause=Pause.SPEC)
+    if state.pause is Pause.SPEC:
+        return structs.replace(state, phase=Phase.PROGRESSING, pause=None)
+    return state
+
+
+def _counted(plan: Plan, state: State, facts: Facts) -> State:
+    """Add the new requests to the evidence. Relative limits come from earlier requests only."""
+    if plan.analysis is None:
+        return state
+    state = structs.replace(state, limits=criteria.relative_limits(plan.analysis, facts.latency, state.limits))
+    new = Comparison(
+        reference=facts.counts.get(plan.reference, Counts()), canary=facts.counts.get(plan.analysis.canary, Counts())
+    )
+    return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new))
+
+
+def _judged(plan: Plan, state: State, now: float) -> State:
+    if plan.analysis is None:
+        return state
+    found = judgment(plan, state)
+    if plan.analysis.dry_run or state.pause is Pause.SPEC:
+        return state
+    if found.verdict is Verdict.ROLL_BACK:
+        return _rolled_back(state, ", ".join(found.criteria))
+    is_ready = (
+        found.verdict is Verdict.PROMOTE
+        and now >= state.since + plan.analysis.interval_seconds
+        and state.seen.candidate.trials >= plan.analysis.min_requests
+    )
+    if not is_ready:
+        return state
+    if plan.has_gate(state):
+        return structs.replace(state, phase=Phase.PAUSED, pause=Pause.GATE)
+    return _step(plan, structs.replace(state, cause=""), state.step + 1)
+
+
+def _rolled_back(state: State, cause: str) -> State:
+    return structs.replace(state, phase=Phase.ROLLED_BACK, pause=None, cause=cause, since=0.0)
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2s(msgspec.json.encode(value), digest_size=8).hexdigest()

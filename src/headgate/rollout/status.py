@@ -1,0 +1,99 @@
+"""The status of a Canary: for people and tools, and with the state that any replica continues from (R108, R109)."""
+
+from collections.abc import Iterator, Mapping
+from math import log
+from typing import Any
+
+import msgspec
+
+from headgate.compiler.report import StatusCondition
+from headgate.plane.status.conditions import status_of, timed
+from headgate.resources.meta import Object, timestamp
+from headgate.rollout.messages import message, share_text
+from headgate.rollout.state import Phase, Plan, State
+from headgate.statistics.betting import Wealth
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a Canary does nothing: a reason for conditions, and what the user can do."""
+
+    reason: str
+    message: str
+
+
+def state_in(obj: Object) -> State:
+    """Return the state in the status of a Canary; a new one if there is none, or if it can't be read."""
+    try:
+        return msgspec.convert(status_of(obj).get("rollout") or {}, State)
+    except msgspec.ValidationError:
+        return State()
+
+
+def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[str, Any]:
+    """Return the whole status of a Canary. `now` is in seconds since the epoch."""
+    weights, text = plan.weights(state), message(plan, state, now)
+    status = _status(obj, state.phase, text, list(_conditions(plan, state, text)), now)
+    status["backends"] = [{"service": service, "weight": weight} for service, weight in weights.items()]
+    if plan.analysis:
+        seen = dict(zip((plan.reference, plan.analysis.canary), state.seen, strict=True))
+        for row in status["backends"]:
+            if sample := seen.get(row["service"]):
+                row |= {"requests": sample.trials, "failures": sample.events}
+        status |= {"step": state.step + 1, "steps": len(plan.shares), "canaryWeight": share_text(plan.share(state))}
+        status["criteria"] = list(_criteria(plan, state))
+    status["rollout"] = msgspec.to_builtins(state)
+    return status
+
+
+def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
+    """Yield how near the evidence of each criterion is to a decision, on the logarithmic scale of the evidence."""
+    found = plan.criteria(state)
+    thresholds = plan.thresholds(found)
+    for item in found:
+        known = state.evidence[item.name]
+        row = {"name": item.name, "rollBack": _part(known.worse, thresholds.worse)}
+        yield {**row, "promote": _part(known.fine, thresholds.fine)} if known.fine else row
+
+
+def _part(wealth: Wealth, threshold: float) -> str:
+    return f"{min(max(log(wealth.evidence) / log(threshold), 0.0), 1.0):.0%}"
+
+
+def invalid_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
+    """Return the status of a Canary that does nothing. If the problem ends, the rollout begins again."""
+    conditions = [StatusCondition(type="Accepted", status=False, reason=problem.reason, message=problem.message)]
+    return _status(obj, Phase.INVALID, problem.message, conditions, now)
+
+
+def _status(obj: Object, phase: Phase, text: str, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
+    generation = obj["metadata"].get("generation", 0)
+    before = status_of(obj).get("conditions")
+    return {
+        "observedGeneration": generation,
+        "phase": phase.value,
+        "message": text,
+        "conditions": timed(conditions, before, generation=generation, now=timestamp(now)),
+    }
+
+
+def _conditions(plan: Plan, state: State, text: str) -> Iterator[StatusCondition]:
+    yield StatusCondition(type="Accepted", status=True, reason="Accepted", message="the object is valid")
+    in_force = state.since > 0
+    yield StatusCondition(
+        type="Programmed",
+        status=in_force,
+        reason="Programmed" if in_force else "Pending",
+        message=f"{'every proxy has' if in_force else 'not every proxy has'} the weights of the TrafficSplit",
+    )
+    if plan.analysis is None:
+        return
+    is_promoted = state.phase is Phase.PROMOTED
+    yield StatusCondition(type="Promoted", status=is_promoted, reason=state.phase.value, message=text)
+    unused = is_promoted and in_force
+    old = plan.spec.primary
+    yield StatusCondition(
+        type="OldVersionUnused",
+        status=unused,
+        reason="NoTraffic" if unused else "InUse",
+        message=f"no proxy sends {old} new requests; it may be scaled down" if unused else f"{old} may get requests",
+    )
