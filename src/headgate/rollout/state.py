@@ -190,21 +190,18 @@ def _started(plan: Plan, before: State) -> State:
     changed = structs.replace(before, rules=plan.rules)
     if before.phase.is_over and plan.analysis:
         return changed
-    return _step(plan, structs.replace(changed, phase=Phase.PROGRESSING, limits={}), before.step)
+    return _step(plan, structs.replace(changed, limits={}), before.step)
 
 
 def _step(plan: Plan, state: State, step: int) -> State:
-    """Begin a step without evidence; after the last step the rollout is over."""
+    """Begin a step without evidence. After the last step the rollout is over, and its last evidence stays."""
     if plan.analysis is None:
         return structs.replace(state, step=0, since=0.0)
-    fresh = structs.replace(
-        state,
-        phase=Phase.PROMOTED if step >= len(plan.shares) - 1 else Phase.PROGRESSING,
-        pause=None,
-        step=min(step, len(plan.shares) - 1),
-        since=0.0,
-    )
-    return structs.replace(fresh, evidence=criteria.start(plan.criteria(fresh)))
+    last = len(plan.shares) - 1
+    begun = structs.replace(state, phase=Phase.PROGRESSING, pause=None, step=min(step, last), since=0.0)
+    if step >= last:
+        return structs.replace(begun, phase=Phase.PROMOTED)
+    return structs.replace(begun, evidence=criteria.start(plan.criteria(begun)))
 
 
 def _commanded(plan: Plan, state: State, facts: Facts) -> State:

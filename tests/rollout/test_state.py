@@ -1,0 +1,240 @@
+"""A rollout moves on, waits, or goes back, exactly as far as the evidence allows (R108)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from tests.rollout.canaries import ANALYSIS, canary, plan_of, requests
+
+from headgate.resources.meta import Object
+from headgate.rollout.messages import message
+from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
+from headgate.telemetry.counters.counts import Counts
+
+
+class Rollout:
+    """A rollout whose split is in force at once, and whose time is `now`."""
+
+    def __init__(self, obj: Object) -> None:
+        self.plan: Plan = plan_of(obj)
+        self.state = State()
+        self.now = 1000.0
+        self.latency = 0
+        self.look(0)
+
+    def look(self, seconds: int = 1, *, v1: Counts | None = None, v2: Counts | None = None, **facts: Any) -> State:
+        """Let some seconds pass, each with these requests, or up to a transition."""
+        for _ in range(max(seconds, 1)):
+            self.now += min(seconds, 1)
+            counts = {name: found for name, found in (("v1", v1), ("v2", v2)) if found}
+            before, known = self.state, {"in_force": True, **facts}
+            self.state = following(self.plan, before, Facts(self.now, counts=counts, latency=self.latency, **known))
+            self.latency += v1.latency if v1 else 0
+            if self.state.has_moved(before):
+                break
+        return self.state
+
+    def pass_step(self, **facts: Any) -> State:
+        """Count good requests until the next transition, and let the next step be in force."""
+        self.look(300, v1=requests(90), v2=requests(10), **facts)
+        return self.look(0)
+
+    @property
+    def message(self) -> str:
+        return message(self.plan, self.state, self.now)
+
+
+@pytest.fixture
+def rollout() -> Rollout:
+    return Rollout(canary())
+
+
+def edited(obj: Object, **spec: Any) -> Plan:
+    return plan_of({**obj, "spec": {**obj["spec"], **spec}})
+
+
+def test_without_analysis_the_split_has_the_weights_of_the_backends() -> None:
+    rollout = Rollout(canary(analysis=None))
+    assert rollout.state.phase is Phase.SPLIT
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+
+
+def test_a_healthy_canary_passes_each_step_and_gets_all_requests(rollout: Rollout) -> None:
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+    rollout.pass_step()
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROGRESSING, {"v1": 1, "v2": 1})
+    rollout.pass_step()
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROMOTED, {"v1": 0, "v2": 1})
+    assert rollout.message == "promoted: v2 gets all requests"
+
+
+def test_requests_count_only_once_every_proxy_has_the_weights(rollout: Rollout) -> None:
+    rollout.state = State()
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
+    assert rollout.state.since == 0
+    assert "waiting until every proxy has the weights" in rollout.message
+    rollout.look(1, v1=requests(90), v2=requests(10, failed=10))
+    assert (rollout.state.since, rollout.state.seen.candidate.trials) == (rollout.now, 0)
+
+
+def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
+    rollout.look(3600)
+    assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 0)
+    assert "no request has reached v2 yet" in rollout.message
+
+
+def test_a_holding_rollout_names_the_missing_requests_and_the_time(rollout: Rollout) -> None:
+    rollout.look(20, v1=requests(9), v2=requests(1))
+    assert rollout.state.seen.candidate == (20, 0)
+    found = rollout.message.partition("about ")[2]
+    assert 300 < int(found.split()[0]) < 700
+    assert found.endswith("at 1 per second")
+
+
+def test_a_failing_canary_loses_all_requests_within_one_interval(rollout: Rollout) -> None:
+    rollout.look(29, v1=requests(9), v2=requests(1, failed=1))
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.ROLLED_BACK, {"v1": 1, "v2": 0})
+    assert rollout.state.cause == "success"
+    rollout.look(0)
+    assert rollout.message.startswith("rolled back at step 1 of 3, 10%: more requests fail than at v1; v2 failed ")
+
+
+def test_failures_of_both_versions_alike_are_no_reason_to_roll_back(rollout: Rollout) -> None:
+    rollout.look(200, v1=requests(90, failed=27), v2=requests(10, failed=3))
+    assert rollout.state.phase is Phase.PROGRESSING
+
+
+def test_a_step_lasts_for_its_interval_and_needs_its_requests() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "minRequests": 5000}))
+    rollout.look(29, v1=requests(900), v2=requests(100))
+    assert (rollout.state.step, rollout.state.seen.candidate.trials) == (0, 2900)
+    rollout.look(20, v1=requests(900), v2=requests(100))
+    assert (rollout.state.step, rollout.state.seen.candidate.trials) == (0, 4900)
+    rollout.look(1, v1=requests(900), v2=requests(100))
+    assert rollout.state.step == 1
+
+
+def test_the_literal_rule_of_the_specification_rolls_back_at_the_first_failure() -> None:
+    """004: "Monitor for success rate to drop below 100 %. If it does, rollback"."""
+    rollout = Rollout(canary(analysis={**ANALYSIS, "success": {"min": "100%"}}))
+    rollout.look(20, v1=requests(90, failed=9), v2=requests(10))
+    assert rollout.state.phase is Phase.PROGRESSING
+    rollout.look(1, v1=requests(90, failed=9), v2=requests(10, failed=1))
+    assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "success.min")
+    assert "the success rate is below 100%" in rollout.message
+
+
+def test_slow_requests_roll_back_by_an_absolute_limit() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "max": "500ms"}]}))
+    rollout.look(60, v1=requests(90, slow=9), v2=requests(10, slow=1))
+    assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.max")
+    assert "the p99 latency is above 500ms" in rollout.message
+
+
+def test_slow_requests_roll_back_by_a_limit_relative_to_the_primary() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "latency": [{"percentile": "p99", "maxIncrease": "10%"}]}))
+    rollout.look(5, v1=requests(90, slow=1), v2=requests(10))
+    assert "more requests to v1 are needed to know its percentile (p99.maxIncrease)" in rollout.message
+    rollout.look(15, v1=requests(90, slow=1), v2=requests(10))
+    assert rollout.state.limits
+    rollout.look(60, v1=requests(90, slow=1), v2=requests(10, slow=2, slow_us=1_500_000))
+    assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p99.maxIncrease")
+
+
+def test_a_paused_rollout_keeps_its_weights_and_its_evidence(rollout: Rollout) -> None:
+    rollout.look(20, v1=requests(90), v2=requests(10))
+    rollout.plan = edited(canary(), paused=True)
+    rollout.look(300, v1=requests(90), v2=requests(10))
+    rollout.look(300, v1=requests(90), v2=requests(10))
+    assert (rollout.state.phase, rollout.state.pause, rollout.state.step) == (Phase.PAUSED, Pause.SPEC, 0)
+    rollout.plan = edited(canary(), paused=False)
+    rollout.look(1)
+    assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 1)
+
+
+def test_a_step_with_a_pause_waits_for_a_user() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}, {"weight": 50}]}))
+    rollout.look(300, v1=requests(90), v2=requests(10))
+    assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.GATE)
+    assert "`headgate rollout promote` continues" in rollout.message
+    rollout.look(1, command="promote/1")
+    assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 1)
+    rollout.pass_step(command="promote/1")
+    assert rollout.state.phase is Phase.PROMOTED, "a command is obeyed once"
+
+
+def test_a_failing_canary_is_rolled_back_while_a_step_waits_for_a_user() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "steps": [{"weight": 10, "pause": True}]}))
+    rollout.look(300, v1=requests(90), v2=requests(10))
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=5))
+    assert rollout.state.phase is Phase.ROLLED_BACK
+
+
+@pytest.mark.parametrize(
+    ("command", "phase", "text"),
+    [
+        ("abort/1", Phase.ROLLED_BACK, "rolled back at step 1 of 3, 10%: aborted by a user"),
+        ("promote/1", Phase.PROGRESSING, "step 2 of 3, 50% to v2: "),
+    ],
+)
+def test_commands_of_a_user_are_obeyed(rollout: Rollout, command: str, phase: Phase, text: str) -> None:
+    rollout.look(1, command=command)
+    assert rollout.state.phase is phase
+    assert rollout.message.startswith(text)
+
+
+def test_a_rolled_back_rollout_begins_again_when_a_user_restarts_it(rollout: Rollout) -> None:
+    rollout.look(1, command="abort/1")
+    rollout.look(1, command="restart/2")
+    assert (rollout.state.phase, rollout.state.step, rollout.state.cause) == (Phase.PROGRESSING, 0, "")
+
+
+def test_an_edited_split_pauses_the_rollout_until_a_user_resumes_it(rollout: Rollout) -> None:
+    rollout.look(20, v1=requests(90), v2=requests(10), edited=True)
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
+    assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
+    assert "edited; `headgate rollout resume` sets them again" in rollout.message
+    rollout.look(1, command="resume/1", in_force=False)
+    assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 0, 0)
+
+
+def test_another_version_begins_another_rollout(rollout: Rollout) -> None:
+    rollout.look(1, command="abort/1")
+    backends = [{"service": "v1", "weight": 1}, {"service": "v3", "weight": 1}]
+    rollout.plan = edited(canary(), backends=backends, analysis={**ANALYSIS, "canary": "v3", "steps": []})
+    rollout.look(1)
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROGRESSING, {"v1": 1, "v3": 1})
+
+
+def test_another_rule_begins_the_evidence_of_the_step_again(rollout: Rollout) -> None:
+    rollout.pass_step()
+    rollout.look(10, v1=requests(50), v2=requests(50))
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "interval": "40s"})
+    rollout.look(1)
+    assert (rollout.state.step, rollout.state.seen.candidate.trials) == (1, 0)
+
+
+def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "dryRun": True}))
+    rollout.look(300, v1=requests(90), v2=requests(10))
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+    assert "a dry run, which would promote now" in rollout.message
+    rollout.look(60, v1=requests(90), v2=requests(10, failed=9))
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+    assert "a dry run, which would roll back: more requests fail than at v1" in rollout.message
+
+
+def test_with_a_baseline_the_canary_is_compared_with_it() -> None:
+    backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
+    rollout = Rollout(canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "steps": []}))
+    assert rollout.plan.reference == "base"
+    assert rollout.plan.weights(rollout.state) == {"v1": 8, "base": 1, "v2": 1}
+    rollout.look(60, v1=requests(80, failed=80), v2=requests(10))
+    assert rollout.state.seen == ((0, 0), (600, 0))
+
+
+def test_the_state_in_a_status_is_the_whole_state(rollout: Rollout) -> None:
+    rollout.look(20, v1=requests(90, failed=1), v2=requests(10, failed=1))
+    written: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(rollout.state))
+    assert msgspec.convert(written, State) == rollout.state
