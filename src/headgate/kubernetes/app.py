@@ -44,6 +44,7 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.loop import HostProxies
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS
+from headgate.rollout.controller import RolloutController
 
 COMPONENT = "headgate"
 
@@ -68,14 +69,10 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         gateways = GatewayProxies(store, sidecars)
+        state, events = StateSecrets(client, lease.active), EventRecorder(store, COMPONENT, deletes_expired=False)
+        ports = Ports(store, events, lease.active, state, gateways.findings)
         plane = ControlPlane(
-            Ports(
-                store,
-                EventRecorder(store, COMPONENT, deletes_expired=False),
-                lease.active,
-                StateSecrets(client, lease.active),
-                gateways.findings,
-            ),
+            ports,
             ProxyOptions(
                 HostProxies(),
                 TokenReview(api),
@@ -107,6 +104,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         log.warning("replica %s is active now", options.pod)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(), name="proxies of Gateways")
+        tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
         sources = Sources(plane, Informers(store, tasks), versions, missing)
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)

@@ -240,7 +240,7 @@ class RolloutController:
     async def _announce(self, obj: Object, rollout: Rollout, text: str) -> None:
         """Record an Event about a transition that users wait for."""
         before, state = rollout.stored, rollout.state
-        if (before.phase, before.pause, before.step) == (state.phase, state.pause, state.step):
+        if _milestone(before) == _milestone(state):
             return
         kind: Literal["Normal", "Warning"] = "Warning" if state.phase in _WARNINGS else "Normal"
         await self._ports.events.record(obj, type=kind, reason=state.phase.value, message=text)
@@ -255,6 +255,10 @@ class RolloutController:
         if found:
             with contextlib.suppress(AlreadyExists):
                 await self._ports.objects.create(root_service(obj, canary, found))
+
+
+def _milestone(state: State) -> tuple[object, ...]:
+    return state.subject, state.phase, state.pause, state.step
 
 
 def _split_key(canary: Key) -> Key:

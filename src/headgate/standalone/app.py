@@ -34,6 +34,7 @@ from headgate.plane.object_graphs import pods_in
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.meta import Object
+from headgate.rollout.controller import RolloutController
 from headgate.settings import Settings
 from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve, write_kubeconfig
 from headgate.standalone.controllers.gateways import GatewayAddresses
@@ -115,6 +116,10 @@ async def running(options: Options) -> AsyncIterator[Running]:
             tasks.start(work, name=name)
         await plane.serve(f"unix:{setup.xds}")
         stack.push_async_callback(plane.stop)
+        rollouts = RolloutController(
+            ports, plane.traffic.increments, plane.live_state.feed.snapshot, setup.settings.domain
+        )
+        tasks.start(rollouts.run(), name="rollouts")
         mesh = MeshEnvoySettings(find_envoy(os.environ), setup.xds, tokens, setup.inherited, options.collector)
         envoy = MeshEnvoy(mesh, GATEWAY, state / GATEWAY, Path(info.admin), concurrency=options.concurrency)
         if setup.metrics:

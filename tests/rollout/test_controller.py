@@ -1,0 +1,298 @@
+"""The controller writes statuses, splits and Events, and any replica continues what another one began (R108, R109, D19)."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests import virtual_time
+from tests.rollout.canaries import ANALYSIS, canary, requests
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.errors import NotFound
+from headgate.latest import Latest
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Change, Ports, follow
+from headgate.plane.feed import snapshot_of
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
+from headgate.rollout.controller import RolloutController
+from headgate.standalone.store.memory import MemoryStore
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.flows import Flow, Peer
+from headgate.telemetry.increments import Increments
+
+POD = Peer(pod="default/client")
+
+
+def service(name: str) -> Object:
+    ports = [{"name": "http", "port": 8080, "appProtocol": "http"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": ports},
+    }
+
+
+class World:
+    """A store, the requests, and proxies that acknowledge each split at once while `acknowledging` is set."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.increments = Increments()
+        self.snapshot: Latest[Snapshot | None] = Latest(None)
+        self.acknowledging = asyncio.Event()
+        self.acknowledging.set()
+        self.writes = 0
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[None]:
+        """Run a control plane's rollout controller; it is killed at the end."""
+        ports = Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True))
+        clock = asyncio.get_running_loop().time
+        controller = RolloutController(
+            ports, self.increments, self.snapshot, "cluster.local", clock=lambda: 1000 + clock()
+        )
+        tasks = [asyncio.create_task(controller.run()), asyncio.create_task(self._acknowledge())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def create(self, obj: Object) -> Key:
+        return key_of(await self.store.create(obj))
+
+    async def serve(self, *names: str) -> None:
+        """Create Services, and let the compiler know them."""
+        stored = [await self.store.create(service(name)) for name in names]
+        known = {key_of(obj): obj for obj in (*stored, *(await self.store.list("", "Service")).items)}
+        self.snapshot.set(snapshot_of(known, 1))
+
+    async def status(self, key: Key) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = (await self.store.get(key)).get("status") or {}
+        return found
+
+    async def weights(self, name: str = "website") -> Mapping[str, int] | None:
+        try:
+            split = await self.store.get(TRAFFIC_SPLIT.key("default", name))
+        except NotFound:
+            return None
+        return {backend["service"]: backend["weight"] for backend in split["spec"]["backends"]}
+
+    async def events(self) -> list[str]:
+        return [event["reason"] for event in (await self.store.list("", "Event")).items]
+
+    async def load(self, seconds: int, **backends: Counts) -> None:
+        """Send requests in each of some seconds."""
+        for _ in range(seconds):
+            for backend, counts in backends.items():
+                self.increments.add(
+                    Flow(source=POD, destination=POD, service="default/website", backend=f"default/{backend}"), counts
+                )
+            await asyncio.sleep(1)
+
+    async def _acknowledge(self) -> None:
+        async for step in follow(self.store, TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind):
+            await self.acknowledging.wait()
+            for obj in [step.object] if isinstance(step, Change) else step.items:
+                generation = obj["metadata"]["generation"]
+                condition = {"type": "Programmed", "status": "True", "observedGeneration": generation}
+                status = {
+                    "conditions": [
+                        {
+                            **condition,
+                            "reason": "Programmed",
+                            "message": "",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z",
+                        }
+                    ]
+                }
+                with contextlib.suppress(NotFound):
+                    await self.store.update({**obj, "status": status}, subresource="status")
+
+
+def run(scenario: Any) -> None:
+    virtual_time.run(scenario(World()))
+
+
+def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> None:
+    """004's example; R32: the root Service is created when absent, and has the shares 10 and 90."""
+
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis=None))
+        async with world.replica():
+            await world.serve("v1", "v2")
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 9, "v2": 1}
+            root = await world.store.get(Key("", "Service", "default", "website"))
+            assert root["spec"]["ports"][0]["appProtocol"] == "http"
+            status = await world.status(key)
+            assert (status["phase"], status["observedGeneration"]) == ("Split", 1)
+            assert [item["type"] for item in status["conditions"] if item["status"] == "True"] == [
+                "Accepted",
+                "Programmed",
+            ]
+
+    run(scenario)
+
+
+def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_old_version_is_unused() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await world.load(200, v1=requests(90), v2=requests(10))
+            assert await world.weights() == {"v1": 0, "v2": 1}
+            status = await world.status(key)
+            assert status["phase"] == "Promoted"
+            assert {item["type"] for item in status["conditions"] if item["status"] == "True"} == {
+                "Accepted",
+                "Programmed",
+                "Promoted",
+                "OldVersionUnused",
+            }
+            assert sorted(await world.events()) == ["Progressing", "Progressing", "Promoted"]
+
+    run(scenario)
+
+
+def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis={**ANALYSIS, "steps": []}))
+        async with world.replica():
+            await world.load(5, v1=requests(90), v2=requests(10))
+            world.acknowledging.clear()
+            await world.load(100, v1=requests(90), v2=requests(10))
+            assert await world.weights() == {"v1": 0, "v2": 1}
+            unused = {item["type"]: item["status"] for item in (await world.status(key))["conditions"]}
+            assert (unused["Promoted"], unused["OldVersionUnused"]) == ("True", "False")
+            world.acknowledging.set()
+            await asyncio.sleep(3)
+            unused = {item["type"]: item["status"] for item in (await world.status(key))["conditions"]}
+            assert unused["OldVersionUnused"] == "True"
+
+    run(scenario)
+
+
+def test_another_replica_continues_with_the_evidence_of_the_last_one() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        for _ in range(20):  # each replica is killed after some seconds
+            async with world.replica():
+                await world.load(9, v1=requests(90), v2=requests(10))
+            if (await world.status(key))["phase"] == "Promoted":
+                break
+        assert (await world.status(key))["phase"] == "Promoted"
+        assert await world.weights() == {"v1": 0, "v2": 1}
+
+    run(scenario)
+
+
+def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await world.load(5, v1=requests(90), v2=requests(10))
+        obj = await world.store.get(key)
+        decided = {**obj["status"], "rollout": {**obj["status"]["rollout"], "step": 1, "since": 0.0}}
+        await world.store.update({**obj, "status": decided}, subresource="status")
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 1, "v2": 1}
+            assert (await world.status(key))["step"] == 2
+
+    run(scenario)
+
+
+def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            backends = [{"service": "v1", "weight": 1}, {"service": "v2", "weight": 3}]
+            await world.store.update({**split, "spec": {**split["spec"], "backends": backends}})
+            await world.load(60, v1=requests(10), v2=requests(30, failed=9))
+            status = await world.status(key)
+            assert (status["phase"], await world.weights()) == ("Paused", {"v1": 1, "v2": 3})
+            assert "edited" in status["message"]
+            obj = await world.store.get(key)
+            annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "resume/1"}}
+            await world.store.update({**obj, "metadata": annotated})
+            await asyncio.sleep(3)
+            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+
+    run(scenario)
+
+
+def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_along() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            await world.store.delete(TRAFFIC_SPLIT.key("default", "website"))
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 9, "v2": 1}
+            await world.store.delete(key)
+            await asyncio.sleep(3)
+            assert await world.weights() is None
+
+    run(scenario)
+
+
+def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -> None:
+    async def scenario(world: World) -> None:
+        first = await world.create(canary(name="b-first"))
+        second = await world.create(canary(name="c-second"))
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert (await world.status(first))["phase"] == "Progressing"
+            status = await world.status(second)
+            assert status["phase"] == "Invalid"
+            assert "already belongs to Canary default/b-first" in status["message"]
+            assert await world.weights("c-second") is None
+            await world.store.delete(first)
+            await asyncio.sleep(3)
+            assert (await world.status(second))["phase"] == "Progressing"
+
+    run(scenario)
+
+
+def test_a_split_of_a_user_is_not_taken_over() -> None:
+    async def scenario(world: World) -> None:
+        backends = [{"service": "v1", "weight": 1}]
+        split = {
+            "apiVersion": TRAFFIC_SPLIT.hub,
+            "kind": "TrafficSplit",
+            "metadata": {"name": "website", "namespace": "default"},
+            "spec": {"service": "website", "backends": backends},
+        }
+        await world.create(split)
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert "exists and does not belong to the Canary; delete it" in (await world.status(key))["message"]
+            assert await world.weights() == {"v1": 1}
+            await world.store.delete(TRAFFIC_SPLIT.key("default", "website"))
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 9, "v2": 1}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("analysis", [None, ANALYSIS], ids=["split", "analysis"])
+def test_without_requests_nothing_is_written(analysis: Mapping[str, Any] | None) -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis=analysis))
+        async with world.replica():
+            await asyncio.sleep(10)
+            before = (await world.store.get(key))["metadata"]["resourceVersion"]
+            await asyncio.sleep(3600)
+            assert (await world.store.get(key))["metadata"]["resourceVersion"] == before
+            assert len((await world.store.list(CANARY.group, CANARY.kind)).items) == 1
+
+    run(scenario)
