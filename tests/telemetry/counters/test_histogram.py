@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.telemetry.counters.histogram import BOUNDS_US, MOST, bucket_of, gathered, merged, percentiles
+from headgate.telemetry.counters.histogram import (
+    BOUNDS_US,
+    MOST,
+    bound_at,
+    bucket_of,
+    count_above,
+    gathered,
+    merged,
+    percentile_bound,
+    percentiles,
+)
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
 
 LATENCIES = st.lists(st.integers(100, 59_999_999), min_size=1, max_size=200)
@@ -47,3 +57,25 @@ def test_an_overflow_of_a_bucket_does_not_change_higher_buckets():
 
 def test_an_empty_histogram_has_no_percentiles():
     assert percentiles(merged([], 0), (0.5,)) == ()
+
+
+@given(LATENCIES, st.integers(0, 70_000_000))
+def test_latencies_above_a_bound_are_counted_exactly(latencies, limit):
+    bound = bound_at(limit)
+    assert [below for below in BOUNDS_US if below < limit] == list(BOUNDS_US[:bound])
+    above = [latency for latency in latencies if bound < len(BOUNDS_US) and latency >= BOUNDS_US[bound]]
+    assert count_above(of(latencies), bound) == len(above)
+    assert count_above(0, bound) == 0
+
+
+@given(LATENCIES, st.floats(0, 1))
+def test_at_most_the_other_share_of_latencies_is_above_the_bound_of_a_percentile(latencies, share):
+    """The bound before it has more latencies above it."""
+    bound = percentile_bound(of(latencies), share)
+    assert len(latencies) - count_above(of(latencies), bound) >= share * len(latencies)
+    assert bound == 0 or len(latencies) - count_above(of(latencies), bound - 1) < max(share * len(latencies), 1)
+
+
+def test_the_bound_of_a_percentile_is_missing_without_latencies_and_above_all_bounds():
+    assert percentile_bound(0, 0.5) is None
+    assert percentile_bound(of([60_000_001]), 0.5) == len(BOUNDS_US)

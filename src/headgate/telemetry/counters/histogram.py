@@ -18,9 +18,10 @@ from headgate.telemetry.counters import packed_counters
 BUCKETS = len(BOUNDS_US) + 1  # the last bucket is for latencies above all bounds
 MOST = packed_counters.LARGEST_NARROW
 """The largest count of a bucket, enough for two million requests a second with the same latency for half an hour."""
+_COUNTER_BITS = packed_counters.BITS[packed_counters.NARROW]
 _EMPTY = packed_counters.zeros(BUCKETS, packed_counters.NARROW)
 _SHIFT = 8  # a sum that could overflow a bucket is divided by 2 to this power
-_SHIFT_MASK = sum((MOST >> _SHIFT) << 32 * bucket for bucket in range(BUCKETS))
+_SHIFT_MASK = sum((MOST >> _SHIFT) << _COUNTER_BITS * bucket for bucket in range(BUCKETS))
 
 Buckets: TypeAlias = int
 """Packed counts, one for each of `BOUNDS_US` and one for longer latencies; 0 is an empty histogram."""
@@ -51,12 +52,33 @@ def merged(several: Sequence[Buckets], requests: int) -> Buckets:
 
 def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the latency in seconds at each share (0 to 1); empty if there are no requests."""
-    if not buckets:
-        return ()
+    return tuple([_MIDDLES[bucket] for bucket in _buckets_at(buckets, shares)]) if buckets else ()
+
+
+def bound_at(microseconds: float) -> int:
+    """Return the index of the first bound at or above a latency; `len(BOUNDS_US)` if the latency is above all bounds."""
+    return bisect_left(BOUNDS_US, microseconds)
+
+
+def count_above(buckets: Buckets, bound: int) -> int:
+    """Return the number of latencies at or above the bound with this index."""
+    return sum(packed_counters.unpack(buckets >> _COUNTER_BITS * (bound + 1), packed_counters.NARROW))
+
+
+def percentile_bound(buckets: Buckets, share: float) -> int | None:
+    """Return the index of the first bound above the latency at a share (0 to 1); None if there are no requests.
+
+    The index is `len(BOUNDS_US)` if the latency is above all bounds.
+    """
+    return _buckets_at(buckets, (share,))[0] if buckets else None
+
+
+def _buckets_at(buckets: Buckets, shares: Sequence[float]) -> list[int]:
+    """Return the index of the bucket with the latency at each share. There must be a latency."""
     first, counters = packed_counters.unpack_from_first(buckets, packed_counters.NARROW)
     running = list(accumulate(counters))
     total = running[-1]
-    return tuple([_MIDDLES[first + bisect_left(running, ceil(share * total) or 1)] for share in shares])
+    return [first + bisect_left(running, ceil(share * total) or 1) for share in shares]
 
 
 def bound_index(microseconds: float) -> int:
