@@ -15,7 +15,7 @@ from headgate.resources.canaries import Analysis, LatencyCriterion
 from headgate.resources.meta import Value
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 from headgate.telemetry.counters.counts import Counts
-from headgate.telemetry.counters.histogram import Buckets, bound_index, percentile_bound, slower_than
+from headgate.telemetry.counters.histogram import Buckets, bound_at, count_above, percentile_bound
 
 SUCCESS = "success"
 SUCCESS_MIN = "success.min"
@@ -54,7 +54,7 @@ class Criterion(Value, frozen=True, kw_only=True):
     def _sample(self, counts: Counts, side: int) -> Sample:
         if self.bounds is None:
             return Sample(counts.success + counts.failure, counts.failure)
-        return Sample(*slower_than(counts.latency, self.bounds[side]))
+        return Sample(_timed(counts.latency), count_above(counts.latency, self.bounds[side]))
 
 
 NOTHING = Block(Sample(0, 0), Sample(0, 0))
@@ -90,10 +90,10 @@ def relative_limits(analysis: Analysis, reference: Buckets, known: Mapping[str, 
     """
     found = dict(known)
     for criterion in analysis.latency:
-        name = _increase(criterion)
-        tail = 1 - criterion.quantile
-        if criterion.max_increase and name not in found and slower_than(reference, 0)[0] * tail >= _TAIL_REQUESTS:
-            found[name] = percentile_bound(reference, float(criterion.quantile))
+        name, share = _increase(criterion), criterion.quantile
+        if criterion.max_increase and name not in found and _timed(reference) * (1 - share) >= _TAIL_REQUESTS:
+            bound = percentile_bound(reference, float(share))
+            found |= {} if bound is None else {name: bound}
     return found
 
 
@@ -170,12 +170,12 @@ def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criteri
     for criterion in analysis.latency:
         tail = float(1 - criterion.quantile)
         if criterion.max_microseconds is not None:
-            bound = bound_index(criterion.max_microseconds)
+            bound = bound_at(criterion.max_microseconds)
             yield _absolute(f"{criterion.percentile}.max", tail, (bound, bound))
         if criterion.tolerated_increase is not None:
             name = _increase(criterion)
             bound = limits.get(name, 0)
-            slower = bound_index(float(BOUNDS_US[min(bound, len(BOUNDS_US) - 1)] * (1 + criterion.tolerated_increase)))
+            slower = bound_at(float(BOUNDS_US[min(bound, len(BOUNDS_US) - 1)] * (1 + criterion.tolerated_increase)))
             yield _relative(name, 0.0, tail, (bound, slower), is_ready=name in limits)
 
 
@@ -202,3 +202,8 @@ def _is_fine(item: Criterion, evidence: Evidence, thresholds: Thresholds) -> boo
     if not item.is_ready:
         return False
     return evidence.fine is None or evidence.fine.evidence >= thresholds.fine
+
+
+def _timed(latency: Buckets) -> int:
+    """Return the number of requests in a histogram."""
+    return count_above(latency, -1)

@@ -81,24 +81,6 @@ def _buckets_at(buckets: Buckets, shares: Sequence[float]) -> list[int]:
     return [first + bisect_left(running, ceil(share * total) or 1) for share in shares]
 
 
-def bound_index(microseconds: float) -> int:
-    """Return the index of the first bound at or above a latency; the number of bounds if there is none."""
-    return bisect_left(BOUNDS_US, microseconds)
-
-
-def percentile_bound(buckets: Buckets, share: float) -> int:
-    """Return the index of the bound at or above the latency at a share (0 to 1); the number of bounds if there is none."""
-    first, counters = packed_counters.unpack_from_first(buckets, packed_counters.NARROW)
-    running = list(accumulate(counters))
-    return first + bisect_left(running, ceil(share * running[-1]) or 1)
-
-
-def slower_than(buckets: Buckets, bound: int) -> tuple[int, int]:
-    """Return the number of requests, and of those that took at least as long as the bound with this index."""
-    counters = packed_counters.unpack(buckets, packed_counters.NARROW)
-    return sum(counters), sum(counters[bound + 1 :])
-
-
 def _middle(index: int) -> float:
     """Return the geometric middle of a bucket, in seconds."""
     if index >= len(BOUNDS_US):
