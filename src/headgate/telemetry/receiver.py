@@ -13,6 +13,7 @@ from headgate.latest import Latest, until
 from headgate.resources.meta import Value
 from headgate.telemetry.counters.flows import Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
+from headgate.telemetry.increments import Increments
 from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, DeltaCheckpoint, Deltas
 from headgate.telemetry.reports.otlp import Report, read_report
 from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
@@ -65,6 +66,7 @@ class Receiver:
         self.windows = windows
         self.changed = 0
         self.dropped = DroppedCopies(time.monotonic)
+        self.increments = Increments()
         self._deltas = CumulativeToDelta(reports_per_eviction, clock())
         self._find_caller = find_caller
         self._clock = clock
@@ -86,7 +88,7 @@ class Receiver:
         return b""
 
     def take(self, report: Report) -> None:
-        """Add the increase of each series in a report to the windows, or to the dropped copies."""
+        """Add the increase of each series in a report to the windows and increments, or to the dropped copies."""
         now = self._clock()
         deltas = self._deltas.take(report, now)
         self._note(deltas)
@@ -98,6 +100,8 @@ class Receiver:
                 self.dropped.add(cluster, grown.value)
             elif found := counted(report.node, grown, self._find_caller):
                 self.windows.add(*found)
+                if not grown.may_repeat:
+                    self.increments.add(*found)
         self.changed += deltas.changed
         self._taken.set(self._taken.get() + 1)
         if now > self._forgot + FORGET_EVERY:
@@ -117,11 +121,9 @@ class Receiver:
 
     def restore(self, saved: Checkpoint | None) -> None:
         """Continue from the checkpoint of an earlier headgate process; without one, begin to count now."""
+        self._deltas.restore(saved.growth if saved else None, self._clock())
         if saved:
-            self._deltas.restore(saved.growth, self._clock())
             self.windows.restore(saved.windows)
-        else:
-            self._deltas.began = self._clock()
 
     def _note(self, deltas: Deltas) -> None:
         for what, happened in ((LATE, deltas.late), (UNKNOWN, deltas.unknown), (FULL, deltas.full)):

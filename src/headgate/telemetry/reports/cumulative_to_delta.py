@@ -7,6 +7,9 @@ Within one process of a proxy a series only grows, with two exceptions:
   drops the series; later growth starts from zero. So a series starts from zero if it was missing from more reports than
   there are between two evictions. If reports are lost, headgate doesn't know from how many reports the series was
   missing. It then counts the smaller of the two possible deltas, because no request may count twice.
+
+After a restart, headgate continues from a checkpoint. The proxies may have reported the growth after the checkpoint to the
+earlier headgate too. A caller that stored results of that headgate leaves such growth out (`Delta.may_repeat`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.envoy.stats_sink import BOUNDS
+from headgate.envoy.stats_sink import BOUNDS, REPORT_TIMEOUT_SECONDS
 from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
 from headgate.telemetry.counters.histogram import Buckets
@@ -24,6 +27,7 @@ GAP = 10.0  # Seconds without a report after which the next report is late.
 STEPS = 3  # After this many consecutive reports from more than GAP in the past, the proxy's clock counts as set back.
 FORGET = 3600.0  # Seconds of silence after which a proxy is forgotten.
 MOST_SERIES = 20_000  # The limit of series of one process; Envoy's own limits are lower.
+COMPLETE = 2  # After this many reports, each series that a process did not evict has been reported.
 STALE = 20  # Reports after which the checkpoint of an idle process is encoded again.
 _PROCESSES = (
     2  # Processes to store per proxy: a process may send its last report after the first report of its successor.
@@ -62,11 +66,15 @@ class DeltaCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class Delta(NamedTuple):
-    """The growth of a series; `buckets` is the growth of a histogram."""
+    """The growth of a series; `buckets` is the growth of a histogram.
+
+    `may_repeat` is True if an earlier headgate may have received a part of the growth after its last checkpoint.
+    """
 
     series: Series
     value: int
     buckets: Buckets = 0
+    may_repeat: bool = False
 
 
 class Deltas(NamedTuple):
@@ -94,6 +102,7 @@ class CumulativeToDelta:
     def __init__(self, reports_per_eviction: int, began: float) -> None:
         self._reports_per_eviction = reports_per_eviction
         self.began = began
+        self._started = began  # when this headgate started to receive reports
         self._proxies: dict[str, _Proxy] = {}
 
     def take(self, report: Report, now: float) -> Deltas:
@@ -109,6 +118,13 @@ class CumulativeToDelta:
         if process is None:
             return Deltas(())
         moment = proxy.moment(report.time)
+        # The age of the process needs no equal clocks, but is too small by the time that the report was on its way.
+        if (
+            is_unknown
+            or process.is_restored
+            or now - (report.time - report.start) <= self._started + REPORT_TIMEOUT_SECONDS
+        ):
+            process.note_earlier_start(moment.number)
         grown = [item for sample in report.samples if (item := process.delta(sample, moment))]
         if is_unknown:
             return Deltas((), unknown=bool(grown), full=process.is_full, changed=process.is_changed)
@@ -143,15 +159,16 @@ class CumulativeToDelta:
             ),
         )
 
-    def restore(self, saved: DeltaCheckpoint, now: float) -> None:
-        """Continue from the last values of an earlier headgate."""
-        self.began = saved.began
-        for part in saved.runs:
+    def restore(self, saved: DeltaCheckpoint | None, now: float) -> None:
+        """Continue from the last values of an earlier headgate; without them, begin to count now."""
+        self._started = now
+        self.began = saved.began if saved else now
+        for part in saved.runs if saved else ():
             item = msgspec.msgpack.decode(part, type=ProcessCheckpoint)
             proxy = self._proxies.setdefault(item.node, _Proxy(item.last_report, self._reports_per_eviction))
             proxy.arrived = now
             proxy.number = max(proxy.number, item.number)
-            proxy.processes[item.start] = _Process(item.series)
+            proxy.processes[item.start] = _Process(item.series, is_restored=True)
 
 
 class _Moment(NamedTuple):
@@ -215,22 +232,32 @@ class _Proxy:
 
 
 class _Last(msgspec.Struct, gc=False):
-    """The last value of a series, and when it was reported."""
+    """The last value of a series, and when it was reported. `is_restored` is True if an earlier headgate received it."""
 
     time: float
     number: int
     value: int
     buckets: int
+    is_restored: bool = False
 
 
 class _Process:
     """The series of one process."""
 
-    def __init__(self, series: Sequence[SeriesCheckpoint] = ()) -> None:
+    def __init__(self, series: Sequence[SeriesCheckpoint] = (), *, is_restored: bool = False) -> None:
         self.is_full = False
+        self.is_restored = is_restored
         self._encoded = b""
         self._encoded_at = 0
-        self._series = {one.series: _Last(one.time, one.number, one.value, _packed(one.buckets)) for one in series}
+        self._first_number: int | None = None
+        self._series = {
+            one.series: _Last(one.time, one.number, one.value, _packed(one.buckets), is_restored=True) for one in series
+        }
+
+    def note_earlier_start(self, number: int) -> None:
+        """Note that this process started before headgate. `number` is that of its first report to this headgate."""
+        if self._first_number is None:
+            self._first_number = number
 
     def delta(self, sample: Sample, moment: _Moment) -> Delta | None:
         """Return the growth of a series; None without growth."""
@@ -240,6 +267,7 @@ class _Process:
         if moment.time <= last.time:
             return None  # the report was delivered twice, or a newer report arrived first
         is_new = sample.value < last.value or last.number <= moment.evicted
+        was_restored, last.is_restored = last.is_restored, False
         last.time, last.number = moment.time, moment.number
         if sample.value == last.value and not is_new:
             return None
@@ -249,7 +277,8 @@ class _Process:
         if buckets is None:
             before, buckets = 0, sample.buckets
         last.value, last.buckets = sample.value, sample.buckets
-        return _delta(sample, before, buckets)
+        may_repeat = was_restored and self._may_repeat(sample.value - before, moment)
+        return _delta(sample, before, buckets, may_repeat=may_repeat)
 
     @property
     def is_changed(self) -> bool:
@@ -296,12 +325,21 @@ class _Process:
             return None
         self._encoded = b""
         self._series[sample.series] = _Last(moment.time, moment.number, sample.value, sample.buckets)
-        return _delta(sample, 0, sample.buckets)
+        is_unsure = self._first_number is not None and moment.evicted < self._first_number
+        return _delta(sample, 0, sample.buckets, may_repeat=is_unsure and self._may_repeat(sample.value, moment))
+
+    def _may_repeat(self, growth: int, moment: _Moment) -> bool:
+        """Return whether an earlier headgate may have received a part of the first growth of a series in this headgate.
+
+        If the series was missing from complete reports, it has grown since then. So a growth of 1 is new. Without this
+        rule, all rare failures would be left out for the time between two evictions, but not the successes.
+        """
+        return growth > 1 or moment.number < (self._first_number or 0) + COMPLETE
 
 
-def _delta(sample: Sample, before: int, buckets: int) -> Delta | None:
+def _delta(sample: Sample, before: int, buckets: int, *, may_repeat: bool) -> Delta | None:
     more = sample.value - before
-    return Delta(sample.series, more, packed_counters.to_narrow(buckets)) if more else None
+    return Delta(sample.series, more, packed_counters.to_narrow(buckets), may_repeat) if more else None
 
 
 def _packed(buckets: Mapping[int, int]) -> int:
