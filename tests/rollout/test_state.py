@@ -191,12 +191,15 @@ def test_a_rolled_back_rollout_begins_again_when_a_user_restarts_it(rollout: Rol
 
 
 def test_an_edited_split_pauses_the_rollout_until_a_user_resumes_it(rollout: Rollout) -> None:
-    rollout.look(20, v1=requests(90), v2=requests(10), edited=True)
+    rollout.look(20, v1=requests(90), v2=requests(10), edit="[v1=1]")
     rollout.look(60, v1=requests(90), v2=requests(10, failed=10), in_force=False)
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
     assert "edited; `headgate rollout resume` sets them again" in rollout.message
-    rollout.look(1, command="resume/1", in_force=False)
+    rollout.look(2, command="resume/1", in_force=False, edit="[v1=1]")
     assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 0, 0)
+    rollout.look(1)
+    rollout.look(1, edit="[v1=1]")
+    assert rollout.state.pause is Pause.EDITED, "the same edit again is another edit"
 
 
 def test_another_version_begins_another_rollout(rollout: Rollout) -> None:

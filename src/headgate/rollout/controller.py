@@ -24,7 +24,7 @@ from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Value, service_name
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, Kind, key_of
-from headgate.rollout.owned_split import MANAGER, has, is_edited, is_in_force, is_owned, root_service, wanted_split
+from headgate.rollout.owned_split import MANAGER, edit_of, has, is_in_force, is_owned, root_service, wanted_split
 from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
 from headgate.rollout.status import Problem, canary_status, invalid_status, state_in
 from headgate.telemetry.counters.counts import Counts
@@ -218,7 +218,7 @@ class RolloutController:
         return Facts(
             now=self._clock(),
             in_force=split is not None and has(split, wanted) and is_in_force(split),
-            edited=split is not None and is_edited(split),
+            edit=edit_of(split) if split else "",
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             latency=known.latency,

@@ -53,17 +53,17 @@ def is_owned(split: Object, owner: Object) -> bool:
     return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
-def is_edited(split: Object) -> bool:
-    """Return whether a user has edited the backends or weights of an owned split."""
+def edit_of(split: Object) -> str:
+    """Return the backends and matches that a user has written into an owned split, as JSON; empty if there are none."""
     annotations = split["metadata"].get("annotations") or {}
+    spec = split["spec"]
     try:
         written = json.loads(annotations.get(WEIGHTS, ""))
     except ValueError:
-        return True
-    spec = split["spec"]
-    return bool(
-        written != {backend["service"]: backend["weight"] for backend in spec["backends"]} or spec.get("matches")
-    )
+        written = None
+    if written == {backend["service"]: backend["weight"] for backend in spec["backends"]} and not spec.get("matches"):
+        return ""
+    return json.dumps([spec["backends"], spec.get("matches") or []], sort_keys=True)
 
 
 def is_in_force(split: Object) -> bool:

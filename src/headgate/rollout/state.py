@@ -55,8 +55,9 @@ class State(Value, frozen=True, kw_only=True):
 
     `subject` and `rules` are digests of the parts of the spec that begin another rollout, or another test of the step.
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
-    `limits` are those of relative latency criteria, `command` is the last command that was obeyed, and `cause` says which
-    criteria ended the rollout.
+    `limits` are those of relative latency criteria, `command` is the last command that was obeyed. `edit` is what a user wrote
+    into the split; it stays after a resumption until the split has the weights again. `cause` are the criteria that
+    ended the rollout.
     """
 
     subject: str = ""
@@ -68,6 +69,7 @@ class State(Value, frozen=True, kw_only=True):
     evidence: Mapping[str, Evidence] = {}
     limits: Mapping[str, int] = {}
     command: str = ""
+    edit: str = ""
     cause: str = ""
 
     @property
@@ -90,13 +92,13 @@ class Facts(NamedTuple):
     """What a transition reads besides the spec and the state.
 
     `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
-    `edited` whether a user has changed the owned split. `counts` are new since the last transition, by backend as written
+    `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
     in the spec, and `latency` is the histogram of the reference before them.
     """
 
     now: float
     in_force: bool = False
-    edited: bool = False
+    edit: str = ""
     command: str = ""
     counts: Mapping[str, Counts] = {}
     latency: Buckets = 0
@@ -226,8 +228,10 @@ def _obeyed(plan: Plan, state: State, verb: str) -> State:
 
 def _paused(plan: Plan, state: State, facts: Facts) -> State:
     """Pause, or end a pause. A rollout whose split was edited stays paused until the user resumes it."""
-    if facts.edited or state.pause is Pause.EDITED:
-        return structs.replace(state, phase=Phase.PAUSED, pause=Pause.EDITED, since=0.0)
+    if state.pause is Pause.EDITED or facts.edit not in ("", state.edit):
+        edit = facts.edit or state.edit
+        return structs.replace(state, phase=Phase.PAUSED, pause=Pause.EDITED, edit=edit, since=0.0)
+    state = structs.replace(state, edit=facts.edit)
     if plan.spec.paused:
         return structs.replace(state, phase=Phase.PAUSED, pause=Pause.SPEC)
     if state.pause is Pause.SPEC:
