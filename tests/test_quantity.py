@@ -78,7 +78,9 @@ def test_percentages_are_exact_fractions() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "%", "1", "-1%", "1/0%", "1e3%", ".5%", "1.%", "12345%", "1 %", "1%\n", "\u0661%"])
+@pytest.mark.parametrize(
+    "text", ["", "%", "1", "-1%", "1/0%", "1e3%", ".5%", "1.%", "12345%", "1 %", "1%\n", "\u0661%"]
+)
 def test_other_texts_are_no_percentages(text: str) -> None:
     with pytest.raises(ValueError, match="write for example 1% or"):
         parse_percentage(text)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -198,7 +199,8 @@ def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
         async with world.replica():
             await world.load(5, v1=requests(90), v2=requests(10))
         obj = await world.store.get(key)
-        decided = {**obj["status"], "rollout": {**obj["status"]["rollout"], "step": 1, "since": 0.0}}
+        state = {**json.loads(obj["status"]["rollout"]), "step": 1, "since": 0.0}
+        decided = {**obj["status"], "rollout": json.dumps(state)}
         await world.store.update({**obj, "status": decided}, subresource="status")
         async with world.replica():
             await asyncio.sleep(3)

@@ -87,6 +87,17 @@ def test_a_jump_of_the_common_rate_is_no_evidence_and_does_not_hide_a_later_diff
     assert blocks <= 10
 
 
+def test_a_candidate_that_turns_bad_after_a_day_is_found_within_a_minute() -> None:
+    wealth = WORSE.start()
+    for _ in range(86_400 // 10):
+        wealth = WORSE.after(wealth, Block(Sample(9000, 9), Sample(1000, 1)))
+    blocks = 0
+    while wealth.evidence < 100:
+        blocks += 1
+        wealth = WORSE.after(wealth, Block(Sample(900, 1), Sample(100, 5)))
+    assert blocks <= 10
+
+
 def test_evidence_without_end_stays_a_number() -> None:
     wealth = WORSE.start()
     for _ in range(2000):

@@ -15,6 +15,8 @@ from headgate.resources.weights import integer_weights, quantity, whole_weights
 
 ROLLOUT_COMMAND = "headgate.dev/rollout-command"
 """The annotation with which `headgate rollout` promotes or aborts: `promote/ID` or `abort/ID`. Each ID is obeyed once."""
+CANARY_WEIGHTS = "headgate.dev/canary-weights"
+"""The annotation of an owned TrafficSplit with the weights that the rollout has set, as JSON."""
 ONE = Fraction(1)
 
 

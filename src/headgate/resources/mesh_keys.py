@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Iterator, Mapping
 
 from headgate.errors import Cause
-from headgate.resources.canaries import ROLLOUT_COMMAND
+from headgate.resources.canaries import CANARY_WEIGHTS, ROLLOUT_COMMAND
 from headgate.resources.gateway import PARAMETERS, PROXY_OF
 from headgate.resources.meta import Metadata
 from headgate.resources.pods import (
@@ -31,6 +31,7 @@ ANNOTATIONS = frozenset(
         ADDED,
         ALLOW_SELF_REFERENCE,
         APPLICATION_PORTS,
+        CANARY_WEIGHTS,
         CONFLICTS,
         EXCLUDED_PORTS,
         INJECT,

@@ -7,14 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.resources.canaries import Canary
+from headgate.resources.canaries import CANARY_WEIGHTS, Canary
 from headgate.resources.core import Service
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import TRAFFIC_SPLIT
 from headgate.resources.smi import NO_ENDPOINTS, STICKY
 
 MANAGER = "headgate-rollout"
-WEIGHTS = "headgate.dev/canary-weights"
 _COPIED = (STICKY, NO_ENDPOINTS)  # annotations of a Canary that its split gets too
 
 
@@ -29,7 +28,7 @@ def wanted_split(obj: Object, canary: Canary, weights: Mapping[str, int]) -> Obj
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "annotations": {**annotations, WEIGHTS: json.dumps(weights)},
+            "annotations": {**annotations, CANARY_WEIGHTS: json.dumps(weights)},
             "ownerReferences": [controller_reference(obj)],
         },
         "spec": {
@@ -58,7 +57,7 @@ def edit_of(split: Object) -> str:
     annotations = split["metadata"].get("annotations") or {}
     spec = split["spec"]
     try:
-        written = json.loads(annotations.get(WEIGHTS, ""))
+        written = json.loads(annotations.get(CANARY_WEIGHTS, ""))
     except ValueError:
         written = None
     if written == {backend["service"]: backend["weight"] for backend in spec["backends"]} and not spec.get("matches"):

@@ -24,8 +24,8 @@ class Problem(msgspec.Struct, frozen=True):
 def state_in(obj: Object) -> State:
     """Return the state in the status of a Canary; a new one if there is none, or if it can't be read."""
     try:
-        return msgspec.convert(status_of(obj).get("rollout") or {}, State)
-    except msgspec.ValidationError:
+        return msgspec.json.decode(status_of(obj).get("rollout") or "{}", type=State)
+    except msgspec.DecodeError:
         return State()
 
 
@@ -41,7 +41,7 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
                 row |= {"requests": sample.trials, "failures": sample.events}
         status |= {"step": state.step + 1, "steps": len(plan.shares), "canaryWeight": share_text(plan.share(state))}
         status["criteria"] = list(_criteria(plan, state))
-    status["rollout"] = msgspec.to_builtins(state)
+    status["rollout"] = msgspec.json.encode(state).decode()
     return status
 
 

@@ -30,8 +30,8 @@ DECAYS = (1.0, 0.95)
 """The part of the reference's counts that remains after a block: one memory for a steady rate, one for a rate that drifts."""
 RESERVE = 0.3
 """The part of the initial wealth that is not bet at once. Bets lose almost all of their wealth when the common rate jumps."""
-REFILL = 0.02
-"""The part of the reserve that is added to the bets before each block."""
+REFILL = 50
+"""The reserve adds 1/(REFILL + number of blocks) of itself to the bets before each block, so that it never runs out."""
 _PRIOR_TRIALS, _PRIOR_EVENTS = 50.0, 0.05  # the reference's counts before the first block
 _AT_START = ((_PRIOR_TRIALS, _PRIOR_EVENTS),) * len(DECAYS)
 _LEAST_EDGE = 1e-4  # the rate from which alternatives start: smaller differences are not worth a bet
@@ -74,6 +74,7 @@ class Wealth(Value, frozen=True, kw_only=True):
 
     stakes: tuple[float, ...]
     reserve: float = RESERVE
+    blocks: int = 0
     memories: tuple[tuple[float, float], ...] = _AT_START
 
     @property
@@ -109,14 +110,17 @@ class RateTest(Value, frozen=True, kw_only=True):
         """Return the state after a block. Its numbers of requests must not depend on its events."""
         if not block.candidate.trials:
             return wealth  # no gain or loss is possible, and the reserve lasts for blocks that count
-        refill = wealth.reserve * REFILL
+        refill = wealth.reserve / (REFILL + wealth.blocks)
         bets = zip(wealth.stakes, self._alternatives(wealth.memories), strict=True)
         stakes = tuple(
             min((stake + refill / len(wealth.stakes)) * exp(self._gain(block, rates)), _MOST_WEALTH)
             for stake, rates in bets
         )
         return Wealth(
-            stakes=stakes, reserve=wealth.reserve - refill, memories=_remembered(wealth.memories, block.reference)
+            stakes=stakes,
+            reserve=wealth.reserve - refill,
+            blocks=wealth.blocks + 1,
+            memories=_remembered(wealth.memories, block.reference),
         )
 
     def growth(self, block: Block) -> float:

@@ -5,7 +5,6 @@ from headgate.resources.definitions.schema_builders import (
     DURATION,
     PERCENTILE,
     Schema,
-    anything,
     flag,
     kind,
     listing,
@@ -121,7 +120,7 @@ _STATUS = status(
         ),
         key="name",
     ),
-    rollout=anything("The state from which any replica of the control plane continues the rollout."),
+    rollout=text("The state from which any replica of the control plane continues the rollout, as JSON."),
 )
 
 
