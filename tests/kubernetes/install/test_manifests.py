@@ -164,3 +164,12 @@ def test_the_columns_of_a_version_show_fields_of_that_version() -> None:
     assert columns(targets, "v1alpha3")["Destination"] == ".spec.destination.name"
     assert "Ports" in columns("tcproutes.specs.smi-spec.io", "v1alpha4")
     assert "Ports" not in columns("tcproutes.specs.smi-spec.io", "v1alpha3")
+
+
+def test_weights_that_are_quantities_may_be_whole_numbers() -> None:
+    """R9, R109. `weight: 1` and `weight: 500m` are both valid."""
+    for name, version in (("trafficsplits.split.smi-spec.io", "v1alpha1"), ("canaries.headgate.dev", "v1beta1")):
+        versions = found("CustomResourceDefinition", name)["spec"]["versions"]
+        (schema,) = [one["schema"]["openAPIV3Schema"] for one in versions if one["name"] == version]
+        weight = schema["properties"]["spec"]["properties"]["backends"]["items"]["properties"]["weight"]
+        assert (weight["x-kubernetes-int-or-string"], "type" in weight) == (True, False)

@@ -103,6 +103,9 @@ def _structural(schema: Schema) -> dict[str, Any]:
     without a type accepts any value.
     """
     found = {name: value for name, value in schema.items() if name in _KEPT}
+    if schema.get("format") == "int-or-string":  # a quantity: 1 or 500m
+        del found["type"]
+        found["x-kubernetes-int-or-string"] = True
     if schema.get("format") in _FORMATS:
         found["format"] = schema["format"]
     if "properties" in schema:

@@ -76,7 +76,7 @@ def anything(description: str) -> Schema:
 
 def quantity(description: str) -> Schema:
     """Return the schema of a Kubernetes quantity, such as `1` or `500m`."""
-    return {"$ref": f"{REF}io.k8s.apimachinery.pkg.api.resource.Quantity", "description": description}
+    return {"type": "string", "format": "int-or-string", "description": description}
 
 
 def kind(description: str, required: str = "spec", /, **fields: Schema) -> Schema:

@@ -1,0 +1,86 @@
+"""Canaries with the real kubectl: apply in both versions, get, describe, explain and errors (R109, D19)."""
+
+import re
+from typing import Any
+
+import pytest
+from tests.embedded_api import Client, EmbeddedApi
+from tests.resources.canary import canary
+from tests.resources.seeds import CANARY_004
+
+from headgate.resources.registry import CANARY
+
+ANALYSED = """
+apiVersion: headgate.dev/v1beta1
+kind: Canary
+metadata: {name: website}
+spec:
+  service: website
+  backends:
+  - {service: website-v1, weight: 900m}
+  - {service: website-v2, weight: 100m}
+  analysis:
+    canary: website-v2
+    steps: [{weight: 20}, {weight: 50, pause: true}]
+"""
+STATUS = {"phase": "Progressing", "step": 2, "steps": 4, "canaryWeight": "20%", "message": "2 of 20 requests"}
+
+
+async def test_the_canary_of_the_specification_is_applied_as_written(api: EmbeddedApi) -> None:
+    """R109."""
+    assert "created" in await api.ok("apply", "-f", "-", stdin=CANARY_004)
+    assert "unchanged" in await api.ok("apply", "-f", "-", stdin=CANARY_004)
+    weights = "jsonpath={.apiVersion} {.spec.backends[*].weight}"
+    assert await api.ok("get", "canary", "my-canary", "-o", weights) == "headgate.dev/v1beta1 100m 900m"
+    assert await api.ok("get", "barecanaries", "my-canary", "-o", weights) == "v1beta1 100m 900m"
+    assert "configured" in await api.ok("apply", "-f", "-", stdin=CANARY_004.replace("100m", "1"))
+    assert await api.ok("get", "canary", "my-canary", "-o", weights) == "headgate.dev/v1beta1 1 900m"
+
+
+async def test_server_side_apply_keeps_the_backends_of_other_managers(api: EmbeddedApi) -> None:
+    assert "serverside-applied" in await api.ok("apply", "--server-side", "-f", "-", stdin=ANALYSED)
+    paused = ANALYSED.partition("spec:")[0] + "spec: {paused: true}\n"
+    await api.ok("apply", "--server-side", "--field-manager=gates", "-f", "-", stdin=paused)
+    shown = await api.ok("get", "canary", "website", "-o", "jsonpath={.spec.paused} {.spec.backends[*].service}")
+    assert shown == "true website-v1 website-v2"
+
+
+async def test_get_shows_the_state_of_the_rollout(api: EmbeddedApi) -> None:
+    await api.ok("apply", "-f", "-", stdin=ANALYSED)
+    metadata = {"name": "website", "namespace": "default"}
+    written = {"apiVersion": CANARY.hub, "kind": CANARY.kind, "metadata": metadata, "status": STATUS}
+    await api.store.update(written, subresource="status")
+    titles, row = (await api.ok("get", "canaries")).splitlines()
+    assert titles.split() == ["NAME", "SERVICE", "PHASE", "STEP", "CANARY-WEIGHT", "AGE"]
+    assert row.split()[:5] == ["website", "website", "Progressing", "2", "20%"]
+    assert "2 of 20 requests" in await api.ok("get", "canary", "website", "-o", "wide")
+    described = await api.ok("describe", "canary", "website")
+    assert re.search(r"(?s)Canary: +website-v2.*Weight: +900m.*Phase: +Progressing", described)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("spec.backends.weight", "1 is\n? *1000m"),
+        ("spec.analysis.success.maxDrop", "0% when"),
+        ("spec.analysis.steps.pause", "promotes"),
+        ("status.phase", "RolledBack"),
+    ],
+)
+async def test_explain_describes_each_field(api: EmbeddedApi, field: str, text: str) -> None:
+    assert re.search(text, await api.ok("explain", f"canary.{field}"))
+
+
+async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi) -> None:
+    answer = await api.kubectl("apply", "-f", "-", stdin=ANALYSED.replace("weight: 20", "weight: 60"))
+    assert "spec.analysis.steps[1].weight" in answer.err
+    assert "must be above 60, the share of the step before" in answer.err
+
+
+async def test_a_canary_that_is_its_own_backend_is_rejected(client: Client) -> None:
+    """R18."""
+    own: Any = canary(backends=[{"service": "website", "weight": 9}, {"service": "website-v2", "weight": 1}])
+    own["metadata"] = {"name": "website"}
+    answer = await client.call("POST", "/apis/headgate.dev/v1beta1/namespaces/default/canaries", own)
+    assert answer.code == 422
+    assert "spec.backends[0].service" in answer.body["message"]
