@@ -7,7 +7,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.identity.ca_status import CONFIG_MAP as CA_STATUS
-from headgate.kinds import GATEWAY, METRICS_KINDS, NAMES, names_of
+from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPLIT, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
@@ -118,6 +118,18 @@ def _writes() -> Iterator[Rule]:
     without = "pods with a sidecar do not start in namespaces that had none before"
     yield Rule("", ("configmaps",), ("create",), without)
     yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
+    yield from rollout_rules()
+
+
+def rollout_rules() -> Iterator[Rule]:
+    """Yield the rules for Canaries. A rollout applies its TrafficSplit with server-side apply, and may delete it.
+
+    It creates the root Service if there is none, but never changes a Service. It writes metadata and status of Canaries.
+    """
+    without = "the rollouts of Canaries do not go on, and their statuses are not written"
+    yield Rule(MESH, ("canaries", "canaries/status"), ("update", "patch"), without)
+    yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "delete"), "Canaries do not change the traffic")
+    yield Rule("", ("services",), ("create",), "a root Service that does not exist is not created for its Canary")
 
 
 def _bundles() -> Iterator[Rule]:
