@@ -131,6 +131,11 @@ NAME = "spec.backends[0].service"
         (split(metadata={"name": 7}), "metadata.name", "must be text"),
         (split(top={"metadata": DROP}), "metadata", "is missing"),
         (split(version="split.smi-spec.io/v1"), "apiVersion", "known versions are split.smi-spec.io/v1alpha4"),
+        (
+            split(version="flagger.app/v1beta1", top={"kind": "Canary"}),
+            "apiVersion",
+            "'Canary' of flagger.app is not a kind that headgate knows; known versions are headgate.dev/v1beta1",
+        ),
         (split(top={"kind": "TrafficSplitt"}), "kind", "is not a kind that headgate knows"),
         (service({"port": 0}), "spec.ports[0].port", "must be from 1 to 65535, not 0"),
         (service({"port": "80"}), "spec.ports[0].port", "must be a whole number, not text; write it without quotes"),

@@ -70,6 +70,12 @@ def _unknown(version: str, name: str) -> Cause:
         )
         return Cause("kind", f"{name!r} is not a kind that headgate knows; {hint}")
     known = ", ".join(api_version(*pair) for kind in named for pair in kind.served_versions)
+    group, _ = split_api_version(version)
+    if all(group != served for kind in named for served, _ in kind.served_versions):  # such as a Canary of Flagger
+        message = (
+            f"{name!r} of {group or 'the core group'} is not a kind that headgate knows; known versions are {known}"
+        )
+        return Cause("apiVersion", message)
     draft = _DRAFTS.get(f"{version} {name}", "")
     return Cause("apiVersion", f"{version!r} is not a version of {name}; known versions are {known}{draft}")
 
