@@ -82,7 +82,7 @@ def wait(
     check = READINESS_CHECKS.get((kind.group, kind.kind))
     if check is None:
         raise usage_error(
-            f"`wait` does not support {kind.kind}; wait for a trafficsplit, a gateway, a route, a tlsconfig, "
+            f"`wait` does not support {kind.kind}; wait for a trafficsplit, a canary, a gateway, a route, a tlsconfig, "
             "a traffictarget or a deployment",
             option="KIND/NAME",
         )

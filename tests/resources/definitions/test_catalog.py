@@ -1,6 +1,8 @@
 """The published definitions are complete and agree with the kinds that headgate serves."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,3 +44,18 @@ def test_the_keys_of_list_items_are_fields_of_the_items(kind: Kind, version: str
 
 def test_an_unknown_kind_has_no_schema() -> None:
     assert ("example.com", "v1", "Widget") not in catalog.schemas()
+
+
+def test_the_page_of_canaries_lists_every_field() -> None:
+    page = (Path(__file__).parents[3] / "docs/canary.md").read_text()
+    properties = catalog.schemas()["headgate.dev", "v1beta1", "Canary"]["properties"]
+    fields = [field for part in parts([properties["spec"], properties["status"]]) for field in _fields(part)]
+    assert len(fields) > 30
+    assert [field for field in fields if not re.search(rf"`(\w+\.)?{field}[`.]", page)] == ["observedGeneration"]
+
+
+def _fields(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield the fields of an object, but not those of conditions, which all kinds have."""
+    properties = schema.get("properties", {})
+    if isinstance(properties, dict) and schema.get("type") == "object" and "lastTransitionTime" not in properties:
+        yield from properties
