@@ -10,7 +10,7 @@ from tests.resources.seeds import CANARY_004
 
 from headgate.resources.registry import CANARY
 
-ANALYSED = """
+ANALYZED = """
 apiVersion: headgate.dev/v1beta1
 kind: Canary
 metadata: {name: website}
@@ -38,15 +38,15 @@ async def test_the_canary_of_the_specification_is_applied_as_written(api: Embedd
 
 
 async def test_server_side_apply_keeps_the_backends_of_other_managers(api: EmbeddedApi) -> None:
-    assert "serverside-applied" in await api.ok("apply", "--server-side", "-f", "-", stdin=ANALYSED)
-    paused = ANALYSED.partition("spec:")[0] + "spec: {paused: true}\n"
+    assert "serverside-applied" in await api.ok("apply", "--server-side", "-f", "-", stdin=ANALYZED)
+    paused = ANALYZED.partition("spec:")[0] + "spec: {paused: true}\n"
     await api.ok("apply", "--server-side", "--field-manager=gates", "-f", "-", stdin=paused)
     shown = await api.ok("get", "canary", "website", "-o", "jsonpath={.spec.paused} {.spec.backends[*].service}")
     assert shown == "true website-v1 website-v2"
 
 
 async def test_get_shows_the_state_of_the_rollout(api: EmbeddedApi) -> None:
-    await api.ok("apply", "-f", "-", stdin=ANALYSED)
+    await api.ok("apply", "-f", "-", stdin=ANALYZED)
     metadata = {"name": "website", "namespace": "default"}
     written = {"apiVersion": CANARY.hub, "kind": CANARY.kind, "metadata": metadata, "status": STATUS}
     await api.store.update(written, subresource="status")
@@ -72,7 +72,7 @@ async def test_explain_describes_each_field(api: EmbeddedApi, field: str, text: 
 
 
 async def test_a_mistake_is_rejected_with_its_field_and_the_fix(api: EmbeddedApi) -> None:
-    answer = await api.kubectl("apply", "-f", "-", stdin=ANALYSED.replace("weight: 20", "weight: 60"))
+    answer = await api.kubectl("apply", "-f", "-", stdin=ANALYZED.replace("weight: 20", "weight: 60"))
     assert "spec.analysis.steps[1].weight" in answer.err
     assert "must be above 60, the share of the step before" in answer.err
 
