@@ -88,7 +88,7 @@ def test_the_specified_canary_creates_its_service_and_splits_exactly(versions: V
     until(lambda: not world.get("trafficsplits", namespace)["items"])
 
 
-def test_a_failing_version_gets_no_requests_any_more_and_the_reason_is_told(versions: Versions) -> None:
+def test_a_failing_version_gets_no_requests_any_more_and_the_status_says_why(versions: Versions) -> None:
     """004: "Monitor for success rate to drop below 100%. If it does, rollback"."""
     world, namespace = versions.world, versions.namespace
     versions.next.status = "500 Internal Server Error"

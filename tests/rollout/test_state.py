@@ -9,7 +9,7 @@ from tests.rollout.canaries import ANALYSIS, canary, plan_of, requests
 
 from headgate.resources.meta import Object
 from headgate.rollout.messages import message
-from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
+from headgate.rollout.state import Answer, Facts, Pause, Phase, Plan, State, following
 from headgate.telemetry.counters.counts import Counts
 
 
@@ -235,6 +235,52 @@ def test_with_a_baseline_the_canary_is_compared_with_it() -> None:
     assert rollout.plan.weights(rollout.state) == {"v1": 8, "base": 1, "v2": 1}
     rollout.look(60, v1=requests(80, failed=80), v2=requests(10))
     assert rollout.state.seen == ((0, 0), (600, 0))
+
+
+SILENT, AGREES, REFUSES = (
+    {"check": Answer(*found)} for found in ((None, "no response"), (True, "status 200"), (False, "status 403"))
+)
+
+
+def hooked(when: str) -> Rollout:
+    hook = {"name": "check", "when": when, "service": "tests", "port": 80}
+    return Rollout(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
+
+
+def test_before_a_webhook_agrees_the_canary_gets_no_request() -> None:
+    rollout = hooked("before")
+    rollout.look(60, answers=SILENT)
+    assert rollout.plan.weights(rollout.state) == {"v1": 1, "v2": 0}
+    assert "waiting until webhooks agree: check (no response)" in rollout.message
+    rollout.look(1, answers=AGREES)
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+
+
+def test_a_step_needs_the_agreement_of_webhooks() -> None:
+    rollout = hooked("during")
+    rollout.look(1, answers=SILENT)
+    rollout.look(300, v1=requests(90), v2=requests(10), answers=SILENT)
+    assert rollout.state.step == 0
+    assert "the evidence is complete, waiting until webhooks agree: check (no response)" in rollout.message
+    rollout.look(1, answers=AGREES)
+    assert rollout.state.step == 1
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_webhook_that_refuses_rolls_back(when: str) -> None:
+    rollout = hooked(when)
+    rollout.look(1, answers=REFUSES)
+    assert rollout.state.phase is Phase.ROLLED_BACK
+    assert rollout.message == "rolled back at step 1 of 3, 10%: webhook check refused it (status 403)"
+
+
+def test_webhooks_learn_the_end_once() -> None:
+    rollout = hooked("after")
+    rollout.look(1, command="abort/1")
+    rollout.look(1, answers=SILENT)
+    assert rollout.state.informed == ()
+    rollout.look(1, answers=AGREES)
+    assert rollout.state.informed == ("check",)
 
 
 def test_the_state_in_a_status_is_the_whole_state(rollout: Rollout) -> None:

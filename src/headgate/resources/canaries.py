@@ -93,6 +93,19 @@ class LatencyCriterion(Input, frozen=True, kw_only=True):
         return parse_percentage(self.max_increase) if self.max_increase else None
 
 
+class Webhook(Input, frozen=True, kw_only=True):
+    """A program that headgate calls: a Service in the Canary's namespace.
+
+    `when` is `before` (the first request to the canary), `during` (each step) or `after` (the end).
+    """
+
+    name: str
+    when: str
+    service: str
+    port: int
+    path: str = "/"
+
+
 class Analysis(Input, frozen=True, kw_only=True):
     """`spec.analysis`: the roles of the backends, the steps of the rollout, and the criteria of the decision.
 
@@ -110,6 +123,11 @@ class Analysis(Input, frozen=True, kw_only=True):
     dry_run: bool = False
     success: SuccessCriteria = SuccessCriteria()
     latency: tuple[LatencyCriterion, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
+
+    def hooks(self, when: str) -> tuple[Webhook, ...]:
+        """Return the webhooks of a time."""
+        return tuple(hook for hook in self.webhooks if hook.when == when)
 
     @property
     def interval_seconds(self) -> float:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import Literal
 
 from msgspec import structs
@@ -26,13 +27,15 @@ from headgate.resources.meta import Key, Object, Value, service_name
 from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, Kind, key_of
 from headgate.rollout.owned_split import MANAGER, edit_of, has, is_in_force, is_owned, root_service, wanted_split
 from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
-from headgate.rollout.status import Problem, canary_status, invalid_status, state_in
+from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
+from headgate.rollout.webhooks import AGAIN_S, Occasion, Webhooks
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.increments import Increments
 
 LOOK_S = 1.0  # Seconds between two looks at the counts.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
+GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
 _WARNINGS = frozenset({Phase.ROLLED_BACK, Phase.PAUSED})
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,8 @@ class Rollout(Value, frozen=True, kw_only=True):
     """What the controller remembers about a Canary between two looks.
 
     `root` is the `namespace/name` of the called Service, and `stored` the last state in the object's status. `latency` is
-    the histogram of the reference since this process began. `written` is the time of the last write of the status.
+    the histogram of the reference since this process began. `written` is the time of the last write of the status, and
+    `is_calling` is True while webhooks do not know the end of the rollout yet.
     """
 
     root: str
@@ -50,11 +54,12 @@ class Rollout(Value, frozen=True, kw_only=True):
     stored: State
     latency: Buckets = 0
     written: float = 0.0
+    is_calling: bool = False
 
     @property
     def is_waiting(self) -> bool:
         """Whether the next look may differ although no object changes."""
-        return not self.state.since or self.state.is_counting
+        return not self.state.since or self.state.is_counting or self.is_calling
 
 
 class RolloutController:
@@ -83,6 +88,7 @@ class RolloutController:
         self._rollouts: dict[Key, Rollout] = {}
         self._touched: set[Key] = set()
         self._wake = asyncio.Event()
+        self._webhooks = Webhooks(snapshot, clock)
 
     @classmethod
     def of(cls, ports: Ports, plane: ControlPlane) -> "RolloutController":
@@ -96,11 +102,14 @@ class RolloutController:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(CANARY, self._canaries), name="Canaries")
             tasks.create_task(self._follow(TRAFFIC_SPLIT, self._splits), name="splits of Canaries")
-            while True:
-                await self._look()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S if any(self._waiting()) else None):
-                        await self._wake.wait()
+            try:
+                while True:
+                    await self._look()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_S if any(self._waiting()) else None):
+                            await self._wake.wait()
+            finally:
+                await self._webhooks.close()
 
     async def _look(self) -> None:
         """Reconcile the Canaries that have changed and those that are waiting."""
@@ -133,6 +142,7 @@ class RolloutController:
             self._touched |= self._canaries.keys()
         if own not in self._canaries and (gone := self._rollouts.pop(own, None)):
             self._increments.drop(gone.root)
+            self._webhooks.forget(own)
         self._wake.set()
 
     def _winners(self) -> Mapping[str, Key]:
@@ -188,7 +198,7 @@ class RolloutController:
 
     async def _reconcile(self, key: Key, obj: Object, plan: Plan) -> None:
         split, known = self._splits.get(_split_key(key)), self._known(key, obj)
-        facts = self._facts(obj, split, plan, known)
+        facts = self._facts(key, obj, plan, known)
         state = following(plan, known.state, facts)
         latency = known.latency + facts.counts.get(plan.reference, Counts()).latency
         self._rollouts[key] = structs.replace(known, state=state, latency=latency)
@@ -197,6 +207,7 @@ class RolloutController:
         if state.pause is not Pause.EDITED and not has(split, wanted):
             await self._ports.objects.apply(wanted, manager=MANAGER)
         await self._create_root(key, obj, plan.canary)
+        self._call_webhooks(key, plan)
 
     def _known(self, key: Key, obj: Object) -> Rollout:
         """Return what is known about a Canary; at first, the state in its status. Count the requests to its root."""
@@ -210,10 +221,9 @@ class RolloutController:
         self._increments.follow(root)
         return structs.replace(known, root=root)
 
-    def _facts(self, obj: Object, split: Object | None, plan: Plan, known: Rollout) -> Facts:
-        namespace = obj["metadata"]["namespace"]
-        taken = self._increments.take(known.root)
-        written = {service_name(item.service, namespace, self._domain): item.service for item in plan.spec.backends}
+    def _facts(self, key: Key, obj: Object, plan: Plan, known: Rollout) -> Facts:
+        split, taken = self._splits.get(_split_key(key)), self._increments.take(known.root)
+        written = {service_name(item.service, key.namespace, self._domain): item.service for item in plan.spec.backends}
         wanted = wanted_split(obj, plan.canary, plan.weights(known.state))
         return Facts(
             now=self._clock(),
@@ -222,7 +232,23 @@ class RolloutController:
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             latency=known.latency,
+            answers=self._webhooks.answers(key, _occasion(known.state)),
         )
+
+    def _call_webhooks(self, key: Key, plan: Plan) -> None:
+        """Call the webhooks that the state of a rollout needs, and remember whether some do not know its end yet."""
+        rollout = self._rollouts[key]
+        state, analysis = rollout.state, plan.analysis
+        if analysis is None:
+            return
+        when, every_s = _when(state), analysis.interval_seconds if state.is_counting else AGAIN_S
+        is_late = state.phase.is_over and self._clock() > (state.since or inf) + GIVE_UP_S
+        hooks = [hook for hook in analysis.hooks(when) if hook.name not in state.informed and not is_late]
+        body = call_body(key, plan, state)
+        for hook in hooks:
+            self._webhooks.call(key, hook, _occasion(state), body, every_s)
+        is_calling = state.phase.is_over and bool(hooks)
+        self._rollouts[key] = structs.replace(rollout, is_calling=is_calling)
 
     async def _write_status(self, key: Key, obj: Object, plan: Plan) -> None:
         """Write the status: at once after a transition, and every few seconds when only counts differ."""
@@ -255,6 +281,17 @@ class RolloutController:
         if found:
             with contextlib.suppress(AlreadyExists):
                 await self._ports.objects.create(root_service(obj, canary, found))
+
+
+def _occasion(state: State) -> Occasion:
+    return Occasion(state.subject, state.step, state.phase.value if state.phase.is_over else _when(state))
+
+
+def _when(state: State) -> str:
+    """Return which webhooks a state calls: `before`, `during` or `after`; empty while it calls none."""
+    if state.phase.is_over:
+        return "after"
+    return "before" if state.pause is Pause.BEFORE else "during" if state.is_counting else ""
 
 
 def _milestone(state: State) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from headgate.formatting import pluralize
 from headgate.resources.canaries import Analysis
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
-from headgate.rollout.state import BY_USER, Pause, Phase, Plan, State, judgment
+from headgate.rollout.state import BY_USER, WEBHOOK, Pause, Phase, Plan, State, judgment
 from headgate.statistics.betting import Sample
 from headgate.statistics.intervals import rate_interval
 
@@ -64,6 +64,9 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
     if state.pause is Pause.EDITED:
         yield "paused, because the weights of the TrafficSplit were edited; `headgate rollout resume` sets them again"
         return
+    if state.pause is Pause.BEFORE:
+        yield _waiting_for(state, plan.hooks("before"))
+        return
     if not state.since:
         yield "waiting until every proxy has the weights"
         return
@@ -102,6 +105,13 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
         yield f"the evidence is complete, the step lasts until {timestamp(state.since + analysis.interval_seconds)}"
     elif analysis.dry_run:
         yield "a dry run, which would promote now"
+    elif hooks := plan.hooks("during"):
+        yield f"the evidence is complete, {_waiting_for(state, hooks)}"
+
+
+def _waiting_for(state: State, hooks: Sequence[str]) -> str:
+    rows = (f"{name} ({state.replies[name]})" if name in state.replies else name for name in hooks)
+    return f"waiting until webhooks agree: {', '.join(rows)}"
 
 
 def _needed(plan: Plan, state: State, item: Criterion) -> int | None:
@@ -117,6 +127,9 @@ def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
 def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
     if state.cause == BY_USER:
         return f"aborted {state.cause}"
+    if state.cause.startswith(WEBHOOK):
+        replies = "; ".join(state.replies.values())
+        return f"{state.cause} refused it ({replies})"
     return f"{violated(plan, state.cause)}; {_compared(plan, analysis, state)}"
 
 

@@ -22,6 +22,8 @@ from headgate.statistics.betting import Block
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 
+WEBHOOK = "webhook"
+"""The start of the cause of a rollback that a webhook asked for; its name follows."""
 BY_USER = "by a user"
 """The cause of a promotion or a rollback that a command asked for."""
 
@@ -47,7 +49,18 @@ class Pause(Enum):
 
     SPEC = "spec.paused is true"
     GATE = "the step has a pause"
+    BEFORE = "the webhooks have not agreed yet"
     EDITED = "the TrafficSplit was edited"
+
+
+class Answer(NamedTuple):
+    """The answer of a webhook: True for yes, False for no, None if it gave no answer; and what happened."""
+
+    agrees: bool | None
+    text: str
+
+
+NO_ANSWER = Answer(None, "not called yet")
 
 
 class State(Value, frozen=True, kw_only=True):
@@ -57,7 +70,8 @@ class State(Value, frozen=True, kw_only=True):
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
     `limits` are those of relative latency criteria, `command` is the last command that was obeyed. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `cause` are the criteria that
-    ended the rollout.
+    ended the rollout, and `informed` the webhooks that know its end. `replies`
+    say why webhooks do not agree.
     """
 
     subject: str = ""
@@ -71,6 +85,8 @@ class State(Value, frozen=True, kw_only=True):
     command: str = ""
     edit: str = ""
     cause: str = ""
+    informed: tuple[str, ...] = ()
+    replies: Mapping[str, str] = {}
 
     @property
     def seen(self) -> Block:
@@ -93,7 +109,8 @@ class Facts(NamedTuple):
 
     `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
     `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
-    in the spec, and `latency` is the histogram of the reference before them.
+    in the spec, `latency` is the histogram of the reference before them, and
+    `answers` are those of webhooks in this step.
     """
 
     now: float
@@ -102,6 +119,11 @@ class Facts(NamedTuple):
     command: str = ""
     counts: Mapping[str, Counts] = {}
     latency: Buckets = 0
+    answers: Mapping[str, Answer] = {}
+
+    def agree(self, hooks: Sequence[str]) -> bool:
+        """Return whether all of these webhooks agree."""
+        return all(self.answers.get(name, NO_ANSWER).agrees for name in hooks)
 
 
 class Plan:
@@ -135,7 +157,7 @@ class Plan:
 
     def share(self, state: State) -> Fraction:
         """Return the canary's share that a state wants."""
-        if state.phase is Phase.ROLLED_BACK:
+        if state.phase is Phase.ROLLED_BACK or state.pause is Pause.BEFORE:
             return Fraction(0)
         return Fraction(1) if state.phase is Phase.PROMOTED else self.shares[min(state.step, len(self.shares) - 1)]
 
@@ -150,6 +172,10 @@ class Plan:
     def has_gate(self, state: State) -> bool:
         """Return whether the current step ends only when a user promotes."""
         return self.spec.rollout[min(state.step, len(self.shares) - 1)].pause
+
+    def hooks(self, when: str) -> Sequence[str]:
+        """Return the names of the webhooks of a time: `before`, `during` or `after`."""
+        return [hook.name for hook in self.analysis.hooks(when)] if self.analysis else []
 
     def criteria(self, state: State) -> Sequence[Criterion]:
         """Return the criteria of the analysis with the limits that are known."""
@@ -167,14 +193,29 @@ def following(plan: Plan, before: State, facts: Facts) -> State:
     if plan.analysis is None:
         return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
     state = _commanded(plan, state, facts)
-    if state.phase.is_over:
-        return structs.replace(state, since=state.since or (facts.now if facts.in_force else 0.0))
-    state = _paused(plan, state, facts)
+    return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)
+
+
+def _ended(plan: Plan, state: State, facts: Facts) -> State:
+    """Note when every proxy has the last weights, and which webhooks know the end."""
+    since = state.since or (facts.now if facts.in_force else 0.0)
+    known = {*state.informed, *(name for name, answer in facts.answers.items() if answer.agrees is not None)}
+    return structs.replace(state, since=since, informed=tuple(name for name in plan.hooks("after") if name in known))
+
+
+def _running(plan: Plan, state: State, facts: Facts) -> State:
     if state.pause is Pause.EDITED:
         return state
+    replies = {name: answer.text for name, answer in facts.answers.items() if not answer.agrees}
+    state = structs.replace(state, replies=replies)
+    if refusing := [name for name, answer in facts.answers.items() if answer.agrees is False]:
+        return _rolled_back(state, f"{WEBHOOK} {', '.join(refusing)}")
+    if state.pause is Pause.BEFORE:
+        agreed = not plan.spec.paused and facts.agree(plan.hooks("before"))
+        return structs.replace(state, phase=Phase.PROGRESSING, pause=None, since=0.0) if agreed else state
     if not state.since:
         return structs.replace(state, since=facts.now) if facts.in_force else state
-    return _judged(plan, _counted(plan, state, facts), facts.now)
+    return _judged(plan, _counted(plan, state, facts), facts)
 
 
 def judgment(plan: Plan, state: State) -> Judgment:
@@ -186,13 +227,20 @@ def judgment(plan: Plan, state: State) -> Judgment:
 def _started(plan: Plan, before: State) -> State:
     """Begin another rollout if the versions have changed, and the tests of the step if only the rules have."""
     if before.subject != plan.subject:
-        return _step(plan, State(subject=plan.subject, rules=plan.rules, command=before.command), 0)
+        return _begun(plan, State(subject=plan.subject, rules=plan.rules, command=before.command))
     if before.rules == plan.rules:
         return before
     changed = structs.replace(before, rules=plan.rules)
     if before.phase.is_over and plan.analysis:
         return changed
     return _step(plan, structs.replace(changed, limits={}), before.step)
+
+
+def _begun(plan: Plan, state: State) -> State:
+    """Begin the first step; the canary gets no request before the webhooks have agreed."""
+    begun = _step(plan, structs.replace(state, limits={}, cause="", informed=()), 0)
+    is_asked = not begun.phase.is_over and plan.hooks("before")
+    return structs.replace(begun, pause=Pause.BEFORE) if is_asked else begun
 
 
 def _step(plan: Plan, state: State, step: int) -> State:
@@ -212,17 +260,18 @@ def _commanded(plan: Plan, state: State, facts: Facts) -> State:
         return state
     verb, state = facts.command.partition("/")[0], structs.replace(state, command=facts.command)
     if verb == "restart":
-        return _step(plan, structs.replace(state, limits={}, cause=""), 0)
+        return _begun(plan, state)
     return state if state.phase.is_over else _obeyed(plan, state, verb)
 
 
 def _obeyed(plan: Plan, state: State, verb: str) -> State:
     if verb == "promote":
-        return _step(plan, structs.replace(state, cause=BY_USER), state.step + 1)
+        next_step = 0 if state.pause is Pause.BEFORE else state.step + 1
+        return _step(plan, structs.replace(state, cause=BY_USER), next_step)
     if verb == "abort":
         return _rolled_back(state, BY_USER)
     if verb == "resume" and state.pause is Pause.EDITED:
-        return _step(plan, state, state.step)
+        return _step(plan, state, state.step) if state.step else _begun(plan, state)
     return state
 
 
@@ -232,6 +281,8 @@ def _paused(plan: Plan, state: State, facts: Facts) -> State:
         edit = facts.edit or state.edit
         return structs.replace(state, phase=Phase.PAUSED, pause=Pause.EDITED, edit=edit, since=0.0)
     state = structs.replace(state, edit=facts.edit)
+    if state.pause is Pause.BEFORE:
+        return state
     if plan.spec.paused:
         return structs.replace(state, phase=Phase.PAUSED, pause=Pause.SPEC)
     if state.pause is Pause.SPEC:
@@ -250,7 +301,7 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
     return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new))
 
 
-def _judged(plan: Plan, state: State, now: float) -> State:
+def _judged(plan: Plan, state: State, facts: Facts) -> State:
     if plan.analysis is None:
         return state
     found = judgment(plan, state)
@@ -260,8 +311,9 @@ def _judged(plan: Plan, state: State, now: float) -> State:
         return _rolled_back(state, ", ".join(found.criteria))
     is_ready = (
         found.verdict is Verdict.PROMOTE
-        and now >= state.since + plan.analysis.interval_seconds
+        and facts.now >= state.since + plan.analysis.interval_seconds
         and state.seen.candidate.trials >= plan.analysis.min_requests
+        and facts.agree(plan.hooks("during"))
     )
     if not is_ready:
         return state

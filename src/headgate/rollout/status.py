@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.compiler.report import StatusCondition
 from headgate.plane.status.conditions import status_of, timed
-from headgate.resources.meta import Object, timestamp
+from headgate.resources.meta import Key, Object, timestamp
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.state import Phase, Plan, State
 from headgate.statistics.betting import Wealth
@@ -43,6 +43,22 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
         status["criteria"] = list(_criteria(plan, state))
     status["rollout"] = msgspec.json.encode(state).decode()
     return status
+
+
+def call_body(key: Key, plan: Plan, state: State) -> Mapping[str, Any]:
+    """Return the JSON body of a webhook's request."""
+    reference, canary = state.seen
+    return {
+        "namespace": key.namespace,
+        "name": key.name,
+        "service": plan.spec.service,
+        "canary": plan.analysis.canary if plan.analysis else "",
+        "phase": state.phase.value,
+        "step": state.step + 1,
+        "canaryWeight": share_text(plan.share(state)),
+        "requests": {"canary": canary.trials, "reference": reference.trials},
+        "failures": {"canary": canary.events, "reference": reference.events},
+    }
 
 
 def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:

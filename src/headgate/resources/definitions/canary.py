@@ -5,10 +5,12 @@ from headgate.resources.definitions.schema_builders import (
     DURATION,
     PERCENTILE,
     Schema,
+    choice,
     flag,
     kind,
     listing,
     matching,
+    port,
     quantity,
     record,
     status,
@@ -63,6 +65,21 @@ _LATENCY = listing(
         maxIncrease=matching("The highest increase above the latency of the primary, for example 10%.", PERCENTAGE),
     ),
 )
+_WEBHOOKS = listing(
+    "The programs that headgate calls with POST; 2xx agrees, 4xx rolls the canary back, other answers are asked again.",
+    record(
+        "One program.",
+        "name when service port",
+        name=text("The name, for messages."),
+        when=choice(
+            "Before the first request to the canary, during each step, or after the end.", "before during after"
+        ),
+        service=text("The Service in the Canary's namespace.", "label"),
+        port=port("The port of the Service."),
+        path=text("The path of the request; / when absent."),
+    ),
+    key="name",
+)
 _ANALYSIS = record(
     "How the canary is compared with the primary, and moved to all traffic or back to none. When absent, the backends "
     "keep their weights.",
@@ -89,6 +106,7 @@ _ANALYSIS = record(
     dryRun=flag("Whether decisions are reported only, and no weight changes; false when absent."),
     success=_SUCCESS,
     latency=_LATENCY,
+    webhooks=_WEBHOOKS,
 )
 _STATUS = status(
     "Canary",

@@ -1,0 +1,100 @@
+"""Calls the webhooks of rollouts: programs of the user that let a rollout begin and go on, or that learn its end (R108).
+
+A webhook is a Service in the Canary's own namespace, so a Canary can't make the control plane call anything else. The
+status of its response is the answer: 2xx is yes, 4xx is no, and everything else is asked again.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.http_failures import describe
+from headgate.latest import Latest
+from headgate.resources.canaries import Webhook
+from headgate.resources.meta import Key
+from headgate.rollout.state import Answer
+
+TIMEOUT_S = 10.0
+AGAIN_S = 10.0
+"""Seconds until a webhook that has not answered yes or no is called again."""
+
+
+class Occasion(NamedTuple):
+    """What a webhook is called about: a phase of a step. Answers about an earlier occasion do not count."""
+
+    subject: str
+    step: int
+    phase: str
+
+
+class _Call(NamedTuple):
+    occasion: Occasion
+    due: float
+    answer: Answer | None = None
+
+
+class Webhooks:
+    """Calls webhooks in tasks of their own, and keeps the last answer of each. `clock` is in seconds."""
+
+    def __init__(self, snapshot: Latest[Snapshot | None], clock: Callable[[], float]) -> None:
+        self._snapshot = snapshot
+        self._clock = clock
+        self._calls: dict[tuple[Key, str], _Call] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def answers(self, key: Key, occasion: Occasion) -> Mapping[str, Answer]:
+        """Return the answers of a Canary's webhooks about an occasion, by the name of the webhook."""
+        return {
+            name: call.answer
+            for (canary, name), call in self._calls.items()
+            if canary == key and call.occasion == occasion and call.answer
+        }
+
+    def call(self, key: Key, hook: Webhook, occasion: Occasion, body: Mapping[str, Any], every_s: float) -> None:
+        """Call a webhook in the background if that is due: first now, then every `every_s` seconds."""
+        known, now = self._calls.get((key, hook.name)), self._clock()
+        if known and known.occasion == occasion and now < known.due:
+            return
+        last = known.answer if known and known.occasion == occasion else None
+        self._calls[key, hook.name] = _Call(occasion, now + TIMEOUT_S + AGAIN_S, last)
+        task = asyncio.create_task(self._ask(key, hook, occasion, body, every_s), name=f"webhook {hook.name} of {key}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def forget(self, key: Key) -> None:
+        """Drop the answers of a deleted Canary."""
+        self._calls = {known: call for known, call in self._calls.items() if known[0] != key}
+
+    async def close(self) -> None:
+        """Cancel the calls in progress."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, key: Key, hook: Webhook, occasion: Occasion, body: Mapping[str, Any], every_s: float) -> None:
+        answer = await self._response(key.namespace, hook, body)
+        current = self._calls.get((key, hook.name))
+        if current and current.occasion == occasion:
+            pause = AGAIN_S if answer.agrees is None else every_s
+            self._calls[key, hook.name] = _Call(occasion, self._clock() + pause, answer)
+
+    async def _response(self, namespace: str, hook: Webhook, body: Mapping[str, Any]) -> Answer:
+        snapshot = self._snapshot.get()
+        _, service = snapshot.services.get(f"{namespace}/{hook.service}", (None, None)) if snapshot else (None, None)
+        if service is None or service.spec.cluster_ip in {"", "None"}:
+            return Answer(None, f"Service {namespace}/{hook.service} does not exist, or has no address")
+        url = f"http://{service.spec.cluster_ip}:{hook.port}{hook.path}"
+        headers = {"Host": f"{hook.service}.{namespace}:{hook.port}"}
+        try:
+            async with (
+                ClientSession(timeout=ClientTimeout(TIMEOUT_S)) as session,
+                session.post(url, json=body, headers=headers, allow_redirects=False) as response,
+            ):
+                status = response.status
+        except (OSError, ClientError, TimeoutError) as error:
+            return Answer(None, f"no response: {describe(error)}")
+        agrees = {2: True, 4: False}.get(status // 100)
+        return Answer(agrees, f"status {status}")
