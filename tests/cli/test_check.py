@@ -50,6 +50,22 @@ def test_findings_of_the_compiler_name_their_object(run: Run, tmp_path: Path) ->
     assert "error SelfReference TrafficSplit default/website: spec.backends[1].service: website is both" in ended.out
 
 
+def test_findings_on_the_split_of_a_canary_name_the_line_of_the_canary(run: Run, tmp_path: Path) -> None:
+    backends = [{"service": "website-v1", "weight": "900m"}, {"service": "website-v3", "weight": "100m"}]
+    canary = {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "rollout"},
+        "spec": {"service": "website", "backends": backends, "analysis": {"canary": "website-v3"}},
+    }
+    ended = run("check", write(tmp_path / "a.yaml", *VERSIONS[1:], canary))  # R32: the root Service may be missing
+    assert (
+        "warning BackendNotFound Canary default/rollout: spec.backends[1].service: Service default/website-v3"
+        in ended.out
+    )
+    assert "Route      TrafficSplit default/rollout" in run("explain", "http://website:8080/", "-f", "a.yaml").out
+
+
 def test_warnings_cause_exit_code_1_only_with_strict(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", *VERSIONS, make_split({"website-v1": 1, "website-v3": 1}))
     loose, strict = run("check", file), run("check", file, "--strict")

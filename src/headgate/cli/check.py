@@ -20,7 +20,7 @@ from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest
 from headgate.resources.decode import read
 from headgate.resources.meta import Key, Object, Value
-from headgate.resources.registry import SERVICE
+from headgate.resources.registry import CANARY, SERVICE, TRAFFIC_SPLIT
 from headgate.resources.workloads import Container, Pod
 from headgate.standalone.processes import Launch, missing_program
 
@@ -142,7 +142,13 @@ def _findings(compiled_files: CompiledFiles) -> Iterator[FindingRow]:
     """Yield the findings of the compiler, and those on workloads that this machine can't run."""
     manifests = {manifest.key: manifest for manifest in compiled_files.manifests.objects}
     for finding in compiled_files.compiled.report.findings:
-        if manifest := manifests.get(finding.about):
+        # The compiler reports on the split of a Canary, whose fields have the same names.
+        owner = (
+            CANARY.key(finding.about.namespace, finding.about.name)
+            if finding.about.kind == TRAFFIC_SPLIT.kind
+            else None
+        )
+        if manifest := manifests.get(finding.about) or (manifests.get(owner) if owner else None):
             yield _row(manifest, finding.reason.value, finding.field, finding.message, severity=finding.reason.severity)
     pods = written_pods({key: manifest.object for key, manifest in manifests.items()})
     for key, manifest in manifests.items():

@@ -58,6 +58,7 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Com
 def with_placeholders(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
     """Return the objects with placeholders for missing pods, addresses and endpoints."""
     addresses = AddressPool(FIRST_RANGE)
+    objects = {**placeholders.splits(objects), **objects}
     found = {**objects, **placeholders.pods(objects, addresses)}
     with_slices = set(_services_with_slices(objects))
     for key in sorted(key for key in objects if (key.group, key.kind) == (SERVICE.group, SERVICE.kind)):

@@ -12,13 +12,16 @@ from headgate.admission.injection import EXPLICIT, InjectionMode, PodNamespace, 
 from headgate.admission.sidecar_merge import with_sidecars
 from headgate.compiler.snapshot import SERVICE_NAME_LABEL
 from headgate.errors import DecodeError
+from headgate.resources.canaries import Canary
 from headgate.resources.core import Service
-from headgate.resources.decode import read
+from headgate.resources.decode import check_stored, read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
-from headgate.resources.registry import POD, SERVICE, TLS_CONFIG
+from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
+from headgate.rollout.owned_split import root_service, wanted_split
+from headgate.rollout.state import Plan, State
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
@@ -44,6 +47,22 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
         )
         for key, pod in all_pods
     }
+
+
+def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
+    """Return the TrafficSplit of each Canary in its first step, and its root Service if the files have none."""
+    found: dict[Key, Object] = {}
+    for key, obj in objects.items():
+        canary = check_stored(obj).value if (key.group, key.kind) == (CANARY.group, CANARY.kind) else None
+        if isinstance(canary, Canary):
+            stored = {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}}
+            plan = Plan(canary)
+            found[TRAFFIC_SPLIT.key(key.namespace, key.name)] = wanted_split(stored, canary, plan.weights(State()))
+            backends = (objects.get(SERVICE.key(key.namespace, item.service)) for item in canary.spec.backends)
+            services = (check_stored(backend).value for backend in backends if backend)
+            if service := next((item for item in services if isinstance(item, Service)), None):
+                found[SERVICE.key(key.namespace, canary.spec.service)] = root_service(stored, canary, service)
+    return found
 
 
 def slices(objects: Mapping[Key, Object], service: Object, addresses: AddressPool) -> Mapping[Key, Object]:
