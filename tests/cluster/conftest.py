@@ -6,7 +6,7 @@ import os
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ def controller(cluster: Cluster, name: str, **options: str) -> Iterator[None]:
 
 @contextmanager
 def started(root: Path, **options: object) -> Iterator[Cluster]:
-    """Run an API server whose files are in `root`, with more `options`; skip the test if there is no program for it."""
+    """Run an API server whose files are in `root`, with these `options`; skip the test if there is no program for it."""
     assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
     missing = [name for name in ("etcd", "kube-apiserver") if not (assets / name).is_file()]
     if not os.environ.get("KUBEBUILDER_ASSETS") or missing:
@@ -156,8 +156,8 @@ def started(root: Path, **options: object) -> Iterator[Cluster]:
         found = Cluster(root, free_port())
         etcd, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         stack.enter_context(_running(_etcd(assets, root, etcd, peers), root / "etcd.log"))
-        command = _api_server(assets, root, etcd, found.port)
-        command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+        given = {name.replace("_", "-"): value for name, value in options.items()}
+        command = _api_server(assets, root, etcd, found.port, given)
         stack.enter_context(_running(command, root / "api.log"))
         _wait(found)
         yield found
@@ -173,7 +173,7 @@ def _etcd(assets: Path, root: Path, clients: str, peers: str) -> list[str]:
     ]
 
 
-def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
+def _api_server(assets: Path, root: Path, etcd: str, port: int, given: Mapping[str, object]) -> list[str]:
     certificate, key = self_signed()
     signing = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     public = signing.public_key().public_bytes(
@@ -216,6 +216,7 @@ def _api_server(assets: Path, root: Path, etcd: str, port: int) -> list[str]:
         "service-cluster-ip-range": "10.0.0.0/16",
         "disable-admission-plugins": "ServiceAccount",  # it needs a controller that does not run here
         "endpoint-reconciler-type": "none",
+        **given,
     }
     return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
 

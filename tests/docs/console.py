@@ -7,6 +7,11 @@ A comment before a fenced block says how the test uses the block:
     <!-- run: examples/canary -->    `headgate up` runs this directory, with the options after it, from here on;
                                      `, with PAGE` adds the files of that page
     <!-- not run: REASON -->         the block is not run
+
+A second comment says what a cluster does with the objects (`tests/cluster/documentation.py`):
+
+    <!-- rejected: TEXT -->          the API server rejects them, and TEXT is in its answer
+    <!-- reports: REASON, ... -->    headgate reports these reasons about them; without the comment, none
 """
 
 import os
@@ -25,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 READY = "headgate is up."
 _DIRECTIVE = re.compile(r"<!-- (file|apply|run|not run)(?:: (.*))? -->")
+_EXPECTED = re.compile(r"<!-- (rejected|reports): (.*) -->")
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}\b|(?:[0-9A-F]{2}:){31}[0-9A-F]{2}"), "HEX"),
     (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?:-[bcdfghjklmnpqrstvwxz2456789]{5})?\b"), "-SUFFIX"),
@@ -45,13 +51,15 @@ class Step(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A fenced block: its line, language and text, and the directive before it."""
+    """A fenced block: its line, language and text, and the comments before it: a directive, and the result on a cluster."""
 
     line: int
     language: str
     text: str
     directive: str = ""
     argument: str = ""
+    rejected: str = ""
+    reports: str = ""
 
     def steps(self) -> Iterator[Step]:
         """Yield the commands of a console block; a backslash continues a command on the next line."""
@@ -69,17 +77,20 @@ def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page."""
     found: list[Block] = []
     directive, opened, language, start = ("", ""), False, "", 0
+    expected: dict[str, str] = {}
     content: list[str] = []
     for number, line in enumerate(page.read_text().splitlines(), 1):
         if line.startswith("```"):
             if opened:
-                found.append(Block(start, language, "\n".join(content) + "\n", *directive))
-                directive = "", ""
+                found.append(Block(start, language, "\n".join(content) + "\n", *directive, **expected))
+                directive, expected = ("", ""), {}
             opened, language, start, content = not opened, line.strip("`"), number, []
         elif opened:
             content.append(line)
         elif match := _DIRECTIVE.fullmatch(line):
             directive = match[1], match[2] or ""
+        elif match := _EXPECTED.fullmatch(line):
+            expected[match[1]] = match[2]
     return found
 
 

@@ -26,7 +26,7 @@ class Options(Value, frozen=True, kw_only=True):
     issuer: IssuerRef | None = None
     custom_metrics: bool = False
     namespaces: tuple[str, ...] = ()
-    settings: Settings = Settings()
+    settings: Settings = Settings(gateway_pods=True)
     volume_seconds: float = VOLUME_S
 
     def of_sidecars(self, *, native: bool) -> SidecarOptions:

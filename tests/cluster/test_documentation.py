@@ -1,0 +1,183 @@
+"""A real API server and a replica of the control plane accept all objects of the documentation, without a finding."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from ipaddress import ip_network
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.cluster.conftest import Cluster, controller, started
+from tests.cluster.documentation import EXAMPLES, Manifest, assumed, example, manifests, namespace_of
+from tests.cluster.replica import running
+from tests.docs.console import ROOT
+from tests.e2e.world import KUBECTL, until
+
+from headgate.compiler.reasons import Reason
+from headgate.kinds import names_of
+from headgate.kubernetes.names import NAMESPACE
+from headgate.model.identities import GATEWAY_ACCOUNT
+from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
+from headgate.resources.gateway import proxy_name
+from headgate.resources.meta import Object
+
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if manifests(page)]
+DIRECTORIES = sorted({path.relative_to(EXAMPLES).parts[0].removesuffix("-steps") for path in EXAMPLES.rglob("*.yaml")})
+REASONS = {reason.value for reason in Reason}
+HARMLESS = {"NoConflicts", "NoProxies", "Pending"}
+"""Reasons of conditions that are False: of `Conflicted`, and of `Programmed` while no proxy runs, as here."""
+SIDECAR = "headgate-sidecar"
+NODE = "node"
+ADDRESSES = ip_network("10.1.0.0/16")
+SPLITS = "split.smi-spec.io/v1alpha4"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """An API server with a replica of the control plane, and the controllers that create pods and EndpointSlices."""
+    options = {"disable_admission_plugins": "", "feature_gates": "BoundServiceAccountTokenVolume=true"}
+    with (
+        started(tmp_path_factory.mktemp("documentation"), **options) as found,
+        controller(found, "deployment,replicaset,endpointslice,serviceaccount"),
+        running(found),
+    ):
+        found.make("/api/v1/nodes", {"metadata": {"name": NODE}})
+        found.make(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": GATEWAY_ACCOUNT}})
+        yield found
+
+
+class Reader:
+    """Applies manifests in a namespace of its own, whose pods get sidecars."""
+
+    numbers = count(1)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.namespace = f"reader-{next(self.numbers)}"
+        self._namespaces: set[str] = set()
+        self._objects: list[Object] = []
+        self._create_namespace(self.namespace)
+        config = json.loads(cluster.kubeconfig().read_text())
+        config["contexts"][0]["context"]["namespace"] = self.namespace
+        self._config = cluster.root / f"{self.namespace}.json"
+        self._config.write_text(json.dumps(config))
+
+    def _create_namespace(self, name: str) -> None:
+        if name not in self._namespaces:
+            self._namespaces.add(name)
+            metadata = {"name": name, "labels": {"headgate.dev/inject": "true"}}
+            self.cluster.call("POST", "/api/v1/namespaces", {"metadata": metadata})
+            account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+            until(lambda: self.cluster.call("GET", account)[0] == 200, account)
+
+    def play(self, mesh: list[Manifest]) -> None:
+        """Apply manifests one after the other, after the objects that they assume."""
+        for obj in (obj for manifest in mesh for obj in manifest.objects()):
+            self._create_namespace(namespace_of(obj, self.namespace))
+        if objects := assumed(mesh, self.namespace):
+            self._apply(Manifest("assumed objects", yaml.safe_dump_all(objects)))
+        for manifest in mesh:
+            self._apply(manifest)
+
+    def _apply(self, manifest: Manifest) -> None:
+        """Apply a manifest, and assert the result that its page names."""
+        text = manifest.text.replace("autoscaling/v2\n", "autoscaling/v2beta2\n")  # before 1.23, as the page says
+        command = [KUBECTL, "--kubeconfig", str(self._config), "apply", "-f", "-"]
+        ended = subprocess.run(
+            command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+        )
+        assert (ended.returncode != 0) == bool(manifest.rejected), ended.stdout
+        assert manifest.rejected in ended.stdout
+        if not manifest.rejected:
+            self._objects += manifest.objects()
+            for _ in range(2):
+                until(lambda: self._reports(set(re.findall(r"\w+", manifest.reports))), manifest.place)
+                self._wait_for_a_build()
+
+    def _wait_for_a_build(self) -> None:
+        """Create a split, and wait for its status, so that no finding about an older object is still to come."""
+        metadata = {"name": f"build-{next(self.numbers)}", "namespace": self.namespace}
+        spec = {"service": "missing", "backends": [{"service": "missing-v1", "weight": 1}]}
+        path = f"/apis/{SPLITS}/namespaces/{self.namespace}/trafficsplits"
+        self.cluster.make(path, {"apiVersion": SPLITS, "kind": "TrafficSplit", "metadata": metadata, "spec": spec})
+        until(lambda: self.cluster.call("GET", f"{path}/{metadata['name']}")[1]["status"])
+        self.cluster.call("DELETE", f"{path}/{metadata['name']}")
+
+    def _reports(self, expected: set[str]) -> bool:
+        """Assert that all pods run, and that all statuses are current and have the expected reasons only."""
+        for namespace in sorted(self._namespaces):
+            self._run_pods(namespace)
+        found = [one for obj in self._objects for one in self._findings(obj)]
+        assert {reason for reason, _ in found} == expected, found
+        return True
+
+    def _run_pods(self, namespace: str) -> None:
+        """Give each new pod an address and readiness, as a kubelet does. Asserts that each has a sidecar."""
+        _, replica_sets = self.cluster.call("GET", f"/apis/apps/v1/namespaces/{namespace}/replicasets")
+        _, listed = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods")
+        for pod in listed["items"]:
+            name = pod["metadata"]["name"]
+            assert SIDECAR in {container["name"] for container in pod["spec"]["containers"]}, f"{name} has no sidecar"
+            if "podIP" not in pod["status"]:
+                address = str(ADDRESSES[next(self.numbers)])
+                ready = {"type": "Ready", "status": "True"}
+                status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [ready]}
+                path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+                self.cluster.make(f"{path}/binding", {"metadata": {"name": name}, "target": {"name": NODE}})
+                self.cluster.call("PATCH", f"{path}/status", {"status": status}, content_type=MERGE)
+        wanted = sum(one["spec"]["replicas"] for one in replica_sets["items"])
+        assert len([pod for pod in listed["items"] if "ownerReferences" in pod["metadata"]]) == wanted
+
+    def _findings(self, obj: Object) -> Iterator[tuple[str, str]]:
+        """Yield the reason and the text of each finding about an object. Asserts that its status is current."""
+        group = obj["apiVersion"].rpartition("/")[0]
+        name, namespace = obj["metadata"]["name"], namespace_of(obj, self.namespace)
+        yield from self._warnings(obj["kind"], namespace, name)
+        external, _, domain = (obj.get("spec") or {}).get("externalName", "").partition(f".{NAMESPACE}.svc.")
+        needed = proxy_name(namespace, name) if obj["kind"] == "Gateway" else external if domain else ""
+        assert not needed or self.cluster.call("GET", f"/api/v1/namespaces/{NAMESPACE}/services/{needed}")[0] == 200
+        if (group, obj["kind"]) not in STATUSES and (group, obj["kind"]) not in ONLY_WITH_FINDINGS:
+            return
+        plural = names_of(obj["kind"], group).plural
+        path = f"/{'apis' if group else 'api'}/{obj['apiVersion']}/namespaces/{namespace}/{plural}/{name}"
+        _, live = self.cluster.call("GET", path)
+        conditions = list(_conditions(live.get("status")))
+        generation = live["metadata"].get("generation")
+        current = {one.get("observedGeneration", generation) for one in conditions} == {generation}
+        assert current or (group, obj["kind"]) in ONLY_WITH_FINDINGS, f"{obj['kind']} {name} has no current status"
+        for one in conditions:
+            if one["reason"] in REASONS or (one["status"] != "True" and one["reason"] not in HARMLESS):
+                yield one["reason"], f"{obj['kind']} {name}: {one['message']}"
+
+    def _warnings(self, kind: str, namespace: str, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the reason and the message of each Event about an object that no later Event resolves."""
+        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
+        _, listed = self.cluster.call("GET", f"/api/v1/namespaces/{namespace}/events?fieldSelector={selector}")
+        events = {event["reason"]: event["message"] for event in listed["items"]}
+        for reason, message in events.items():
+            if reason in REASONS and f"{reason}Resolved" not in events:
+                yield reason, f"{kind} {name}: {message}"
+
+
+def _conditions(status: Any) -> Iterator[Any]:
+    """Yield the conditions in a status, also those of listeners and parents."""
+    if isinstance(status, dict) and {"type", "status", "reason"} <= status.keys():
+        yield status
+    for part in status.values() if isinstance(status, dict) else status if isinstance(status, list) else ():
+        yield from _conditions(part)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_objects_of_a_page_get_the_statuses_that_it_names(cluster: Cluster, page: Path) -> None:
+    for mesh in manifests(page):
+        Reader(cluster).play(mesh)
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_the_objects_of_an_example_get_no_finding(cluster: Cluster, directory: str) -> None:
+    Reader(cluster).play(example(EXAMPLES / directory))
