@@ -23,6 +23,7 @@ from headgate.api.inspect.handlers import InspectApi
 from headgate.api.metrics.handlers import MetricsApi
 from headgate.errors import ProxyError
 from headgate.latest import Latest
+from headgate.telemetry.prometheus.text import Family, Line
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -165,7 +166,7 @@ async def metrics(cluster: Cluster, reader: None) -> AsyncIterator[Metrics]:
         MetricsApi(store, FakeSource(FLOWS)),
         front,
         DelegatedAuthorizer(cluster.api()),
-        InspectApi(FakeMesh(), asyncio.Event()),
+        InspectApi(FakeMesh(), asyncio.Event(), lambda: [Family("headgate_proxies", "gauge", "Proxies.", [Line(2)])]),
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -253,6 +254,17 @@ async def test_a_role_of_a_namespace_reads_only_its_part_of_the_inspect_api(metr
             assert (await way("irene", f"{INSPECT}/{path}"))[0] == 403, (way, path)
         for path in ("proxies", "proxies/one", "proxies/one/config", "pods/one/sidecar", "pods/one/tap"):
             assert (await way("irene", f"{INSPECT}/namespaces/a/{path}"))[0] == 403, (way, path)
+
+
+async def test_a_prometheus_reads_all_metrics_with_one_permission(metrics: Metrics) -> None:
+    path = f"{INSPECT}/meshstatuses/mesh"
+    metrics.allow("prometheus", "meshstatuses/metrics", namespace="", group="inspect.headgate.dev")
+    await metrics.settled("prometheus", f"{path}/metrics")
+    for way in (metrics.through, metrics.past):
+        code, text = await way("prometheus", f"{path}/metrics")
+        assert (code, text.splitlines()[-1]) == (200, "headgate_proxies 2")
+        assert (await way("prometheus", path))[0] == 403
+        assert (await way("irene", f"{path}/metrics"))[0] == 403
 
 
 async def test_a_role_for_one_api_group_gives_no_access_to_another_group(metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""Serve `/metrics` for Prometheus on loopback. It needs no authentication, because metrics contain no secrets."""
+"""Metrics for Prometheus as a response, and `/metrics` on loopback, without authentication: metrics contain no secrets."""
 
 import asyncio
 import socket
@@ -24,12 +24,7 @@ def create_exposition(families: Families, host: str) -> Starlette:
     """Return the application for the Host header `host`; `families` returns the current metrics."""
 
     async def answer(_: Request) -> Response:
-        lines: list[str] = []
-        for count, line in enumerate(written(families()), 1):
-            lines.append(line)
-            if not count % YIELD_LINES:
-                await asyncio.sleep(0)
-        return Response("".join(lines), headers={"content-type": MEDIA_TYPE})
+        return await exposition(families)
 
     async def alive(_: Request) -> Response:  # a coroutine, because Starlette runs other functions in threads
         return PlainTextResponse("ok")
@@ -39,6 +34,16 @@ def create_exposition(families: Families, host: str) -> Starlette:
         routes=[Route(PATH, answer), Route("/healthz", alive)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[host, "localhost"], www_redirect=False)],
     )
+
+
+async def exposition(families: Families) -> Response:
+    """Return the response with the current metrics. Other asyncio tasks run in between."""
+    lines: list[str] = []
+    for count, line in enumerate(written(families()), 1):
+        lines.append(line)
+        if not count % YIELD_LINES:
+            await asyncio.sleep(0)
+    return Response("".join(lines), headers={"content-type": MEDIA_TYPE})
 
 
 async def serve_exposition(app: Starlette, listener: socket.socket) -> None:

@@ -24,6 +24,7 @@ from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
 from headgate.plane.control_plane import ControlPlane
 from headgate.plane.inspector import Inspector
+from headgate.plane.metrics import MeshMetrics
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.meta import Object
 
@@ -68,9 +69,13 @@ class ClusterHost:
 
 
 class Sources(NamedTuple):
-    """The sources of both APIs: the control plane, lists of objects, served kinds and missing permissions."""
+    """The sources of both APIs: the control plane, its metrics, lists of objects, served kinds and missing permissions.
+
+    The metrics count from their creation on, so create them before proxies connect.
+    """
 
     plane: ControlPlane
+    metrics: MeshMetrics
     objects: Lister
     versions: ServedVersions
     permissions: MissingPermissions
@@ -86,11 +91,12 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
         MetricsApi(sources.objects, plane.traffic.windows, settings=options.settings),
         config,
         DelegatedAuthorizer(api),
-        InspectApi(Inspector(plane.live_state, host), closing),
+        InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),
     )
     listener = socket.create_server(("", API_PORT), family=socket.AF_INET)
     try:
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(sources.metrics.run(), name="push durations")
             tasks.create_task(refresh_request_header_config(api, config), name="request-header configuration")
             tasks.create_task(serve_aggregated(app, listener, certificate, config), name="aggregated APIs")
     finally:

@@ -42,6 +42,7 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.loop import HostProxies
+from headgate.plane.metrics import MeshMetrics
 from headgate.plane.trust import Trust
 from headgate.resources.registry import CLUSTER_KINDS
 from headgate.rollout.controller import RolloutController
@@ -102,10 +103,10 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         registration = Registration(roots, client, options, certificate, trusted)
         await until(lease.active.get, lease.active)
         log.warning("replica %s is active now", options.pod)
+        sources = Sources(plane, MeshMetrics(plane), Informers(store, tasks), versions, missing)
         await plane.serve(f"0.0.0.0:{XDS_PORT}", certificate)
         tasks.create_task(gateways.run(), name="proxies of Gateways")
         tasks.create_task(RolloutController.of(ports, plane).run(), name="rollouts")
-        sources = Sources(plane, Informers(store, tasks), versions, missing)
         tasks.create_task(serve_apis(options, sources, api, certificate), name="aggregated APIs")
         await registration.run(plane.live_state.feed.snapshot)
 

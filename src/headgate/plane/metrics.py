@@ -1,10 +1,11 @@
-"""Metrics of the control plane itself: builds, proxies, certificates, the process."""
+"""The metrics for Prometheus: of the traffic, and of the control plane itself (builds, proxies, certificates, the process)."""
 
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from headgate import __version__
@@ -12,14 +13,43 @@ from headgate.compiler.report import Compiled
 from headgate.errors import HeadgateError
 from headgate.identity.certificates import read_certificates, validity
 from headgate.model.routing import PortRef, Split
+from headgate.plane.control_plane import ControlPlane
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import DurationHistogram
-from headgate.telemetry.prometheus.text import Family, Line
-from headgate.telemetry.prometheus.totals import Labels
+from headgate.plane.object_graphs import pods_in
+from headgate.telemetry.prometheus.labels import FlowLabels
+from headgate.telemetry.prometheus.text import Family, Line, traffic
+from headgate.telemetry.prometheus.totals import Labels, Totals
+from headgate.telemetry.receiver import NOTES
 
 _PROCESS = Path("/proc/self")
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _BEGAN = time.time()
+
+
+class MeshMetrics:
+    """All metrics. The counts of the traffic start at zero when the object is created.
+
+    The parameters are those of `ControlPlaneMetrics` and of `FlowLabels`.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, gateway_restarts: Callable[[], int] = lambda: 0, *, by_pod: bool = False
+    ) -> None:
+        self._of_plane = ControlPlaneMetrics(plane.live_state, gateway_restarts)
+        describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)
+        self._totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
+        for what in NOTES:  # PromQL's increase() ignores the first value of a series, so each series begins at zero
+            self._totals.note(what, 0)
+        plane.traffic.windows.count_in(self._totals)
+
+    async def run(self) -> None:
+        """Measure push durations until canceled."""
+        await self._of_plane.run()
+
+    def families(self) -> Iterator[Family]:
+        """Yield the current values of all metrics."""
+        return chain(self._of_plane.families(), traffic(self._totals))
 
 
 class ControlPlaneMetrics:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -29,8 +28,7 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
-from headgate.plane.metrics import ControlPlaneMetrics
-from headgate.plane.object_graphs import pods_in
+from headgate.plane.metrics import MeshMetrics
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.meta import Object
@@ -51,10 +49,6 @@ from headgate.standalone.setup import Setup, set_up
 from headgate.standalone.state_directory import read_token
 from headgate.standalone.state_files import StateFiles
 from headgate.standalone.store.memory import MemoryStore
-from headgate.telemetry.prometheus.labels import FlowLabels
-from headgate.telemetry.prometheus.text import traffic
-from headgate.telemetry.prometheus.totals import Totals
-from headgate.telemetry.receiver import NOTES
 from headgate.xds.authentication import LocalTokens, load_signing_secret
 
 COMPONENT = "headgate"
@@ -222,16 +216,10 @@ def _process(state: EnvoyState, probe: Path) -> ProxyProcess:
 
 async def _expose(listener: socket.socket, by: By, plane: ControlPlane, envoy: EnvoyProcess) -> None:
     """Serve control-plane and traffic metrics at `/metrics` until canceled. The traffic counts start at zero."""
-    by_pod = by == "pod"
-    health = ControlPlaneMetrics(plane.live_state, lambda: envoy.state.get().restarts)
-    describe = FlowLabels(pods_in(plane.live_state.feed.snapshot), by_pod=by_pod)
-    totals = Totals(describe, clock=time.monotonic, started=time.time(), by_pod=by_pod)
-    for what in NOTES:  # PromQL's increase() ignores the first value of a series, so each series begins at zero
-        totals.note(what, 0)
-    plane.traffic.windows.count_in(totals)
-    app = create_exposition(lambda: chain(health.families(), traffic(totals)), listener.getsockname()[0])
+    metrics = MeshMetrics(plane, lambda: envoy.state.get().restarts, by_pod=by == "pod")
+    app = create_exposition(metrics.families, listener.getsockname()[0])
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(health.run(), name="health")
+        tasks.create_task(metrics.run(), name="push durations")
         tasks.create_task(serve_exposition(app, listener), name="exposition")
 
 

@@ -51,6 +51,14 @@ async def test_the_sidecar_of_a_pod_is_a_subresource_with_the_verb_get(inspect_c
     assert (rows["pods/sidecar"]["kind"], rows["pods/sidecar"]["verbs"]) == ("PodSidecar", ["get"])
 
 
+async def test_the_embedded_api_names_the_option_that_serves_the_metrics(inspect_client: Client) -> None:
+    found = await inspect_client.call("GET", f"{GROUP}/meshstatuses/mesh/metrics")
+    assert (found.code, "--metrics-address" in found.body["message"]) == (501, True)
+    assert (await inspect_client.call("GET", f"{GROUP}/meshstatuses/other/metrics")).code == 404
+    rows = {row["name"]: row for row in (await inspect_client.call("GET", GROUP)).body["resources"]}
+    assert (rows["meshstatuses/metrics"]["kind"], rows["meshstatuses/metrics"]["verbs"]) == ("MeshMetrics", ["get"])
+
+
 async def test_proxies_are_served_as_a_table_for_kubectl(inspect_client: Client) -> None:
     found = (await inspect_client.call("GET", f"{GROUP}/namespaces/b/proxies", accept=TABLE)).body
     assert found["kind"] == "Table"

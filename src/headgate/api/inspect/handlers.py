@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.api import responses
+from headgate.api.exposition import Families, exposition
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
-from headgate.api.inspect.query import TAP, TAP_VALUES, InspectPath
+from headgate.api.inspect.query import METRICS, TAP, TAP_VALUES, InspectPath
 from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
 from headgate.compiler.request_spec import BadRequest
 from headgate.compiler.request_spec import RequestSpec as Sent
@@ -36,11 +37,15 @@ _SELECTORS = ("labelSelector", "fieldSelector")
 
 
 class InspectApi:
-    """The handler of requests about the running mesh. It answers 501 without an `inspector`. Streams end when `closing` is set."""
+    """The handler of requests about the running mesh. It answers 501 without an `inspector`. Streams end when `closing` is set.
 
-    def __init__(self, inspector: Inspector | None, closing: asyncio.Event) -> None:
+    `families` returns the metrics for Prometheus. Without it, another address has them.
+    """
+
+    def __init__(self, inspector: Inspector | None, closing: asyncio.Event, families: Families | None = None) -> None:
         self._inspector = inspector
         self._closing = closing
+        self._families = families
 
     async def answer(self, request: Request, path: InspectPath) -> Response:
         """Answer one request. Raises ApiError."""
@@ -51,6 +56,8 @@ class InspectApi:
             raise method_not_allowed(f"{GROUP} does not support watch; use get or list")
         if given := next((name for name in _SELECTORS if query.get(name)), ""):
             raise ApiError(400, f"{path.resource.plural}.{GROUP} do not support {given}; omit it")
+        if path.subresource == METRICS:
+            return await self._metrics(path)
         form = responses.negotiate(request.headers.get("accept", ""), _SHAPES)
         if self._inspector is None:
             raise ApiError(501, "no mesh is running; start one with `headgate up`")
@@ -61,6 +68,15 @@ class InspectApi:
         if columns is None:
             return responses.json_response(found.whole)
         return responses.json_response(inspect_tables.table(columns, found.items, responses.table_version(form)))
+
+    async def _metrics(self, path: InspectPath) -> Response:
+        if path.name != MESH:
+            raise not_found(path.resource.plural, GROUP, path.name)
+        if self._families is None:
+            raise ApiError(
+                501, "on one machine, `headgate up --metrics-address ADDRESS` serves the metrics at /metrics"
+            )
+        return await exposition(self._families)
 
 
 class _Result(NamedTuple):

@@ -27,6 +27,7 @@ class Resource(Value, frozen=True, kw_only=True):
 INSPECT = GROUP, VERSION
 TAP, TAP_VALUES = "tap", "tapvalues"
 SIDECAR = "sidecar"
+METRICS = "metrics"
 _TAPS = {TAP: "TapEvent", TAP_VALUES: "TapEvent"}
 
 
@@ -40,7 +41,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),
         Resource(plural="explanations", kind="Explanation", verbs=("list",)),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
-        Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False),
+        Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False, subresources={METRICS: "MeshMetrics"}),
         *(
             Resource(
                 plural=one.plural,
