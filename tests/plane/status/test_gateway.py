@@ -162,11 +162,16 @@ def test_the_status_of_a_route_stays_unchanged_until_its_new_generation_is_compi
     assert route_status(route(), said(), present(proxy())) is None
 
 
+NOWHERE = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
+WAITING = StatusCondition(type="Programmed", status=False, reason="Pending", message="the Gateway has no address yet")
+
+
 def outcome(*conditions: StatusCondition) -> GatewayOutcome:
     unserved = StatusCondition(type="Programmed", status=False, reason="Invalid", message="not served")
     refused = StatusCondition(type="Accepted", status=False, reason="UnsupportedProtocol", message="FTP")
+    served = (ACCEPTED, WAITING) if NOWHERE in conditions else (ACCEPTED,)
     listeners = (
-        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), conditions=(ACCEPTED,)),
+        ListenerOutcome(name="http", attached=2, kinds=((GATEWAY, "HTTPRoute"),), conditions=served),
         ListenerOutcome(name="other", attached=0, kinds=(), conditions=(refused, unserved)),
     )
     return GatewayOutcome(about=EDGE, ports=(80,), listeners=listeners, conditions=conditions)
@@ -185,18 +190,20 @@ def test_the_status_of_a_gateway_lists_each_listener() -> None:
 
 
 def test_a_gateway_without_an_address_is_not_programmed() -> None:
-    nowhere = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
-    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, nowhere)), present(proxy()))
+    """Its valid listeners wait for the address."""
+    status = gateway_status(gateway(), ObjectReport(generation=1, gateway=outcome(ACCEPTED, NOWHERE)), present(proxy()))
     assert status
     assert conditions(status)["Programmed"] == ("False", "AddressNotAssigned")
+    first, second = status["listeners"]
+    assert conditions(first)["Programmed"] == ("False", "Pending")
+    assert conditions(second)["Programmed"] == ("False", "Invalid")
 
 
 @pytest.mark.parametrize("reason", [Reason.INVALID, Reason.NO_RESOURCES, Reason.OBJECT_REJECTED])
 def test_a_gateway_whose_objects_the_cluster_rejects_is_not_programmed(reason: Reason) -> None:
     """A missing address is then a consequence. The listeners agree, except with a reason of their own."""
-    nowhere = StatusCondition(type="Programmed", status=False, reason="AddressNotAssigned", message="no address yet")
     rejected = Finding(EDGE, reason, "", "exceeded quota")
-    for conditions_of_compiler in ((ACCEPTED,), (ACCEPTED, nowhere)):
+    for conditions_of_compiler in ((ACCEPTED,), (ACCEPTED, NOWHERE)):
         report = ObjectReport(generation=1, gateway=outcome(*conditions_of_compiler), findings=(rejected,))
         status = gateway_status(gateway(), report, present(proxy()))
         assert status

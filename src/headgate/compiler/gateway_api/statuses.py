@@ -19,6 +19,7 @@ _UNACCEPTED = {
     True: "the Gateway is not accepted; proxies that run already keep their parameters",
     False: "the Gateway is not accepted",
 }
+_NO_ROUTE = "no proxy listens on the port until a TCPRoute is attached"
 _NOTES = {
     Reason.PERCENT_IGNORED,
     Reason.FRACTION_ROUNDED,
@@ -58,15 +59,24 @@ def gateway_outcome(
             name=plan.listener.name,
             attached=attached.get(plan.listener.name, 0),
             kinds=tuple((GROUP, kind) for kind in plan.kinds),
-            conditions=_listener_conditions(plan),
+            conditions=_listener_conditions(plan, _waiting(state, plan, ports)),
         )
         for plan in plans
     )
-    conditions = tuple(_gateway_conditions(state, plans))
+    conditions = tuple(_gateway_conditions(state, plans, ports))
     return GatewayOutcome(about=key, ports=ports, listeners=listeners, conditions=conditions)
 
 
-def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> Iterable[StatusCondition]:
+def _waiting(state: GatewayState, plan: ListenerPlan, ports: Sequence[int]) -> str:
+    """Return why no proxy listens on the port of a valid listener yet; empty if one does, or never will."""
+    if not plan.served or state.refusals or plan.listener.port in ports:
+        return ""
+    return _NO_ROUTE if state.address else "the Gateway has no address yet; see its condition Programmed"
+
+
+def _gateway_conditions(
+    state: GatewayState, plans: Sequence[ListenerPlan], ports: Sequence[int]
+) -> Iterable[StatusCondition]:
     if state.refusals:
         yield _first("Accepted", state.refusals, success="")
         yield StatusCondition(type="Programmed", status=False, reason="Invalid", message=_UNACCEPTED[state.is_served])
@@ -87,9 +97,11 @@ def _gateway_conditions(state: GatewayState, plans: Sequence[ListenerPlan]) -> I
         yield StatusCondition(
             type="Programmed", status=False, reason=Reason.ADDRESS_NOT_ASSIGNED.value, message=message
         )
+    elif not ports:
+        yield StatusCondition(type="Programmed", status=False, reason="Pending", message=_NO_ROUTE)
 
 
-def _listener_conditions(plan: ListenerPlan) -> tuple[StatusCondition, ...]:
+def _listener_conditions(plan: ListenerPlan, waiting: str) -> tuple[StatusCondition, ...]:
     found = [*plan.faults, *plan.warnings]
     accepted = [item for item in found if item.reason in _LISTENER_ACCEPTED]
     conflicts = [item for item in found if item.reason is Reason.LISTENER_PROTOCOL_CONFLICT]
@@ -107,6 +119,8 @@ def _listener_conditions(plan: ListenerPlan) -> tuple[StatusCondition, ...]:
     if not plan.served:
         message = f"the listener is not served: {joined(plan.faults)}"
         conditions.append(StatusCondition(type="Programmed", status=False, reason="Invalid", message=message))
+    elif waiting:
+        conditions.append(StatusCondition(type="Programmed", status=False, reason="Pending", message=waiting))
     return tuple(conditions)
 
 

@@ -98,13 +98,11 @@ def _listener_with_rejections(listener: ListenerOutcome, rejected: Sequence[Find
 
     The current generation of the listener is not in force then, even if the proxies serve an earlier one.
     """
-    if not rejected or any(item.type == _PROGRAMMED for item in listener.conditions):
+    if not rejected or any(item.type == _PROGRAMMED and item.reason == "Invalid" for item in listener.conditions):
         return listener.conditions
     reason = rejected[0].reason.value
-    return [
-        *listener.conditions,
-        StatusCondition(type=_PROGRAMMED, status=False, reason=reason, message=_REJECTED_LISTENER),
-    ]
+    condition = StatusCondition(type=_PROGRAMMED, status=False, reason=reason, message=_REJECTED_LISTENER)
+    return [*(item for item in listener.conditions if item.type != _PROGRAMMED), condition]
 
 
 def _with_progress(
