@@ -275,3 +275,13 @@ def conditions_at_parents(route: Mapping[str, Any], generation: int) -> Sequence
     parents = (route.get("status") or {}).get("parents") or []
     current = all(one["observedGeneration"] >= generation for parent in parents for one in parent["conditions"])
     return [{one["type"]: one["status"] for one in parent["conditions"]} for parent in parents] if current else []
+
+
+def is_programmed(found: Mapping[str, Any], generation: int) -> bool:
+    """Return whether all proxies have a generation of a split or route, according to its status."""
+    status = found.get("status") or {}
+    entries = status.get("parents") if found["kind"] == "HTTPRoute" else [status]
+    conditions = [one for entry in entries or () for one in entry.get("conditions", ()) if one["type"] == "Programmed"]
+    return bool(conditions) and all(
+        one["status"] == "True" and one["observedGeneration"] >= generation for one in conditions
+    )

@@ -105,14 +105,7 @@ class ClusterHost:
         self._applied.remove((what, namespace))
 
     def settle(self) -> None:
-        def in_force() -> bool:
-            self._api.call("GET", f"{INSPECT}/findings")  # answers once all stored objects are compiled
-            proxies = self._api.call("GET", f"{INSPECT}/proxies")["items"]
-            states = {item["node"]: item["status"]["state"] for item in proxies}
-            assert set(states.values()) <= {"InSync", "Disconnected"}, states
-            return True
-
-        until(in_force, "all connected proxies in sync")
+        settle(self._api)
 
     def serve(self, name: str, *backends: str, ports: Mapping[str, int], namespace: str) -> None:
         assert backends == NAMES or len(backends) == 1
@@ -182,8 +175,21 @@ class ClusterHost:
         self.network.close()
 
 
-def traffic_deployment(place: str, name: str, **labels: str) -> dict[str, Any]:
-    """Return a Deployment of the program in `traffic_pod`, which a test controls."""
+def settle(api: Api) -> None:
+    """Wait until all stored objects are compiled, and all connected proxies have the result."""
+
+    def in_force() -> bool:
+        api.call("GET", f"{INSPECT}/findings")  # answers once all stored objects are compiled
+        proxies = api.call("GET", f"{INSPECT}/proxies")["items"]
+        states = {item["node"]: item["status"]["state"] for item in proxies}
+        assert set(states.values()) <= {"InSync", "Disconnected"}, states
+        return True
+
+    until(in_force, "all connected proxies in sync")
+
+
+def traffic_deployment(place: str, name: str, *, port: int = PORT, **labels: str) -> dict[str, Any]:
+    """Return a Deployment of the program in `traffic_pod`, which a test controls; its HTTP server listens on `port`."""
     written = deployment(place, name, command=["/opt/headgate/bin/python", "-m", "tests.pods.traffic_pod"], **labels)
     pod = written["spec"]["template"]
     pod["metadata"]["annotations"] = {"headgate.dev/excluded-inbound-ports": str(CONTROL_PORT)}
@@ -191,18 +197,27 @@ def traffic_deployment(place: str, name: str, **labels: str) -> dict[str, Any]:
     servers = SERVERS if name == "protocols" else {}
     container |= {
         "image": TRAFFIC_IMAGE,
-        "env": [{"name": "NAME", "value": name}, {"name": "SERVERS", "value": json.dumps(servers)}],
-        "ports": [{"containerPort": port} for port in (PORT, *(port for _, port in servers.values()))],
+        "env": [
+            {"name": "NAME", "value": name},
+            {"name": "PORT", "value": str(port)},
+            {"name": "SERVERS", "value": json.dumps(servers)},
+        ],
+        "ports": [{"containerPort": number} for number in (port, *(number for _, number in servers.values()))],
         "readinessProbe": {"tcpSocket": {"port": CONTROL_PORT}, "periodSeconds": 1},
     }
     return written
 
 
-def prepare(cluster: Cluster) -> None:
-    """Create the objects that all tests share, and wait until they are ready."""
+def build_traffic_image() -> None:
+    """Build the image of the Deployments of `traffic_deployment`."""
     sources = f"{TESTS}/e2e:/opt/tests/tests/e2e", f"{TESTS}/pods/traffic_pod.py:/opt/tests/tests/pods/traffic_pod.py"
     added = [word for source in sources for word in ("--add", source)]
     build_image(TRAFFIC_IMAGE, "--venv", BIN.parent, "--dist", "headgate", *added, "--env", "PYTHONPATH=/opt/tests")
+
+
+def prepare(cluster: Cluster) -> None:
+    """Create the objects that all tests share, and wait until they are ready."""
+    build_traffic_image()
     cluster.apply(namespace(SITE), namespace(NEIGHBOR, injected=False))
     cluster.kubectl("-n", SITE, "create", "-f", "-", stdin=gateway())
     for place in (SITE, NEIGHBOR):
@@ -214,13 +229,16 @@ def prepare(cluster: Cluster) -> None:
     cluster.kubectl("-n", SITE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
 
 
-def token_kubeconfig(cluster: Cluster, path: Path) -> Path:
-    """Write a kubeconfig with the token of a cluster administrator, which `tests.api_client` needs; return its path."""
-    cluster.kubectl("-n", SITE, "create", "serviceaccount", "tests")
-    account = f"--serviceaccount={SITE}:tests"
+def token_kubeconfig(cluster: Cluster, path: Path, place: str = SITE) -> Path:
+    """Write a kubeconfig with the token of a cluster administrator, which `tests.api_client` needs; return its path.
+
+    The token is that of a ServiceAccount in the namespace `place`.
+    """
+    cluster.kubectl("-n", place, "create", "serviceaccount", "tests")
+    account = f"--serviceaccount={place}:tests"
     cluster.kubectl("create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", account)
     requested = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    tokens = f"/api/v1/namespaces/{SITE}/serviceaccounts/tests/token"
+    tokens = f"/api/v1/namespaces/{place}/serviceaccounts/tests/token"
     token = json.loads(cluster.kubectl("create", "--raw", tokens, "-f", "-", stdin=requested))["status"]["token"]
     found = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
     path.write_text(json.dumps({**found, "users": [{"name": "tests", "user": {"token": token}}]}))

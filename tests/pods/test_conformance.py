@@ -11,6 +11,7 @@ from tests.e2e.gateway_api.test_http_route_extensions import *  # noqa: F403
 from tests.e2e.gateway_api.test_http_routes import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import *  # noqa: F403
 from tests.e2e.gateway_api.test_mesh import marking
+from tests.e2e.gateway_api.test_tcp_routes import *  # noqa: F403
 from tests.pods.cluster_host import SITE, ClusterHost, prepare, token_kubeconfig
 from tests.pods.conftest import IMAGE, Cluster
 from tests.pods.gateway_api import install_gateway_api

@@ -52,14 +52,14 @@ def edge(installed: Cluster) -> Iterator[Cluster]:
     installed.kubectl("-n", WEB, "delete", "gateways,httproutes", "--all")
 
 
-def gateway(name: str, *ports: int, **spec: Any) -> dict[str, Any]:
+def gateway(name: str, *ports: int, place: str = WEB, **spec: Any) -> dict[str, Any]:
     """Return a Gateway with HTTP listeners."""
     listeners = [{"name": f"http-{port}", "port": port, "protocol": "HTTP"} for port in ports]
     spec = {"gatewayClassName": "headgate", "listeners": listeners, **spec}
     return {
         "apiVersion": f"{GATEWAY}/v1",
         "kind": "Gateway",
-        "metadata": {"name": name, "namespace": WEB},
+        "metadata": {"name": name, "namespace": place},
         "spec": spec,
     }
 

@@ -1,6 +1,6 @@
 """The program of pods that serve and send the requests of a test, and the test's connection to such a pod.
 
-In a pod: an HTTP server on port 8080, the servers of the variable SERVERS, and a control server. The image needs only this
+In a pod: an HTTP server on the port of the variable PORT (8080), the servers of the variable SERVERS, and a control server. The image needs only this
 file, `tests/e2e`, and the packages that headgate needs.
 """
 
@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import socketserver
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,10 @@ class ControlledPod:
     def ask(self, request: Request) -> Answer:
         """Let the pod send a request; return the answer that the pod received."""
         return Answer(*self.call(ask=request))
+
+    def send(self, count: int, request: Request) -> Counter[str]:
+        """Let the pod send a request `count` times, each on a connection of its own; return the answers by backend."""
+        return Counter(self.call(ask=request, times=count))
 
     def close(self) -> None:
         """Close the connection."""
@@ -81,14 +86,17 @@ class PodBackend:
 def main() -> None:
     """Serve until the pod ends."""
     network = Network()
-    backend = Backend(network, os.environ["NAME"], ANY_ADDRESS, PORT)
+    backend = Backend(network, os.environ["NAME"], ANY_ADDRESS, int(os.environ.get("PORT", PORT)))
     for name, (protocol, port) in json.loads(os.environ.get("SERVERS", "{}")).items():
         PROTOCOLS[protocol].start(network, name, Address(ANY_ADDRESS, port))
 
     def answer(command: Mapping[str, Any]) -> Any:
         if "ask" in command:
             address, *rest = command["ask"]
-            return network.run(ask_once(Request(Address(*address), *rest)))
+            request = Request(Address(*address), *rest)
+            if "times" in command:
+                return Counter(network.run(ask_once(request)).answered_by for _ in range(command["times"]))
+            return network.run(ask_once(request))
         for name, value in command.get("set", {}).items():
             setattr(backend, name, value)
         return {name: getattr(backend, name) for name in ("requests", "last", "headers", "hangs")}
