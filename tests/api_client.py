@@ -44,7 +44,10 @@ class Api:
         self._connection = http.client.HTTPSConnection(found.host, found.port, timeout=PATIENCE_S, context=found.tls)
         self._token = found.token
         self._turn = threading.Lock()
-        self._versions: dict[str, str] = {}
+        self._groups: dict[str, tuple[str, ...]] = {
+            "": ("v1",)
+        }  # the apiVersions of each group; the preferred one is first
+        self._kinds: dict[KindNames, str] = {}
 
     def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         """Make a call and return the response. Raises AssertionError if the call fails."""
@@ -94,13 +97,30 @@ class Api:
     def _place(self, what: str, namespace: str) -> str:
         word, _, name = what.partition("/")
         names = next(names for names in NAMES if word in names.words)
-        return self._path(names, self.preferred_version(names.group), namespace) + (f"/{name}" if name else "")
+        return self._path(names, self._served_version(names), namespace) + (f"/{name}" if name else "")
+
+    def _served_version(self, names: KindNames) -> str:
+        """Return the first apiVersion that has a kind, beginning with the preferred one of its group."""
+        if names not in self._kinds:
+            served = next((item for item in self._versions(names.group) if self._serves(item, names)), "")
+            assert served, f"the API server has no {names.plural} in the group {names.group}"
+            self._kinds[names] = served
+        return self._kinds[names]
+
+    def _serves(self, version: str, names: KindNames) -> bool:
+        found = self.call("GET", f"/apis/{version}" if names.group else f"/api/{version}")
+        return any(item["name"] == names.plural for item in found["resources"])
 
     def preferred_version(self, group: str) -> str:
         """Return the apiVersion of a group that the API server prefers."""
-        if group and group not in self._versions:
-            self._versions[group] = self.call("GET", f"/apis/{group}")["preferredVersion"]["groupVersion"]
-        return self._versions.get(group, "v1")
+        return self._versions(group)[0]
+
+    def _versions(self, group: str) -> tuple[str, ...]:
+        if group not in self._groups:
+            found = self.call("GET", f"/apis/{group}")
+            versions = (found["preferredVersion"], *found["versions"])
+            self._groups[group] = tuple(dict.fromkeys(item["groupVersion"] for item in versions))
+        return self._groups[group]
 
     @staticmethod
     def _path(names: KindNames, version: str, namespace: str) -> str:

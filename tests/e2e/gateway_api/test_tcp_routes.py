@@ -1,0 +1,70 @@
+"""TCPRoutes of Gateways and Services, with connections counted at the backends."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tests.draws import fits
+from tests.e2e.gateway_api.hosts import NAMES
+from tests.e2e.gateway_api.objects import gateway, listener, rule
+from tests.e2e.gateway_api.site import Site
+from tests.e2e.test_routes import PORT, gateway_api_object
+from tests.e2e.wire import Address
+from tests.e2e.world import until
+
+CONNECTIONS = 400
+TCP = 9000
+ROUTE = "tcproute/raw"
+
+
+def serve(site: Site) -> None:
+    """Create a TCP Service for each of two backends."""
+    for name in ("v1", "v2"):
+        site.serve(f"raw-{name}", name, tcp=TCP)
+
+
+def route(parent: Mapping[str, Any], *backends: str) -> str:
+    """Return a TCPRoute with backends `NAME:WEIGHT`."""
+    spec = {"parentRefs": [parent], "rules": [rule(*backends, port=TCP)]}
+    return gateway_api_object("TCPRoute", "raw", spec, "v1alpha2")
+
+
+def connect(site: Site, address: Address, count: int) -> Counter[str]:
+    """Open connections, and send a request over each; return how many requests each backend received."""
+    before = {name: site.backends[name].requests for name in NAMES}
+    answers = Counter(site.ask(address, "any/").answered_by for _ in range(count))
+    assert answers == +Counter({name: site.backends[name].requests - before[name] for name in NAMES})
+    return answers
+
+
+def test_a_tcp_route_of_a_gateway_divides_connections(site: Site) -> None:
+    """The listener waits for its route. The weight 0 gets no connection."""
+    serve(site)
+    site.apply(gateway(listener(protocol="TCP")))
+    until(lambda: site.listener()["conditions"]["Programmed"] == ("False", "Pending"), "the listener")
+    site.apply(route({"name": "edge"}, "raw-v1:1", "raw-v2:3"))
+    address = site.accepted(ROUTE)
+    counts = connect(site, address, CONNECTIONS)
+    assert counts.total() == CONNECTIONS
+    assert fits(counts["v2"], 3 / 4, of=CONNECTIONS), counts
+    site.apply(route({"name": "edge"}, "raw-v1:0", "raw-v2:1"))
+    site.accepted(ROUTE)
+    assert connect(site, address, 20) == {"v2": 20}
+    assert address.port == PORT
+
+
+def test_a_tcp_route_of_a_service_divides_the_connections_of_its_clients(site: Site) -> None:
+    mesh = site.in_mesh()
+    serve(mesh)
+    mesh.serve("raw", *NAMES, tcp=TCP)
+    address = mesh.address("raw", TCP)
+    assert connect(mesh, address, 12).keys() == {*NAMES}
+    parent = {"group": "", "kind": "Service", "name": "raw", "port": TCP}
+    mesh.apply(route(parent, "raw-v1:1", "raw-v2:1"))
+    mesh.wait_for_parent(ROUTE, Accepted="Accepted", ResolvedRefs="ResolvedRefs", Programmed="Programmed")
+    counts = connect(mesh, address, CONNECTIONS)
+    assert counts.total() == CONNECTIONS
+    assert fits(counts["v1"], 1 / 2, of=CONNECTIONS), counts
+    mesh.apply(route(parent, "raw-v1:1"))
+    mesh.wait_for_parent(ROUTE, Programmed="Programmed")
+    assert connect(mesh, address, 20) == {"v1": 20}
