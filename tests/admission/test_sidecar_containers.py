@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, with_transparent_sidecar
 from headgate.compiler.compile import compile_mesh
@@ -122,6 +123,19 @@ def test_an_invalid_value_of_the_label_is_rejected_with_the_valid_values(namespa
         match=r'metadata\.labels\.headgate\.dev/inject: must be "true", "enabled", "false" or "disabled", not .on.',
     ):
         injected(wanted, {"headgate.dev/inject": namespace_label})
+
+
+def test_kubectl_logs_and_exec_use_the_application_and_not_the_sidecar() -> None:
+    """The sidecar is the first container. A choice of the user stays."""
+    key = "kubectl.kubernetes.io/default-container"
+    found = with_transparent_sidecar(pod(), OPTIONS)
+    assert names(found, "containers") == ["headgate-sidecar", "app"]
+    assert found["metadata"]["annotations"][key] == "app"
+    chosen = pod()
+    chosen = {**chosen, "metadata": {**chosen["metadata"], "annotations": {key: "other"}}}
+    assert with_transparent_sidecar(chosen, OPTIONS)["metadata"]["annotations"][key] == "other"
+    native = with_transparent_sidecar(pod(), structs.replace(OPTIONS, native=True))
+    assert key not in native["metadata"]["annotations"]
 
 
 def test_a_pod_gets_only_one_sidecar_and_a_host_network_pod_gets_none() -> None:

@@ -23,6 +23,8 @@ ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
 DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 3600
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+"""The annotation with the container that `kubectl logs` and `kubectl exec` use, instead of the first one."""
 NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
 JOB = "--job"
@@ -119,6 +121,8 @@ def with_transparent_sidecar(pod: Object, options: SidecarOptions) -> Object:
     else:
         spec["initContainers"] = [*initial, redirection]
         spec["containers"] = [sidecar, *applications]
+        if applications:
+            annotations.setdefault(DEFAULT_CONTAINER, applications[0]["name"])
     return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
 
 
