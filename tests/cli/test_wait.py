@@ -49,7 +49,16 @@ async def test_a_timeout_prints_the_message_of_the_condition(world: World) -> No
     ran = await world.run("wait", "ts/website", "--timeout", "500ms")
     assert ran.code == 124
     assert f"TrafficSplit default/website is not ready after 0.5 s: {WAITING}" in ran.err
-    assert "it does not exist" in (await world.run("wait", "ts/other", "--timeout", "500ms")).err
+
+
+async def test_wait_says_at_once_that_an_object_does_not_exist(world: World) -> None:
+    """And again after the timeout: the name or the namespace may be wrong."""
+    missing = "it does not exist; create it, correct the name, or give its namespace with -n"
+    ran = await world.run("wait", "ts/other", "--timeout", "500ms")
+    assert (ran.code, ran.out) == (124, "")
+    first, last = ran.err.splitlines()
+    assert first == f"TrafficSplit default/other: {missing}"
+    assert last.endswith(f"TrafficSplit default/other is not ready after 0.5 s: {missing}")
 
 
 async def test_a_short_timeout_still_reads_the_object_once(world: World) -> None:

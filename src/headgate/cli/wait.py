@@ -59,7 +59,7 @@ class Progress(NamedTuple):
     message: str
 
 
-NOT_FOUND = Progress(Readiness.PENDING, "it does not exist")
+NOT_FOUND = "it does not exist; create it, correct the name, or give its namespace with -n"
 NO_ANSWER = Progress(Readiness.PENDING, "the API has not responded")
 
 
@@ -213,12 +213,12 @@ async def _wait(
             contextlib.aclosing(watch_object(client, kind, namespace, name)) as updates,
         ):
             async for obj in updates:
-                progress = check(obj) if obj else NOT_FOUND
+                progress = check(obj) if obj else Progress(Readiness.PENDING, NOT_FOUND)
                 if obj and progress.readiness is not Readiness.PENDING:
                     return obj, progress
-                if obj and (problem := await _class_problem(client, obj)):
+                if problem := await _class_problem(client, obj) if obj else NOT_FOUND:
                     if problem != noted:
-                        note(problem)
+                        note(f"{kind.kind} {namespace}/{name}: {problem}")
                     noted, progress = problem, Progress(Readiness.PENDING, problem)
                 spinner.update(f"{title}: {progress.message}")
                 clock.reschedule(end)
