@@ -14,6 +14,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
+MERGE = "application/merge-patch+json"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
 
@@ -47,18 +48,26 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     assert cluster.call("GET", "/api/v1/namespaces/default/configmaps/headgate-roots")[0] == 404
     gone = [outcome async for _, outcome in installer.delete(manifests(values))]
     assert set(gone) == {"deleted"}
+    left = [obj["kind"] async for obj, _ in installer.delete(manifests(values))]
+    assert left == ["Namespace"]  # the others are gone
     with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
         await installer.check_own_namespace()
 
 
 async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:
+    """Not those that have ended, such as pods of Jobs, and those that are being deleted."""
     cluster.namespace("sidecars")
-    for name, annotations in (("plain", {}), ("web-1", {"headgate.dev/sidecar": "transparent"})):
-        spec = {"containers": [{"name": "web", "image": "web"}], "serviceAccountName": "web"}
+    sidecar = {"headgate.dev/sidecar": "transparent"}
+    for name, annotations in (("plain", {}), ("web-1", sidecar), ("web-2", sidecar), ("web-3", sidecar)):
+        spec = {"containers": [{"name": "web", "image": "web"}], "serviceAccountName": "web", "nodeName": "node-1"}
         body = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
         cluster.make("/api/v1/namespaces/sidecars/pods", body)
-    assert "sidecars/web-1" in await installer.pods_with_sidecar()
-    assert "sidecars/plain" not in await installer.pods_with_sidecar()
+    assert await installer.pods_with_sidecar() == ["sidecars/web-1", "sidecars/web-2", "sidecars/web-3"]
+    pods = "/api/v1/namespaces/sidecars/pods"
+    cluster.call("PATCH", f"{pods}/web-2/status", {"status": {"phase": "Succeeded"}}, content_type=MERGE)
+    cluster.call("DELETE", f"{pods}/web-3")
+    assert cluster.call("GET", f"{pods}/web-3")[1]["metadata"]["deletionTimestamp"]
+    assert await installer.pods_with_sidecar() == ["sidecars/web-1"]
 
 
 async def test_custom_metrics_of_another_server_are_not_taken_over(cluster: Cluster, installer: Installer) -> None:

@@ -36,6 +36,7 @@ from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 from headgate.kubernetes.install.unready import unready_reasons
+from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.meta import Object
 
 _HINTS = ErrorHints(
@@ -155,13 +156,18 @@ async def _uninstall(client: Client, *, force: bool) -> None:
                 " Remove the label headgate.dev/inject from their namespaces, or what else `headgate explain pod/NAME` names,"
                 " and restart the pods; or add --force"
             )
-        async for obj, outcome in installer.prune(()):
-            _print(obj, outcome)
-        async for obj, outcome in installer.delete(
-            manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
-        ):
-            _print(obj, outcome)
+        every = manifests(Values(image="", budget_version=await installer.budget_version(), custom_metrics=True))
+        found = False
+        for deletion in (installer.prune(()), installer.delete(every)):
+            async for obj, outcome in deletion:
+                found = True
+                _print(obj, outcome)
         await installer.delete_created()
+        stdout().print(
+            f"headgate is removed; the namespace {NAMESPACE} is gone when its pods have ended"
+            if found
+            else "headgate is not installed"
+        )
 
 
 def _print(obj: Object, outcome: str) -> None:

@@ -72,7 +72,7 @@ class Installer:
         return before if spec == before["spec"] else await self._client.put(path, {**before, "spec": spec})
 
     async def delete(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
-        """Delete objects in reverse order, except APIServices of other servers. Yield each with `deleted`, `kept` or `not found`."""
+        """Delete objects in reverse order, except APIServices of other servers. Yield each that exists, with `deleted` or `kept`."""
         for obj in reversed(list(objects)):
             path = await self._path(obj)
             try:
@@ -82,7 +82,7 @@ class Installer:
                 await self._client.remove(path, {"propagationPolicy": "Background"})
                 yield obj, "deleted"
             except NotFound:
-                yield obj, "not found"
+                continue
 
     async def prune(self, objects: Sequence[Object]) -> AsyncIterator[tuple[Object, str]]:
         """Delete roles, bindings and APIServices of an installation with other options. Yield each with `deleted`."""
@@ -140,12 +140,12 @@ class Installer:
             await self._client.remove(f"/apis/{GATEWAY}/v1/gatewayclasses/{OWN_CLASS}", {})
 
     async def pods_with_sidecar(self) -> Sequence[str]:
-        """Return the pods that still have a sidecar, as `namespace/name`."""
+        """Return the pods that still have a sidecar and neither have ended nor are being deleted, as `namespace/name`."""
         pods = (await self._client.get("/api/v1/pods")).get("items") or ()
         return sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             for pod in pods
-            if SIDECAR in (pod["metadata"].get("annotations") or {})
+            if SIDECAR in (pod["metadata"].get("annotations") or {}) and not _is_ending(pod)
         )
 
     async def wait_ready(self) -> None:
@@ -206,6 +206,11 @@ def _content(obj: Object) -> Object:
         name: value for name, value in obj["metadata"].items() if name not in ("managedFields", "resourceVersion")
     }
     return {**obj, "metadata": metadata}
+
+
+def _is_ending(pod: Object) -> bool:
+    """Return whether a pod is being deleted, or all of its containers have ended for good."""
+    return "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") in {"Succeeded", "Failed"}
 
 
 def _is_rolled_out(deployment: Object) -> bool:
