@@ -124,6 +124,19 @@ async def test_warnings_before_a_write_come_from_the_snapshot_and_change_nothing
     assert live_state.loop.compiled.get() is before
 
 
+async def test_a_new_gateway_causes_no_warning_about_its_address(live_state: LiveState) -> None:
+    """It gets the address after the write. Warnings about its listeners stay."""
+    listeners = [{"name": "http", "port": 8080, "protocol": "HTTP"}, {"name": "ftp", "port": 8021, "protocol": "FTP"}]
+    gateway = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "default"},
+        "spec": {"gatewayClassName": "headgate", "listeners": listeners},
+    }
+    (warning,) = await live_state.warnings_before_write(gateway)
+    assert warning.startswith("spec.listeners[1].protocol: headgate does not support the protocol of listener ftp")
+
+
 async def test_warnings_are_computed_one_after_another(live_state: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many threads would delay the renewal of the Lease."""
     begun: list[Snapshot] = []

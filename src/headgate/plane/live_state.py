@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Compiled, Finding
 from headgate.compiler.snapshot import Snapshot
 from headgate.latest import until
@@ -219,4 +220,6 @@ class LiveState:
 
 
 def _warnings(compiled: Compiled, key: Key) -> Sequence[str]:
-    return [f"{item.field}: {item.message}" for item in compiled.report.findings_of.get(key, ())]
+    """Return the findings about an object. That a new Gateway has no address yet is no mistake."""
+    found = compiled.report.findings_of.get(key, ())
+    return [f"{item.field}: {item.message}" for item in found if item.reason is not Reason.ADDRESS_NOT_ASSIGNED]

@@ -6,9 +6,9 @@ import pytest
 
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding
-from headgate.kinds import SPLIT
+from headgate.kinds import GATEWAY, SPLIT
 from headgate.objects.events import EventRecorder
-from headgate.plane.status.finding_events import MAX_START_S, SOON_S, FindingEvents
+from headgate.plane.status.finding_events import ADDRESS_S, MAX_START_S, SOON_S, FindingEvents
 from headgate.resources.meta import Key
 from headgate.standalone.store.memory import MemoryStore
 
@@ -76,6 +76,16 @@ async def test_an_event_about_a_missing_service_is_not_delayed(setting: Setting)
 
 async def test_a_finding_about_a_backend_that_an_edit_removed_is_not_delayed(setting: Setting) -> None:
     assert not await setting.delayed("v1")
+
+
+async def test_a_new_gateway_causes_no_event_before_it_should_have_an_address(setting: Setting) -> None:
+    about = Key(GATEWAY, "Gateway", "default", "edge")
+    gateway = {"kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"}, "spec": {}}
+    missing = Finding(about, Reason.ADDRESS_NOT_ASSIGNED, "status.addresses", "no address yet")
+    for setting.time in (0, ADDRESS_S - 1):
+        assert await setting.finding_events.delayed(about, gateway, [missing]) == {missing}
+    setting.time = ADDRESS_S + 1
+    assert not await setting.finding_events.delayed(about, gateway, [missing])
 
 
 async def test_a_finding_and_its_recovery_each_cause_one_event(setting: Setting) -> None:

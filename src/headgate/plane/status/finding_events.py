@@ -1,7 +1,8 @@
 """Writes Events about findings: one Event when a finding is new, and another Event when the finding is resolved.
 
-While pods start, a Service has no ready endpoint. Events about missing endpoints are delayed, so that a healthy start
-has no warnings. The condition in the object's status reports missing endpoints without delay.
+While pods start, a Service has no ready endpoint, and a new Gateway gets its address within seconds. Events about missing
+endpoints and addresses are delayed, so that a healthy start has no warnings. The condition in the object's status reports
+them without delay.
 """
 
 import re
@@ -19,6 +20,7 @@ from headgate.resources.registry import POD, SERVICE
 from headgate.settings import Settings
 
 SOON_S = 2.0  # seconds in which a Deployment should create its pods, and a ready pod should become an endpoint
+ADDRESS_S = 10.0  # seconds in which a new Gateway should get its address
 MAX_START_S = 60.0  # seconds after which an Event is written although pods are still starting
 _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.ERROR: "Warning",
@@ -26,6 +28,7 @@ _LEVELS: Mapping[Severity, Literal["Normal", "Warning"]] = {
     Severity.NOTE: "Normal",
 }
 _STARTING = frozenset({"", "ContainerCreating", "PodInitializing", "Stopped"})
+_DELAYED = frozenset({Reason.NO_READY_ENDPOINTS, Reason.ADDRESS_NOT_ASSIGNED})
 _DOMAIN = Settings().domain
 
 
@@ -56,15 +59,13 @@ class FindingEvents:
         self._since = {known: since for known, since in self._since.items() if known[0] != key}
 
     async def delayed(self, key: Key, obj: Object, findings: Collection[Finding]) -> frozenset[Finding]:
-        """Return the findings whose Events are delayed because pods are starting.
+        """Return the findings whose Events are delayed because pods are starting, or because a Gateway is new.
 
         If the result is not empty, call this method again in a second.
         """
         last = self._announced.get(key)
         candidates = [
-            finding
-            for finding in findings
-            if finding.reason is Reason.NO_READY_ENDPOINTS and not (last and finding in last.findings)
+            finding for finding in findings if finding.reason in _DELAYED and not (last and finding in last.findings)
         ]
         self._since = {
             known: since for known, since in self._since.items() if known[0] != key or known[1] in candidates
@@ -93,10 +94,12 @@ class FindingEvents:
                 await self._events.record(obj, type="Normal", reason=reason, message=message)
 
     async def _is_starting(self, key: Key, obj: Object, finding: Finding) -> bool:
+        age = self._clock() - self._since.setdefault((key, finding), self._clock())
+        if finding.reason is Reason.ADDRESS_NOT_ASSIGNED:
+            return age < ADDRESS_S
         selector = await self._selector(obj, finding)
         if not selector[1]:
             return False
-        age = self._clock() - self._since.setdefault((key, finding), self._clock())
         if age < SOON_S:
             return True
         namespace, labels = selector
