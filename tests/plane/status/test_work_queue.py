@@ -10,6 +10,7 @@ from headgate.compiler.report import Finding
 from headgate.envoy.config import LISTENER, ROUTES, SCOPES
 from headgate.envoy.encode import Memo, encode
 from headgate.envoy.view import Node, project, sidecar
+from headgate.kinds import GATEWAY as GROUP
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.status.receipts import MAX_NAMED, AckStates, Receipts
@@ -102,6 +103,15 @@ def test_an_unacknowledged_route_queues_the_split_of_the_route() -> None:
     Client(world.fleet.proxies[GATEWAY.id]).take()
     assert world.queued() == [WEB]
     assert world.queued() == []
+
+
+def test_a_changed_gateway_does_not_wait_for_the_statuses_of_its_routes() -> None:
+    """Also when it is queued again after the delay of its number of attached routes."""
+    queue, edge = World().queue, Key(GROUP, "Gateway", "default", "edge")
+    routes = [Key(GROUP, "HTTPRoute", "default", f"route-{number}") for number in range(3)]
+    queue.touch(routes)
+    queue.touch([edge])
+    assert [key for key, _ in iter(queue.next, None)] == [edge, *routes]
 
 
 def route(name: str, host: str) -> object:

@@ -17,10 +17,13 @@ from headgate.compiler.report import Compiled, Finding, SplitOutcome, differing
 from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
+from headgate.kinds import GATEWAY
 from headgate.plane.status.conditions import ObjectReport
 from headgate.plane.status.mesh import is_inbound
 from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
+
+_GATEWAY = (GATEWAY, "Gateway")
 
 
 class ReportIndex:
@@ -140,7 +143,8 @@ class Observation(NamedTuple):
 class StatusQueue:
     """The objects whose status is to be computed: changed objects first, then those of a full pass.
 
-    Pass each new observation to `observe`, then compute the status of the objects that `next` returns.
+    Changed Gateways come before all other objects: their numbers of attached routes would otherwise wait for the statuses
+    of these routes. Pass each new observation to `observe`, then compute the status of the objects that `next` returns.
     """
 
     def __init__(self, kinds: Iterable[tuple[str, str]], faulty: Iterable[tuple[str, str]] = ()) -> None:
@@ -161,11 +165,18 @@ class StatusQueue:
         if before.receipts.membership != observation.receipts.membership:
             # needed even if the change is soon undone, because statuses computed meanwhile would stay wrong
             self._is_pass_missing = True
-        self._changed = {**dict.fromkeys(self._differing(before, observation)), **self._changed}
+        self._put_first(self._differing(before, observation))
 
     def touch(self, keys: Iterable[Key]) -> None:
         """Queue objects regardless of observations, for example to retry a failed write."""
         self._changed.update(dict.fromkeys(keys))
+        self._put_first(())
+
+    def _put_first(self, keys: Iterable[Key]) -> None:
+        """Queue objects before those already in the queue, and all changed Gateways before them."""
+        changed = {**dict.fromkeys(keys), **self._changed}
+        gateways = (key for key in changed if (key.group, key.kind) == _GATEWAY)
+        self._changed = {**dict.fromkeys(gateways), **changed}
 
     @property
     def is_empty(self) -> bool:
