@@ -21,16 +21,10 @@ def rate_interval(events: int, trials: int, error: float) -> tuple[float, float]
     """
     if not trials:
         return 0.0, 1.0
-    rest = trials - events
-    # the mixture over all rates, with equal prior weight, in logarithm
-    mixture = lgamma(events + 1) + lgamma(rest + 1) - lgamma(trials + 2)
-
-    def is_ruled_out(rate: float) -> bool:
-        return mixture - _log_power(rate, events) - _log_power(1 - rate, rest) >= -log(error)
-
+    is_ruled_out = _rates_ruled_out(events, trials, error)
     observed = events / trials
     low = _boundary(is_ruled_out, outside=0.0, inside=observed) if events else 0.0
-    high = _boundary(is_ruled_out, outside=1.0, inside=observed) if rest else 1.0
+    high = _boundary(is_ruled_out, outside=1.0, inside=observed) if events < trials else 1.0
     return low, high
 
 
@@ -44,11 +38,29 @@ def quantile_interval(
     """
     below = list(accumulate(counts))
     total = below[-1] if below else 0
+    if not total:
+        return 0.0, inf
+
+    def excess(edge: int) -> int:
+        """Return -1 if the share of values below a bound is certainly less than `share`, 1 if it is more, else 0."""
+        if not _rates_ruled_out(below[edge], total, error)(share):
+            return 0
+        return -1 if below[edge] < share * total else 1
+
+    # The share of values below a bound grows with the bound, so the results of `excess` are in ascending order.
     edges = range(len(bounds))
-    # The share of values below a bound grows with the bound, and so do both limits of that share.
-    first = bisect_left(edges, x=True, key=lambda edge: rate_interval(below[edge], total, error)[1] >= share)
-    last = bisect_left(edges, x=True, key=lambda edge: rate_interval(below[edge], total, error)[0] >= share)
+    first = bisect_left(edges, 0, key=excess)
+    last = bisect_left(edges, 1, key=excess)
     return bounds[first - 1] if first else 0.0, bounds[last] if last < len(bounds) else inf
+
+
+def _rates_ruled_out(events: int, trials: int, error: float) -> Callable[[float], bool]:
+    """Return a function that returns whether `events` in `trials` rule out a rate."""
+    rest = trials - events
+    # the mixture over all rates, with equal prior weight, in logarithm
+    mixture = lgamma(events + 1) + lgamma(rest + 1) - lgamma(trials + 2)
+    least = mixture + log(error)
+    return lambda rate: _log_power(rate, events) + _log_power(1 - rate, rest) <= least
 
 
 def _log_power(base: float, exponent: int) -> float:
