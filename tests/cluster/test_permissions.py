@@ -18,7 +18,7 @@ from headgate.cli.app import app
 from headgate.kinds import METRICS_KINDS
 from headgate.kubernetes.client import path_of
 from headgate.kubernetes.install.manifests import Values
-from headgate.kubernetes.install.roles import roles, rollout_rules
+from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.permissions import MissingPermissions, Permission, Role, Rule, permissions_of
 from headgate.resources.registry import find_written
 
@@ -29,6 +29,7 @@ ROLES = roles(custom_metrics=True, cert_manager=False)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SHOP = "/api/v1/namespaces/shop"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/headgate-system/leases/headgate-control-plane"
 OBJECTS = """
@@ -65,6 +66,16 @@ metadata: {namespace: shop, name: strict}
 spec: {selector: {matchLabels: {app: website}}}
 ---
 apiVersion: headgate.dev/v1beta1
+kind: Canary
+metadata: {namespace: shop, name: first}
+spec: {service: first, backends: [{service: website, weight: 1}]}
+---
+apiVersion: headgate.dev/v1beta1
+kind: Canary
+metadata: {namespace: shop, name: second}
+spec: {service: second, backends: [{service: website, weight: 1}]}
+---
+apiVersion: headgate.dev/v1beta1
 kind: Sidecar
 metadata: {namespace: shop, name: agent}
 spec: {selector: {}, containers: [{name: agent, image: agent}]}
@@ -95,15 +106,13 @@ SELDOM_USED = {
         ("", "pods"),
         ("discovery.k8s.io", "endpointslices"),
         ("gateway.networking.k8s.io", "referencegrants"),
+        ("headgate.dev", "canaries"),
         ("specs.smi-spec.io", "httproutegroups"),
         ("specs.smi-spec.io", "tcproutes"),
         ("specs.smi-spec.io", "udproutes"),
     )
 }
 """Objects of these kinds are read only for an Event about a mistake in them, and pods for the sidecars of Jobs."""
-ROLLOUTS = set(permissions_of((Role("ClusterRole", "headgate", "", tuple(rollout_rules())),)))
-FOR_CANARIES = {Permission("get", "headgate.dev", "canaries"), *ROLLOUTS}
-"""Permissions that only Canaries need; this mesh has none."""
 VERBS = sorted({verb for role in ROLES for rule in role.rules for verb in rule.verbs})
 
 
@@ -244,7 +253,7 @@ async def test_each_missing_verb_is_named_once_with_its_consequence_and_remedy(
 async def test_each_granted_verb_is_used_and_each_used_verb_is_granted(cluster: Cluster, plane: ControlPlane) -> None:
     """The API server records the requests of a control plane that does all of its work."""
     needed = set(permissions_of(ROLES))
-    wanted = needed - SELDOM_USED - FOR_CANARIES
+    wanted = needed - SELDOM_USED
     await _work(cluster, plane)
     await eventually(lambda: _used(cluster) >= wanted, of=lambda: sorted(map(str, wanted - _used(cluster))))
     assert _used(cluster) <= needed
@@ -301,6 +310,12 @@ async def _work(cluster: Cluster, plane: ControlPlane) -> None:
         found = cluster.call("GET", canary)[1]
         found["spec"]["backends"] = [{"service": backend, "weight": 1}]
         assert cluster.call("PUT", canary, found)[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{SPLITS}/second")[0] == 200)
+    await eventually(lambda: cluster.call("GET", f"{SHOP}/services/second")[0] == 200)
+    found = cluster.call("GET", f"{CANARIES}/second")[1]
+    found["spec"]["service"] = "first"  # the root belongs to an older Canary, so this one loses its split
+    assert cluster.call("PUT", f"{CANARIES}/second", found)[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{SPLITS}/second")[0] == 404)
     await eventually(lambda: _conditions(cluster, f"{GATEWAYS}/edge"))
     for path in (LEASE, f"{GATEWAYS}/edge"):
         assert cluster.call("DELETE", path)[0] == 200

@@ -11,10 +11,10 @@ from headgate.resources.canaries import CANARY_WEIGHTS, Canary
 from headgate.resources.core import Service
 from headgate.resources.meta import Object, controller_reference
 from headgate.resources.registry import TRAFFIC_SPLIT
-from headgate.resources.smi import NO_ENDPOINTS, STICKY
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
 
 MANAGER = "headgate-rollout"
-_COPIED = (STICKY, NO_ENDPOINTS)  # annotations of a Canary that its split gets too
+_COPIED = (ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY)  # annotations of a Canary that its split gets too
 
 
 def wanted_split(obj: Object, canary: Canary, weights: Mapping[str, int]) -> Object:
@@ -29,7 +29,7 @@ def wanted_split(obj: Object, canary: Canary, weights: Mapping[str, int]) -> Obj
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "annotations": {**annotations, CANARY_WEIGHTS: json.dumps(weights)},
-            "ownerReferences": [controller_reference(obj)],
+            "ownerReferences": [_owner(obj)],
         },
         "spec": {
             "service": canary.spec.service,
@@ -87,12 +87,17 @@ def root_service(obj: Object, canary: Canary, backend: Service) -> Object:
         "metadata": {
             "name": canary.spec.service,
             "namespace": metadata["namespace"],
-            "ownerReferences": [controller_reference(obj)],
+            "ownerReferences": [_owner(obj)],
         },
         "spec": {
             "ports": [_port(port.name, port.port, port.protocol, port.app_protocol) for port in backend.spec.ports]
         },
     }
+
+
+def _owner(canary: Object) -> Mapping[str, object]:
+    """Return the ownerReference of a Canary. To block its deletion would need another permission on some clusters."""
+    return {**controller_reference(canary), "blockOwnerDeletion": False}
 
 
 def _port(name: str, number: int, protocol: str, app_protocol: str) -> Mapping[str, Any]:

@@ -118,16 +118,15 @@ def _writes() -> Iterator[Rule]:
     without = "pods with a sidecar do not start in namespaces that had none before"
     yield Rule("", ("configmaps",), ("create",), without)
     yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
-    yield from rollout_rules()
+    yield from _rollouts()
 
 
-def rollout_rules() -> Iterator[Rule]:
-    """Yield the rules for Canaries. A rollout applies its TrafficSplit with server-side apply, and may delete it.
+def _rollouts() -> Iterator[Rule]:
+    """Yield the rules for Canaries. A rollout applies its TrafficSplit, and deletes it if the Canary loses its root.
 
-    It creates the root Service if there is none, but never changes a Service. It writes metadata and status of Canaries.
+    It creates the root Service if there is none, but never changes a Service.
     """
-    without = "the rollouts of Canaries do not go on, and their statuses are not written"
-    yield Rule(MESH, ("canaries", "canaries/status"), ("update", "patch"), without)
+    yield Rule(MESH, ("canaries/status",), ("update",), "rollouts do not go on, because their state can't be written")
     yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "delete"), "Canaries do not change the traffic")
     yield Rule("", ("services",), ("create",), "a root Service that does not exist is not created for its Canary")
 
