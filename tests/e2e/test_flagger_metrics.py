@@ -1,0 +1,58 @@
+"""The metric templates for Flagger in the documentation, asked at a real Prometheus (docs/progressive-delivery.md)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from tests.e2e.manifests import external, split
+from tests.e2e.prometheus import BINARY, MISSING, Prometheus, prometheus
+from tests.e2e.world import until, world_in_a_new_directory
+
+PAGE = Path(__file__).parents[2] / "docs" / "progressive-delivery.md"
+pytestmark = pytest.mark.skipif(not BINARY, reason=MISSING)
+
+
+def templates() -> Mapping[str, str]:
+    """Return the queries of the page by name, as Flagger completes them for a Deployment `podinfo`."""
+    blocks = [part.split("```")[0] for part in PAGE.read_text().split("```yaml\n")[1:]]
+    found = [obj for block in blocks if "kind: MetricTemplate" in block for obj in yaml.safe_load_all(block)]
+    values = {"namespace": "default", "target": "podinfo", "interval": "1m"}
+    queries = {obj["metadata"]["name"]: obj["spec"]["query"] for obj in found}
+    for name, value in values.items():
+        queries = {key: query.replace(f"{{{{ {name} }}}}", value) for key, query in queries.items()}
+    return queries
+
+
+def value(collector: Prometheus, query: str) -> float:
+    item = collector.ask(query)[0]
+    return float(item["value"][1])
+
+
+def test_the_queries_give_the_canarys_success_rate_and_latency(tmp_path: Path) -> None:
+    queries = templates()
+    assert sorted(queries) == ["latency-p99", "success-rate"]
+    with world_in_a_new_directory("--metrics-address", "127.0.0.1:0") as world:
+        primary, canary = world.backend("primary"), world.backend("canary")
+        weights = {"podinfo-primary": 1, "podinfo-canary": 1}
+        services = (
+            external("podinfo-primary", primary),
+            external("podinfo-canary", canary),
+            external("podinfo", primary),
+        )
+        world.apply(*services, split("podinfo", "podinfo", weights))
+        world.conditions("podinfo", Programmed="True")
+        with prometheus(tmp_path / "prometheus", urlsplit(world.ready["metrics"]).netloc) as collector:
+            assert not collector.ask(queries["success-rate"]), "without requests there is no success rate"
+            request = world.request("podinfo", 8080)
+            world.send(2, request)
+            series = 'headgate_requests_total{backend_name="podinfo-canary", classification="failure"}'
+            until(lambda: collector.ask(series))  # with the value 0: rate() does not see the first value of a series
+            canary.status = "500 Internal Server Error"
+            world.send(200, request)
+            canary.status = "200 OK"
+            world.send(600, request)
+            # 300 of the canary's 400 requests succeed. Prometheus extrapolates each series by at most a scrape at each end.
+            until(lambda: value(collector, queries["success-rate"]) == pytest.approx(75, rel=0.1))
+            assert 0 < value(collector, queries["latency-p99"]) < 1000
