@@ -1,0 +1,96 @@
+"""The canary loop of specification 004 on a real cluster; the active replica is killed at each step (R108, R109, D19)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.e2e.world import until
+from tests.pods.conftest import Cluster, active_pod, deployment, graceful, kill_program, namespace, service
+from tests.pods.load import failures, load
+
+PLACE = "rollouts"
+
+
+@pytest.fixture(scope="module")
+def shop(installed: Cluster) -> Cluster:
+    """A client, and a Service in three versions, of which `broken` fails half of its requests."""
+    broken = deployment(PLACE, "broken", part="website", version="broken")
+    broken["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "FAIL_RATE", "value": "0.5"}]
+    installed.apply(
+        namespace(PLACE),
+        service(PLACE, "website", part="website"),
+        *(service(PLACE, f"website-{version}", version=version) for version in ("v1", "v2", "broken")),
+        graceful(deployment(PLACE, "v1", part="website", version="v1")),
+        graceful(deployment(PLACE, "v2", part="website", version="v2")),
+        broken,
+        deployment(PLACE, "client", command=["sleep", "infinity"]),
+    )
+    installed.wait_rolled_out(PLACE, "v1", "v2", "broken", "client")
+    return installed
+
+
+def canary(version: str) -> dict[str, Any]:
+    """Return a Canary that gives a version 10 %, half, and then all requests of the website."""
+    backends = [{"service": "website-v1", "weight": "900m"}, {"service": f"website-{version}", "weight": "100m"}]
+    rules = {"canary": f"website-{version}", "steps": [{"weight": 50}], "interval": "2s", "success": {"margin": "10%"}}
+    return {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "website", "namespace": PLACE},
+        "spec": {"service": "website", "backends": backends, "analysis": rules},
+    }
+
+
+def status(cluster: Cluster) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = cluster.get("-n", PLACE, "canary/website").get("status") or {}
+    return found
+
+
+def ended(cluster: Cluster, phase: str) -> Mapping[str, Any]:
+    """Wait until every proxy has the last weights of the rollout; return the status."""
+
+    def last() -> Mapping[str, Any] | None:
+        found = status(cluster)
+        programmed = [item["status"] for item in found.get("conditions", ()) if item["type"] == "Programmed"]
+        return found if (found.get("phase"), programmed) == (phase, ["True"]) else None
+
+    result: Mapping[str, Any] = until(last, phase, seconds=120)
+    return result
+
+
+def test_a_healthy_version_gets_all_requests_although_the_active_replica_is_killed_at_each_step(shop: Cluster) -> None:
+    shop.apply(canary("v2"))
+    until(lambda: status(shop).get("phase") == "Progressing")
+    shop.wait_programmed("trafficsplit/website", PLACE)
+    with load(shop, PLACE, "website") as counts:
+        for step in (1, 2, 3):
+            until(lambda step=step: status(shop)["step"] >= step, seconds=120)
+            assert status(shop)["step"] == step
+            kill_program(active_pod(shop))
+        found = ended(shop, "Promoted")
+    assert counts["v1"] > 0
+    assert counts["v2"] > 0
+    assert not failures(counts, "v1", "v2")
+    assert {item["type"] for item in found["conditions"] if item["status"] == "True"} >= {
+        "Promoted",
+        "OldVersionUnused",
+    }
+    with load(shop, PLACE, "website") as counts:
+        until(lambda: status(shop)["phase"] == "Promoted")
+    assert set(counts) == {"v2"}
+
+
+def test_a_failing_version_is_rolled_back(shop: Cluster) -> None:
+    shop.kubectl("-n", PLACE, "delete", "canary/website", "--ignore-not-found")
+    until(lambda: not shop.get("-n", PLACE, "trafficsplits")["items"])
+    shop.apply(canary("broken"))
+    until(lambda: status(shop).get("phase") == "Progressing")
+    shop.wait_programmed("trafficsplit/website", PLACE)
+    with load(shop, PLACE, "website") as counts:
+        found = ended(shop, "RolledBack")
+    assert counts["v1"] > 0
+    assert "v2" not in counts
+    assert "more requests fail than at website-v1; website-broken failed " in found["message"]
+    with load(shop, PLACE, "website") as counts:
+        until(lambda: status(shop)["phase"] == "RolledBack")
+    assert set(counts) == {"v1"}
