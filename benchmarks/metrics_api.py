@@ -32,6 +32,7 @@ ROUNDS = 100
 ASKED = (
     "pods",
     "pods?t=2m",
+    "pods?uncertainty=true",
     "pods?labelSelector=app=app-7",
     "namespaces/default/pods/app-7-5d-00007",
     "namespaces/default/pods/app-7-5d-00007/edges",

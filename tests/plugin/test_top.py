@@ -39,6 +39,33 @@ def test_the_wide_table_adds_percentiles_and_failures():
     )
 
 
+STDDEV = {"name": "stddev_response_latency", "unit": "seconds", "value": "1200u"}
+SUCCESS = {"name": "success_rate", "value": "990m", "interval": {"low": "949123u", "high": "999001u"}}
+
+
+def uncertain(name: str, **high: str):
+    """Return metrics with the standard deviation and intervals; `high` is the upper limit of the 99th percentile."""
+    found = traffic_metrics(name, 99, 1, more_metrics=[STDDEV, SUCCESS])
+    found["metrics"][0]["interval"] = {"low": "900u", **high}
+    return found
+
+
+def test_the_wide_table_has_the_standard_deviation_and_intervals_if_the_api_returns_them():
+    pods = listed(uncertain("foo", high="2m"), uncertain("few"), traffic_metrics("idle", 0))
+    assert table(parse_rows(pods), wide=True).splitlines()[0].split()[-6:] == [
+        *("FAILURES", "LATENCY_STDDEV", "SUCCESS_99%", "P50_99%", "P90_99%", "P99_99%"),
+    ]
+    assert [line.split()[-5:] for line in table(parse_rows(pods), wide=True).splitlines()[1:]] == [
+        ["1.2ms", "94.91-99.91%", "-", "-", "0.9ms-2ms"],
+        ["1.2ms", "94.91-99.91%", "-", "-", ">0.9ms"],
+        ["-", "-", "-", "-", "-"],
+    ]
+
+
+def test_the_narrow_table_has_no_intervals():
+    assert table(parse_rows(listed(uncertain("foo")))) == table(parse_rows(listed(traffic_metrics("foo", 99, 1))))
+
+
 def test_a_pod_without_traffic_shows_dashes():
     # Without requests, the API returns latencies of 0; the table hides them, because they would be misleading.
     assert table(parse_rows(listed(traffic_metrics("idle", 0, p99="0")))) == (
@@ -138,13 +165,15 @@ def test_copies_are_a_column_when_there_are_any():
         ("p99", ["a", "b", "c", "idle"]),
         ("latency_p99", ["a", "b", "c", "idle"]),
         ("failures", ["b", "a", "c", "idle"]),
+        ("latency_stddev", ["c", "a", "b", "idle"]),
+        ("stddev", ["c", "a", "b", "idle"]),
         ("", ["idle", "c", "a", "b"]),
     ],
 )
 def test_rows_are_sorted_by_a_column_with_the_worst_first(by: str, names: list[str]):
     pods = listed(
         traffic_metrics("idle", 0),
-        traffic_metrics("c", 90),
+        traffic_metrics("c", 90, more_metrics=[STDDEV]),
         traffic_metrics("a", 10, p99="5m"),
         traffic_metrics("b", 30, 10, p99="2m"),
     )

@@ -20,7 +20,8 @@ Document = Mapping[str, Any]
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A query for a kind in `namespace`, or in all namespaces when it is empty.
 
-    `window` is a duration such as `1m`; empty for the API's default. `by` groups the peers of edges by `namespace` or
+    `window` is a duration such as `1m`; empty for the API's default. With `uncertainty`, headgate's API adds the standard
+    deviation of latencies and confidence intervals; other implementations ignore it. `by` groups the peers of edges by `namespace` or
     `kind`; when it is empty, each peer is separate (R88).
     """
 
@@ -29,6 +30,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     selector: str = ""
     window: str = ""
     by: str = ""
+    uncertainty: bool = False
 
     def path(self, namespace: str = "", name: str = "", sub: str = "") -> str:
         """Return the path, with query parameters, of the kind, of a resource, or of a subresource."""
@@ -38,6 +40,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         parts += [self.kind.plural, *(quote(part, safe="") for part in (name, sub) if part)]
         chosen = self.selector if not name or sub else ""
         given = {"labelSelector": chosen, "t": self.window, "by": self.by if sub else ""}
+        given |= {"uncertainty": "true"} if self.uncertainty else {}
         query = {key: value for key, value in given.items() if value}
         return "/".join(parts) + (f"?{urlencode(query)}" if query else "")
 

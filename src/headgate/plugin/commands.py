@@ -101,7 +101,8 @@ def top(
     order = sort_by.lower()
     tops.check_order(order)
     kind, name = _kind_and_name(what, name)
-    query = Query(kind=kind, namespace=namespace, selector=selector, window=window)
+    uncertainty = output == "wide" or tops.needs_uncertainty(order)
+    query = Query(kind=kind, namespace=namespace, selector=selector, window=window, uncertainty=uncertainty)
     with _open_api(ctx.obj, query, everywhere=all_namespaces) as (api, query):
 
         def text() -> str:

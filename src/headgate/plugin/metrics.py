@@ -1,5 +1,6 @@
 """Parse the metrics of TrafficMetrics objects, and format them (004; R83, R84, R103)."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     of requests that named the receiving Service itself. `p50` to `p99` are latencies in seconds.
 
     `weight` is the weight of a TrafficSplit's backend. `pods` is the number of pods of a resource, and `meshed` the number
-    of pods with a sidecar. Fields that the API does not return are None.
+    of pods with a sidecar. `stddev` is the standard deviation of latencies in seconds. `intervals` are the confidence intervals
+    of `success`, `p50`, `p90` and `p99`. Fields that the API does not return are None.
     """
 
     success: int = 0
@@ -41,6 +43,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     weight: int | None = None
     pods: int | None = None
     meshed: int = 0
+    stddev: float | None = None
+    intervals: Mapping[str, tuple[float, float]] = {}
 
     @property
     def requests(self) -> int:
@@ -98,8 +102,23 @@ def parse_metrics(item: Mapping[str, Any]) -> Metrics:
     if not counts.requests:
         return counts
     return msgspec.structs.replace(
-        counts, **{share: values.get(f"{share}_response_latency") for share in ("p50", "p90", "p99")}
+        counts,
+        stddev=values.get("stddev_response_latency"),
+        intervals=_intervals(item),
+        **{share: values.get(f"{share}_response_latency") for share in ("p50", "p90", "p99")},
     )
+
+
+def _intervals(item: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return the intervals by the first word of their metric's name: `success`, `p99`. An absent end is infinite."""
+    return {
+        str(one.get("name")).partition("_")[0]: (
+            _value({**one, "value": interval.get("low")}),
+            _value({**one, "value": interval["high"]}) if interval.get("high") else math.inf,
+        )
+        for one in item.get("metrics") or ()
+        if (interval := one.get("interval"))
+    }
 
 
 def _value(metric: Mapping[str, Any]) -> float:
@@ -123,6 +142,24 @@ def parse_window(item: Mapping[str, Any]) -> float:
 def percent(metrics: Metrics) -> str:
     """Format the share of successful requests: `99.99%`."""
     return formatting.percent(metrics.success, metrics.failure)
+
+
+def success_interval(metrics: Metrics) -> str:
+    """Format the interval of the success rate, rounded outwards: `98.21-99.97%`."""
+    if "success" not in metrics.intervals:
+        return formatting.NONE
+    low, high = metrics.intervals["success"]
+    return f"{math.floor(low * 10_000) / 100:.2f}-{math.ceil(high * 10_000) / 100:.2f}%"
+
+
+def latency_interval(share: str, metrics: Metrics) -> str:
+    """Format the interval of a percentile (`p99`): `8.6ms-11ms`, or `>8.6ms` without a limit."""
+    if share not in metrics.intervals:
+        return formatting.NONE
+    low, high = metrics.intervals[share]
+    if math.isinf(high):
+        return f">{formatting.latency(low)}"
+    return f"{formatting.latency(low)}-{formatting.latency(high)}"
 
 
 def rate(metrics: Metrics) -> str:

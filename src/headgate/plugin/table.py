@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from headgate.formatting import NONE, latency
 from headgate.plugin.colors import Color, paint
-from headgate.plugin.metrics import Metrics, percent, rate
+from headgate.plugin.metrics import Metrics, latency_interval, percent, rate, success_interval
 
 _GAP = "   "
 
@@ -52,6 +53,15 @@ def _latency(share: str) -> Column:
 SUCCESS = Column("SUCCESS", lambda one: one.share, percent, _failing, least_first=True)
 RPS = Column("RPS", lambda one: one.rps, rate)
 P50, P90, P99 = map(_latency, ("p50", "p90", "p99"))
+STDDEV = Column("LATENCY_STDDEV", lambda one: one.stddev, lambda one: latency(one.stddev))
+INTERVALS = (
+    Column("SUCCESS_99%", lambda _: None, success_interval),
+    *(
+        Column(f"{share.upper()}_99%", lambda _: None, partial(latency_interval, share))
+        for share in ("p50", "p90", "p99")
+    ),
+)
+"""The confidence intervals of 99 %."""
 FAILURES = Column("FAILURES", lambda one: one.failure, lambda one: str(one.failure) if one.requests else NONE, _failing)
 DENIED = Column(
     "DENIED",
@@ -73,7 +83,7 @@ MESHED = Column(
 WEIGHT = Column("WEIGHT", lambda one: one.weight)
 NARROW = (SUCCESS, RPS, P99)
 WIDE = (SUCCESS, RPS, P50, P90, P99, FAILURES)
-COLUMNS = (*WIDE, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
+COLUMNS = (*WIDE, STDDEV, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES, MESHED, WEIGHT)
 
 
 def nonzero_columns(values: Iterable[Metrics], *columns: Column) -> tuple[Column, ...]:

@@ -14,8 +14,10 @@ from headgate.plugin.table import (
     CONNECTIONS,
     COPIES,
     DENIED,
+    INTERVALS,
     MESHED,
     NARROW,
+    STDDEV,
     WEIGHT,
     WIDE,
     Cell,
@@ -58,6 +60,11 @@ def check_order(by: str) -> None:
         raise WrongUsage(f"--sort-by: there is no column {by!r}; write one of {', '.join(SORT_NAMES)}")
 
 
+def needs_uncertainty(by: str) -> bool:
+    """Return whether the API must add the standard deviation, because rows are sorted by it."""
+    return _ORDERS.get(by) is STDDEV
+
+
 def sort_rows(lines: Sequence[ResourceRow], by: str) -> list[ResourceRow]:
     """Sort rows by a column: names alphabetically, the lowest success rate first, other values in descending order."""
     check_order(by)
@@ -90,6 +97,7 @@ def _columns(values: Sequence[Metrics], *, wide: bool) -> tuple[Column, ...]:
     """
     if wide:
         meshed = (MESHED,) if any(one.pods is not None for one in values) else ()
-        return (*WIDE, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
+        uncertain = (STDDEV, *INTERVALS) if any(one.intervals for one in values) else ()
+        return (*WIDE, *uncertain, *nonzero_columns(values, DENIED, COPIES, CONNECTIONS, CONNECTION_FAILURES), *meshed)
     has_gaps = 0 < sum(one.meshed for one in values) < sum(one.pods or 0 for one in values)
     return (*NARROW, *nonzero_columns(values, DENIED), *((MESHED,) if has_gaps else ()))

@@ -10,6 +10,7 @@ from headgate.resources.meta import Input
 
 TRAFFIC_METRICS, TRAFFIC_METRICS_LIST = "TrafficMetrics", "TrafficMetricsList"
 P99, P90, P50 = (f"p{share}_response_latency" for share in (99, 90, 50))
+STDDEV, SUCCESS_RATE = "stddev_response_latency", "success_rate"
 SUCCESS, FAILURE = "success_count", "failure_count"
 COPIES, FAILED_COPIES = "copy_count", "copy_failure_count"
 CONNECTIONS, FAILED_CONNECTIONS = "connection_count", "connection_failure_count"
@@ -67,12 +68,20 @@ class MetricsEdge(Input, frozen=True, kw_only=True, gc=False):
     security: MetricsSecurity | None = None
 
 
+class MetricInterval(Input, frozen=True, kw_only=True, gc=False):
+    """A confidence interval of 99 %. Its ends are quantities in the metric's unit; `high` is empty if it is infinite."""
+
+    low: str
+    high: str = ""
+
+
 class Metric(Input, frozen=True, kw_only=True, gc=False):
     """One metric; its value is a quantity."""
 
     name: str
     value: str
     unit: str = ""
+    interval: MetricInterval | None = None
 
 
 class MetricsBackend(Input, frozen=True, kw_only=True, gc=False):

@@ -88,6 +88,39 @@ async def test_the_metrics_of_a_pod_have_exactly_the_specified_fields(client: Cl
     }
 
 
+async def test_a_query_with_uncertainty_adds_the_standard_deviation_and_intervals(client: Client) -> None:
+    """Each request took 10 to 11 ms; 95 of 105 succeeded. All other metrics stay the same."""
+    latency = {"interval": {"low": "10m", "high": "11m"}}
+    plain = (await get(client, f"{PODS}/web-5d-c4c4c"))["metrics"]
+    found = (await get(client, f"{PODS}/web-5d-c4c4c?uncertainty=true"))["metrics"]
+    *same, deviation, success_rate = found
+    unlimited = {"interval": {"low": "10m"}}  # too few requests for an upper limit of the 99th percentile
+    assert same == [plain[0] | unlimited, plain[1] | latency, plain[2] | latency, *plain[3:]]
+    assert deviation == {"name": "stddev_response_latency", "value": "0", "unit": "seconds"}
+    interval = success_rate.pop("interval")
+    assert success_rate == {"name": "success_rate", "value": "904761u"}
+    low, high = (float(parse_quantity(interval[end])) for end in ("low", "high"))
+    assert 0.75 < low < 0.904761 < high < 0.98
+
+
+async def test_uncertainty_is_in_the_units_of_the_group_and_absent_without_requests(client: Client) -> None:
+    released = (await get(client, f"{RELEASED}/namespaces/default/pods?uncertainty=1"))["items"]
+    latencies = {item["metadata"]["name"]: item["metrics"][2] for item in released}
+    assert latencies["web-5d-c4c4c"]["interval"] == {"low": "10", "high": "11"}
+    assert "interval" not in latencies["shop-5d-b2b2b"]
+    assert not {"success_rate", "stddev_response_latency"} & values(released[0]).keys()
+    edges = (await get(client, f"{PODS}/shop-5d-b2b2b/edges?uncertainty=true"))["items"]
+    assert {"success_rate" in values(item) for item in edges if not item["edge"].get("copy")} == {True}
+    assert {"success_rate" in values(item) for item in edges if item["edge"].get("copy")} == {False}
+
+
+async def test_a_success_rate_is_1_only_without_a_failure(client: Client, source: FakeSource) -> None:
+    source.flows = {flow(SHOP, WEB1): requests(9_999_999, 1), flow(SHOP, WEB2): requests(10_000_000)}
+    items = (await get(client, f"{PODS}?uncertainty=true&labelSelector=app%3Dweb"))["items"]
+    rates = [next(one for one in item["metrics"] if one["name"] == "success_rate") for item in items]
+    assert [(rate["value"], rate["interval"]["high"]) for rate in rates] == [("999999u", "1"), ("1", "1")]
+
+
 async def test_each_group_follows_the_format_of_its_specification(client: Client) -> None:
     """D20. The three groups have different formats and equal counts."""
     path = "namespaces/default/pods/web-5d-c4c4c"

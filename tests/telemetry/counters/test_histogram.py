@@ -1,6 +1,7 @@
 """Percentiles from histogram buckets, compared with the exact latencies (R84, R89)."""
 
 import math
+import statistics
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,12 @@ from headgate.telemetry.counters.histogram import (
     bound_at,
     bucket_of,
     count_above,
+    deviation,
     gathered,
     merged,
     percentile_bound,
     percentiles,
+    quantile_bounds,
 )
 from headgate.telemetry.counters.packed_counters import NARROW, by_index
 
@@ -79,3 +82,29 @@ def test_at_most_the_other_share_of_latencies_is_above_the_bound_of_a_percentile
 def test_the_bound_of_a_percentile_is_missing_without_latencies_and_above_all_bounds():
     assert percentile_bound(0, 0.5) is None
     assert percentile_bound(of([60_000_001]), 0.5) == len(BOUNDS_US)
+
+
+@given(LATENCIES)
+def test_the_error_of_a_deviation_is_at_most_five_percent_of_the_root_mean_square(latencies):
+    seconds = [latency / 1e6 for latency in latencies]
+    error = 0.051 * math.sqrt(statistics.fmean(latency**2 for latency in seconds))
+    assert deviation(of(latencies)) == pytest.approx(statistics.pstdev(seconds), abs=error)
+
+
+def test_latencies_in_one_bucket_have_no_deviation():
+    assert deviation(of([10_100, 10_900])) == pytest.approx(0)
+    assert deviation(0) == 0
+
+
+@given(LATENCIES, st.sampled_from([0.5, 0.9, 0.99]))
+def test_the_interval_of_a_percentile_contains_the_percentile(latencies, share):
+    (found,) = percentiles(of(latencies), (share,))
+    low, high = quantile_bounds(of(latencies), share, 0.01)
+    assert low <= found <= high
+
+
+def test_the_interval_of_a_percentile_gets_narrower_with_more_latencies():
+    """With few requests, no latency is an upper limit of the 99th percentile."""
+    latencies = [1_000] * 90 + [20_000] * 10
+    assert quantile_bounds(of(latencies), 0.99, 0.01) == (0.02, math.inf)
+    assert quantile_bounds(of(latencies * 20), 0.99, 0.01) == (0.02, 0.022)

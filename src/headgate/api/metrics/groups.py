@@ -2,7 +2,9 @@
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import structs
 
 from headgate import durations
 from headgate.kinds import METRICS_KINDS, names_of
@@ -10,6 +12,7 @@ from headgate.resources import metrics as shapes
 from headgate.resources.meta import Value, timestamp
 from headgate.resources.metrics import (
     Metric,
+    MetricInterval,
     MetricsBackend,
     MetricsEdge,
     MetricsMetadata,
@@ -20,6 +23,7 @@ from headgate.resources.pod_owners import POD, Ref
 from headgate.resources.registry import api_version
 from headgate.telemetry.answers.answers import Row, Statistics
 from headgate.telemetry.answers.object_graph import CLUSTER_SCOPED, SPLIT
+from headgate.telemetry.answers.uncertainty import Interval, Uncertainty
 from headgate.telemetry.counters.flows import Reading
 
 KINDS: Mapping[str, str] = {names.plural: names.kind for names in METRICS_KINDS}
@@ -28,6 +32,7 @@ EDGES = "edges"
 _SIZES = (("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9))
 _DIGITS = 3  # significant digits of a latency; the histogram buckets are 5 % to 10 % wide
 _EXACT = 1e-6
+_MILLION = 1_000_000
 
 
 class MetricsGroup(Value, frozen=True, kw_only=True):
@@ -98,8 +103,14 @@ def self_link(group: MetricsGroup, plural: str, ref: Ref, *, edges: bool = False
     return f"/apis/{group.name}/{group.version}{namespace}/{plural}{name}{f'/{EDGES}' if edges else ''}"
 
 
-def traffic_metrics(group: MetricsGroup, plural: str, rows: Sequence[Row], reading: Reading) -> list[TrafficMetrics]:
-    """Convert rows to TrafficMetrics of a group's resource `plural`."""
+def traffic_metrics(
+    group: MetricsGroup,
+    plural: str,
+    rows: Sequence[Row],
+    reading: Reading,
+    uncertainties: Sequence[Uncertainty | None] = (),
+) -> list[TrafficMetrics]:
+    """Convert rows to TrafficMetrics of a group's resource `plural`, with the uncertainty of each row if there is one."""
     time, window, version = timestamp(reading.end), durations.formatted(reading.window), group.api_version
     latencies = _latencies(group)
     return [
@@ -114,10 +125,10 @@ def traffic_metrics(group: MetricsGroup, plural: str, rows: Sequence[Row], readi
             else None,
             timestamp=time,
             window=window,
-            metrics=_metrics(latencies, row),
+            metrics=_metrics(latencies, row, uncertainty),
             mesh=row.mesh,
         )
-        for row in rows
+        for row, uncertainty in zip(rows, uncertainties or [None] * len(rows), strict=True)
     ]
 
 
@@ -150,11 +161,11 @@ def _received(group: MetricsGroup, *, of_split: bool) -> MetricsEdge:
     return MetricsEdge(direction=group.all_received, side=side if group.sides else "", resource=Reference())
 
 
-def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
+def _metrics(latencies: "_Latencies", row: Row, uncertainty: Uncertainty | None) -> tuple[Metric, ...]:
     """Convert the counts of a row. Latencies are 0 without requests; optional metrics are omitted when they are 0."""
     counts = row.sum.counts
     p50, p90, p99 = counts.latencies or (0.0, 0.0, 0.0)
-    return (
+    found = (
         latencies[shapes.P99, p99],
         latencies[shapes.P90, p90],
         latencies[shapes.P50, p50],
@@ -163,6 +174,7 @@ def _metrics(latencies: "_Latencies", row: Row) -> tuple[Metric, ...]:
         *_optional_metrics(counts, row.sum.copies),
         *((_count(shapes.CALLED, row.called),) if row.called is not None else ()),
     )
+    return (*latencies.with_uncertainty(found, counts, uncertainty),) if uncertainty else found
 
 
 def _optional_metrics(counts: Statistics, copies: Statistics) -> Iterator[Metric]:
@@ -192,11 +204,46 @@ class _Latencies(dict[tuple[str, float], Metric]):
 
     def __missing__(self, key: tuple[str, float]) -> Metric:
         name, seconds = key
-        metric = self[key] = Metric(name=name, unit=self._group.unit, value=quantity(seconds * self._group.per_second))
+        metric = self[key] = Metric(name=name, unit=self._group.unit, value=self._quantity(seconds))
         return metric
+
+    def with_uncertainty(
+        self, metrics: Iterable[Metric], counts: Statistics, uncertainty: Uncertainty
+    ) -> Iterator[Metric]:
+        """Yield the metrics of a row with the intervals of latencies, and then the standard deviation and success rate."""
+        names = (shapes.P50, shapes.P90, shapes.P99) if uncertainty.latencies else ()
+        intervals = dict(zip(names, uncertainty.latencies, strict=True))
+        for metric in metrics:
+            interval = intervals.get(metric.name)
+            yield structs.replace(metric, interval=self._interval(interval)) if interval else metric
+        if intervals:
+            deviation = round(uncertainty.deviation, 9)  # without the error of floating point, of equal latencies
+            yield Metric(name=shapes.STDDEV, unit=self._group.unit, value=self._quantity(deviation))
+        low, high = uncertainty.success_rate.low, uncertainty.success_rate.high
+        yield Metric(
+            name=shapes.SUCCESS_RATE,
+            value=_millionths(counts.success * _MILLION // (counts.success + counts.failure)),
+            interval=MetricInterval(
+                low=_millionths(math.floor(low * _MILLION)), high=_millionths(math.ceil(high * _MILLION))
+            ),
+        )
+
+    def _interval(self, interval: Interval) -> MetricInterval:
+        high = "" if math.isinf(interval.high) else self._quantity(interval.high)
+        return MetricInterval(low=self._quantity(interval.low), high=high)
+
+    def _quantity(self, seconds: float) -> str:
+        return quantity(seconds * self._group.per_second)
 
 
 _latencies = functools.cache(_Latencies)
+
+
+def _millionths(number: int) -> str:
+    """Format a number of millionths exactly as a Kubernetes quantity: `999870u`, `90m`, `1`."""
+    if not number % _MILLION:
+        return str(number // _MILLION)
+    return f"{number}u" if number % 1000 else f"{number // 1000}m"
 
 
 def quantity(value: float) -> str:

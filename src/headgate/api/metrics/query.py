@@ -7,6 +7,7 @@ import msgspec
 
 from headgate.api.metrics.groups import EDGES, SPLITS, MetricsGroup, is_cluster_scoped
 from headgate.api.resource_attributes import ResourceAttributes
+from headgate.api.responses import query_flag
 from headgate.api.status import ApiError, no_such_path
 from headgate.durations import seconds
 from headgate.resources.pod_owners import Ref
@@ -64,6 +65,11 @@ def window(query: Mapping[str, str]) -> float:
     except ValueError:
         return DEFAULT_WINDOW_S
     return max(min(length, _LONGEST_WINDOW_S), _SHORTEST_WINDOW_S) if length else DEFAULT_WINDOW_S
+
+
+def has_uncertainty(query: Mapping[str, str]) -> bool:
+    """Return whether the query asks for standard deviations and confidence intervals: `?uncertainty=true`."""
+    return query_flag(query, "uncertainty")
 
 
 def grouping(query: Mapping[str, str]) -> Grouping:

@@ -114,10 +114,16 @@ def _metrics(group: MetricsGroup) -> Schema:
                 "name value",
                 name=text(
                     "The name: p99_response_latency, p90_response_latency, p50_response_latency, success_count, "
-                    "denied_count, ..."
+                    "denied_count, stddev_response_latency, success_rate, ..."
                 ),
                 unit=text(f"The unit, which is {group.unit} for latencies."),
                 value=text("The value, a quantity."),
+                interval=record(
+                    "The confidence interval of 99 %, in responses to requests with ?uncertainty=true.",
+                    "low",
+                    low=text("The low end, a quantity."),
+                    high=text("The high end, a quantity. It is absent if there is no limit."),
+                ),
             ),
         ),
         mesh=record(

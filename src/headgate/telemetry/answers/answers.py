@@ -18,7 +18,7 @@ from headgate.resources.pod_owners import POD, Ref
 from headgate.telemetry.answers.object_graph import NAMESPACE, OUTSIDE, SERVICE, SPLIT, Backend, ObjectGraph, ObjectInfo
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.flows import NO_PEER, Flow, Peer, PodTotals
-from headgate.telemetry.counters.histogram import merged, percentiles
+from headgate.telemetry.counters.histogram import Buckets, merged, percentiles
 
 UNKNOWN = "unknown"
 SHARES = (0.5, 0.9, 0.99)
@@ -28,7 +28,7 @@ SHARES = (0.5, 0.9, 0.99)
 class Statistics(Value, frozen=True, kw_only=True, gc=False):
     """Statistics of some flows, with the field names of `Counts`.
 
-    `latencies` are the latency percentiles for `SHARES`, in seconds; empty without requests.
+    `latencies` are the latency percentiles for `SHARES`, in seconds; empty without requests. `histogram` has all latencies.
     """
 
     success: int = 0
@@ -38,6 +38,7 @@ class Statistics(Value, frozen=True, kw_only=True, gc=False):
     unreached: int = 0
     denied_connections: int = 0
     latencies: tuple[float, ...] = ()
+    histogram: Buckets = 0
 
 
 NOTHING = Statistics()
@@ -188,6 +189,7 @@ def _statistics(several: Sequence[Counts]) -> Statistics:
         unreached=total.unreached,
         denied_connections=total.denied_connections if total.is_denied else 0,
         latencies=percentiles(total.latency, SHARES),
+        histogram=total.latency,
     )
 
 

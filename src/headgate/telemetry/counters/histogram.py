@@ -10,9 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import ceil, sqrt
+from operator import mul
 from typing import TypeAlias
 
 from headgate.model.latency_buckets import BOUNDS_US as BOUNDS_US  # noqa: PLC0414  # other modules import it from here
+from headgate.statistics.intervals import quantile_interval
 from headgate.telemetry.counters import packed_counters
 
 BUCKETS = len(BOUNDS_US) + 1  # the last bucket is for latencies above all bounds
@@ -53,6 +55,32 @@ def merged(several: Sequence[Buckets], requests: int) -> Buckets:
 def percentiles(buckets: Buckets, shares: Sequence[float]) -> tuple[float, ...]:
     """Return the latency in seconds at each share (0 to 1); empty if there are no requests."""
     return tuple([_MIDDLES[bucket] for bucket in _buckets_at(buckets, shares)]) if buckets else ()
+
+
+def deviation(buckets: Buckets) -> float:
+    """Return the standard deviation of the latencies in seconds; 0 if there are no requests.
+
+    Each latency counts as the middle of its bucket, which is at most 5 % away. So the error is at most 5 % of the root mean
+    square of the latencies, and latencies within one bucket have a deviation of 0. Latencies below 0.1 ms count as 0.095 ms,
+    and above 60 s as 60 s.
+    """
+    if not buckets:
+        return 0.0
+    first, counters = packed_counters.unpack_from_first(buckets, packed_counters.NARROW)
+    middles = _MIDDLES[first : first + len(counters)]
+    total = sum(counters)
+    mean = sum(map(mul, counters, middles)) / total
+    return sqrt(sum([count * (middle - mean) ** 2 for count, middle in zip(counters, middles, strict=True)]) / total)
+
+
+def quantile_bounds(buckets: Buckets, share: float, error: float) -> tuple[float, float]:
+    """Return a confidence interval in seconds for the latency at a share (0 to 1); its high end may be infinite.
+
+    The ends are bounds of buckets. The interval misses the true latency with a probability of at most `error`.
+    """
+    counters = packed_counters.unpack(buckets, packed_counters.NARROW)  # without empty buckets at the end
+    low, high = quantile_interval(counters, BOUNDS_US[: len(counters)], share, error)
+    return low / 1e6, high / 1e6
 
 
 def bound_at(microseconds: float) -> int:
