@@ -12,7 +12,8 @@ intervals for contingency tables and beyond" (arXiv 2203.09785). In short: the l
 the true rates, and both it and its slope into the null hypothesis are at most 0 at the closest pair.
 
 Each block may have other true rates, so a common drift of both versions is no evidence. Within a block, only the mean
-rates must satisfy the null hypothesis. Requests must fail independently of each other (docs/canary.md).
+rates must satisfy the null hypothesis. Requests must fail independently of each other; `clusters` has a test without this
+assumption (docs/canary.md).
 """
 
 from collections.abc import Iterator, Sequence
