@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import World, make_split, service
+from tests.rollout.canaries import canary
 
 PROGRAM = "from headgate.cli import completion, main; completion.TIMEOUT_S = 60; main()"
 """A program that runs headgate with a longer timeout for completion, for busy machines."""
@@ -32,6 +33,7 @@ def tab(state: Path, line: str) -> list[str]:
 async def put(world: World) -> None:
     for item in (service("website", 8080), make_split({"website": 1}, "canary"), make_split({"website": 1}, "ab")):
         await world.store.create(item)
+    await world.store.create(canary())
     for kind, name in (("Pod", "web-1"), ("ServiceAccount", "buyer")):
         await world.store.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}})
 
@@ -51,6 +53,9 @@ async def put(world: World) -> None:
         ("headgate proxies ", ["gateway"]),
         ("headgate config g", ["gateway"]),
         ("headgate config gateway l", ["listeners"]),
+        ("headgate rollout re", ["restart", "resume"]),
+        ("headgate rollout pause w", ["website"]),
+        ("headgate wait can", ["canary/"]),
     ],
 )
 async def test_the_shell_completes_names_of_objects(world: World, line: str, offered: list[str]) -> None:

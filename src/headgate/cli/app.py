@@ -47,6 +47,7 @@ COMMANDS: Mapping[str, Command] = {
     "proxies": Command("proxies:proxies", "Show the resources that each proxy has acknowledged and rejected."),
     "config": Command("config:config", "Show the Envoy resources that a proxy was sent, and their state."),
     "wait": Command("wait:wait", "Wait until every proxy has acknowledged an object."),
+    "rollout": Command("rollout:rollout", "Show, pause, promote or abort the rollout of a Canary."),
     "logs": Command("logs:logs", "Print the logs of a pod."),
     "run": Command("run:run", "Run a program with its own identity and sidecar."),
     "redirect": Command("redirect:redirect", "Redirect the TCP connections of a pod to its sidecar."),

@@ -12,7 +12,7 @@ import typer
 from headgate.cli.connection import find_api
 from headgate.cli.inspect_client import InspectClient, display_name
 from headgate.errors import HeadgateError
-from headgate.kinds import GATEWAY
+from headgate.kinds import GATEWAY, MESH
 from headgate.kubernetes.client import Client
 from headgate.resources.inspect import TYPES
 from headgate.resources.registry import find
@@ -63,6 +63,15 @@ def pod_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def gateways(ctx: typer.Context, incomplete: str) -> list[str]:
     """Complete gateway/NAME."""
     return objects(ctx, incomplete, ((GATEWAY, "Gateway"),))
+
+
+def canaries(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a Canary."""
+
+    async def query(client: Client, namespace: str) -> Iterable[str]:
+        return await _names(client, MESH, "Canary", namespace)
+
+    return _complete(ctx, incomplete, query)
 
 
 def objects(ctx: typer.Context, incomplete: str, kinds: Collection[tuple[str, str]]) -> list[str]:

@@ -37,7 +37,7 @@ ObjectArgument = Annotated[
     typer.Argument(
         metavar="KIND/NAME",
         help="trafficsplit/NAME, gateway/NAME, httproute/NAME, grpcroute/NAME, tcproute/NAME, tlsconfig/NAME, "
-        "traffictarget/NAME or deployment/NAME.",
+        "traffictarget/NAME, canary/NAME or deployment/NAME.",
         autocompletion=_complete_object,
     ),
 ]

@@ -1,0 +1,232 @@
+"""The status of a Canary as text: its phase, its backends with their failed requests, and the evidence of each criterion."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headgate.errors import HeadgateError
+from headgate.formatting import NONE
+from headgate.quantity import parse_percentage
+from headgate.resources.canaries import ROLLOUT_COMMAND, Analysis
+from headgate.resources.meta import Input, Object
+from headgate.rollout.messages import share_text
+from headgate.rollout.state import Phase
+from headgate.rollout.status import state_in
+from headgate.statistics.intervals import rate_interval
+
+BAR_WIDTH = 20
+PHASE_STYLES = {
+    Phase.PROGRESSING.value: "bold cyan",
+    Phase.PAUSED.value: "bold yellow",
+    Phase.PROMOTED.value: "bold green",
+    Phase.ROLLED_BACK.value: "bold red",
+    Phase.INVALID.value: "bold red",
+}
+ROLL_BACK_STYLE, PROMOTE_STYLE = "red", "green"
+_PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉"
+
+
+class Criterion(Input, frozen=True, kw_only=True):
+    """A criterion: its evidence in percent of a decision. `promote` is empty if a promotion needs none."""
+
+    name: str
+    roll_back: str = "0%"
+    promote: str = ""
+
+
+class _Backend(Input, frozen=True, kw_only=True):
+    service: str
+    weight: int = 0
+    requests: int | None = None
+    failures: int | None = None
+
+
+class _Status(Input, frozen=True, kw_only=True):
+    observed_generation: int = 0
+    phase: str = ""
+    message: str = "no control plane has processed it yet"
+    step: int = 0
+    steps: int = 0
+    canary_weight: str = ""
+    backends: tuple[_Backend, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
+
+
+class BackendRow(Input, frozen=True, kw_only=True):
+    """A backend: its share of the root's traffic, and what the analysis has counted in this step.
+
+    `requests` and `failures` are None if the analysis does not count them. `lowest` and `highest` are the ends of the
+    interval of the failure rate, from 0 to 1; None without requests.
+    """
+
+    service: str
+    role: str
+    share: float
+    requests: int | None
+    failures: int | None
+    lowest: float | None
+    highest: float | None
+
+
+class RolloutStatus(Input, frozen=True, kw_only=True):
+    """The status of a Canary for people and scripts. `confidence` is that of the intervals, from 0 to 1.
+
+    `is_current` says whether a control plane has processed the last change of the spec and the last command.
+    `phase` is empty until a control plane has processed the Canary.
+    """
+
+    namespace: str
+    name: str
+    phase: str
+    message: str
+    is_current: bool
+    step: int
+    steps: int
+    canary_weight: str
+    confidence: float
+    backends: tuple[BackendRow, ...]
+    criteria: tuple[Criterion, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rollout has ended, and no later change is pending."""
+        return self.is_current and self.phase in (Phase.PROMOTED.value, Phase.ROLLED_BACK.value)
+
+
+class Progress(NamedTuple):
+    """How near the evidence is to a decision, from 0 to 1: one violated criterion rolls back, and a promotion needs all."""
+
+    roll_back: float
+    promote: float
+
+
+def rollout_status(obj: Object) -> RolloutStatus:
+    """Return the status of a Canary. Raises HeadgateError if it can't be decoded."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    status = _decoded(obj)
+    analysis = msgspec.convert(spec["analysis"], Analysis) if spec.get("analysis") else None
+    error = float(analysis.tolerated_error) if analysis else 0.0
+    roles = {analysis.canary: "canary", analysis.baseline: "baseline"} if analysis else {}
+    total = sum(backend.weight for backend in status.backends)
+    command = (metadata.get("annotations") or {}).get(ROLLOUT_COMMAND, "")
+    is_observed = status.observed_generation >= metadata.get("generation", 0)
+    return RolloutStatus(
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        phase=status.phase,
+        message=status.message,
+        is_current=is_observed and command in ("", state_in(obj).command),
+        step=status.step,
+        steps=status.steps,
+        canary_weight=status.canary_weight,
+        confidence=1 - error,
+        backends=tuple(
+            _row(backend, roles.get(backend.service, "primary" if roles else ""), total, error)
+            for backend in status.backends
+        ),
+        criteria=status.criteria,
+    )
+
+
+def progress_of(status: RolloutStatus) -> Progress | None:
+    """Return the evidence of all criteria together; None if the rollout has none."""
+    if not status.criteria:
+        return None
+    promote = [_part(item.promote) for item in status.criteria if item.promote]
+    return Progress(max(_part(item.roll_back) for item in status.criteria), min(promote, default=1.0))
+
+
+def summary(obj: Object) -> str:
+    """Return the state of a Canary in one line: the evidence of a running rollout, or why it does not run."""
+    status = rollout_status(obj)
+    progress = progress_of(status)
+    if status.phase != Phase.PROGRESSING.value or progress is None:
+        return status.message.partition(";")[0]
+    evidence = f"evidence to promote {progress.promote:.0%}, to roll back {progress.roll_back:.0%}"
+    return f"{status.phase}: step {status.step} of {status.steps}, {status.canary_weight}; {evidence}"
+
+
+def picture(status: RolloutStatus, *more: RenderableType) -> Group:
+    """Return the status as text and tables, followed by `more`."""
+    title = Text.assemble(
+        (f"Canary {status.namespace}/{status.name}", "bold"),
+        "  ",
+        (status.phase or "Pending", PHASE_STYLES.get(status.phase, "")),
+    )
+    if status.steps:
+        title.append(f"  step {status.step} of {status.steps}, {status.canary_weight}")
+    parts: list[RenderableType] = [title, Text(status.message)]
+    if status.backends:
+        parts += ["", _backends(status)]
+    if status.criteria:
+        parts += ["", _criteria(status.criteria)]
+    return Group(*parts, *more)
+
+
+def _decoded(obj: Object) -> _Status:
+    try:
+        return msgspec.convert(obj.get("status") or {}, _Status)
+    except msgspec.ValidationError as error:
+        raise HeadgateError(
+            f"the status of Canary {obj['metadata']['name']} can't be decoded; the control plane may have another "
+            f"version: {error}"
+        ) from error
+
+
+def _row(backend: _Backend, role: str, total: int, error: float) -> BackendRow:
+    low, high = rate_interval(backend.failures or 0, backend.requests, error) if backend.requests else (None, None)
+    return BackendRow(
+        service=backend.service,
+        role=role,
+        share=backend.weight / total if total else 0.0,
+        requests=backend.requests,
+        failures=backend.failures,
+        lowest=low,
+        highest=high,
+    )
+
+
+def _part(text: str) -> float:
+    return float(parse_percentage(text))
+
+
+def _backends(status: RolloutStatus) -> Table:
+    titles = ("BACKEND", "ROLE", "SHARE", "REQUESTS", "FAILED", "RATE", f"{share_text(status.confidence)} INTERVAL")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles if any(row.role for row in status.backends) else (titles[0], titles[2]):
+        table.add_column(title, justify="left" if title in titles[:2] else "right")
+    for row in status.backends:
+        cells = (row.service, row.role, share_text(row.share), *_counts(row))
+        table.add_row(*cells if row.role else (cells[0], cells[2]))
+    return table
+
+
+def _counts(row: BackendRow) -> tuple[str, str, str, str]:
+    """Return the number of requests, of failed ones, their rate and its interval."""
+    if row.requests is None or row.failures is None:
+        return NONE, NONE, NONE, NONE
+    if row.lowest is None or row.highest is None:
+        return str(row.requests), str(row.failures), NONE, NONE
+    interval = f"{share_text(row.lowest)} .. {share_text(row.highest)}"
+    return str(row.requests), str(row.failures), share_text(row.failures / row.requests), interval
+
+
+def _criteria(criteria: Sequence[Criterion]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("CRITERION", "EVIDENCE TO ROLL BACK", "EVIDENCE TO PROMOTE"):
+        table.add_column(title)
+    for item in criteria:
+        promote = _bar(_part(item.promote), PROMOTE_STYLE) if item.promote else Text("none is needed")
+        table.add_row(item.name, _bar(_part(item.roll_back), ROLL_BACK_STYLE), promote)
+    return table
+
+
+def _bar(part: float, style: str) -> Text:
+    """Return a bar whose full length is a decision, and its percentage."""
+    eighths = round(part * BAR_WIDTH * 8)
+    blocks = "█" * (eighths // 8) + _PARTS_OF_A_BLOCK[eighths % 8].strip()
+    return Text.assemble((blocks, style), ("·" * (BAR_WIDTH - len(blocks)), "dim"), f" {part:4.0%}")

@@ -1,0 +1,264 @@
+"""`headgate rollout` against a served API, whose Canaries the real rollout controller reconciles."""
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.cli.conftest import World, ended
+from tests.rollout.canaries import ANALYSIS, canary
+
+from headgate.cli.rollout_status import RolloutStatus, rollout_status, summary
+from headgate.cli.rollout_watch import show
+from headgate.compiler.snapshot import Snapshot
+from headgate.latest import Latest
+from headgate.objects.events import EventRecorder
+from headgate.objects.ports import Ports
+from headgate.resources.meta import Key, Object
+from headgate.resources.registry import CANARY, TRAFFIC_SPLIT
+from headgate.rollout.controller import RolloutController
+from headgate.telemetry.increments import Increments
+
+WEBSITE = CANARY.key("default", "website")
+COUNTED: dict[str, Any] = {
+    "observedGeneration": 1,
+    "phase": "Progressing",
+    "message": "step 1 of 3, 10% to v2: nothing is decided",
+    "step": 1,
+    "steps": 3,
+    "canaryWeight": "10%",
+    "backends": [
+        {"service": "v1", "weight": 9, "requests": 900, "failures": 9},
+        {"service": "v2", "weight": 1, "requests": 100, "failures": 3},
+    ],
+    "criteria": [
+        {"name": "success", "rollBack": "58%", "promote": "12%"},
+        {"name": "success.min", "rollBack": "0%"},
+    ],
+}
+
+
+def with_status(obj: Object, **status: Any) -> Object:
+    """Return a Canary of generation 1 with a status."""
+    return {**obj, "metadata": {**obj["metadata"], "generation": 1}, "status": {**COUNTED, **status}}
+
+
+@pytest.fixture
+async def controlled(world: World) -> AsyncIterator[World]:
+    """A world in which a rollout controller runs, without proxies and requests."""
+    ports = Ports(world.store, EventRecorder(world.store, "headgate"), Latest(value=True))
+    snapshot: Latest[Snapshot | None] = Latest(None)
+    task = asyncio.create_task(RolloutController(ports, Increments(), snapshot, "cluster.local").run())
+    yield world
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def stored(world: World, key: Key = WEBSITE, **status: str) -> Object:
+    """Return an object once its status has some values."""
+    async for change in world.store.watch(key.group, key.kind, since="0"):
+        found = change.object.get("status") or {}
+        if change.key == key and status.items() <= found.items():
+            return await world.store.get(key)
+    raise AssertionError("a watch never ends")
+
+
+async def test_status_shows_requests_with_intervals_and_evidence_as_bars(world: World) -> None:
+    await world.store.create(canary())
+    await world.status(canary(), COUNTED)
+    ran = await world.run("rollout", "status", "website")
+    assert ran.code == 0, ran.err
+    lines = [line.rstrip() for line in ran.out.splitlines()]
+    assert lines[0] == "Canary default/website  Progressing  step 1 of 3, 10%"
+    assert lines[1] == COUNTED["message"]
+    assert lines[3].split() == ["BACKEND", "ROLE", "SHARE", "REQUESTS", "FAILED", "RATE", "99%", "INTERVAL"]
+    assert lines[5].split()[:6] == ["v2", "canary", "10%", "100", "3", "3%"]
+    assert "success      ███████████▋········  58%  ██▍·················  12%" in lines
+    assert lines[-1] == "success.min  ····················   0%  none is needed"
+    document = json.loads((await world.run("rollout", "status", "website", "-o", "json")).out)
+    assert document["backends"][1]["failures"] == 3
+    assert 0 < document["backends"][1]["lowest"] < 0.03 < document["backends"][1]["highest"] < 0.2
+    assert document["criteria"][0] == {"name": "success", "rollBack": "58%", "promote": "12%"}
+
+
+async def test_a_canary_without_analysis_or_without_a_control_plane_has_a_status_too(world: World) -> None:
+    await world.store.create(canary(analysis=None))
+    ran = await world.run("rollout", "status", "website")
+    assert (ran.code, ran.out) == (0, "Canary default/website  Pending\nno control plane has processed it yet\n")
+    backends = [{"service": "v1", "weight": 9}, {"service": "v2", "weight": 1}]
+    await world.status(canary(), {"observedGeneration": 1, "phase": "Split", "message": "fixed", "backends": backends})
+    ran = await world.run("rollout", "status", "website")
+    assert [line.split() for line in ran.out.splitlines()[3:]] == [["BACKEND", "SHARE"], ["v1", "90%"], ["v2", "10%"]]
+
+
+async def test_pause_and_resume_set_spec_paused_and_return_when_the_controller_has_obeyed(controlled: World) -> None:
+    await controlled.store.create(canary())
+    await stored(controlled, phase="Progressing")
+    ran = await controlled.run("rollout", "pause", "website")
+    assert ran.code == 0, ran.err
+    obj = await controlled.store.get(WEBSITE)
+    assert (obj["spec"]["paused"], obj["status"]["phase"]) == (True, "Paused")
+    ran = await controlled.run("rollout", "resume", "website", "-o", "json")
+    obj = await controlled.store.get(WEBSITE)
+    assert (obj["spec"]["paused"], json.loads(ran.out)["phase"]) == (False, "Progressing")
+    assert "annotations" not in obj["metadata"]
+
+
+async def test_promote_abort_and_restart_are_obeyed_and_each_has_its_own_id(controlled: World) -> None:
+    await controlled.store.create(canary())
+    await stored(controlled, phase="Progressing")
+    ran = await controlled.run("rollout", "promote", "website")
+    assert (ran.code, ran.out.startswith("canary/website: step 2 of 3, 50% to v2")) == (0, True), ran.err
+    first = (await controlled.store.get(WEBSITE))["metadata"]["annotations"]["headgate.dev/rollout-command"]
+    ran = await controlled.run("rollout", "promote", "website")
+    assert ran.out.startswith("canary/website: promoted by a user")
+    second = (await controlled.store.get(WEBSITE))["metadata"]["annotations"]["headgate.dev/rollout-command"]
+    assert re.fullmatch(r"promote/[0-9a-f]{8}", first)
+    assert first != second
+    ran = await controlled.run("rollout", "restart", "website")
+    assert ran.out.startswith("canary/website: step 1 of 3, 10% to v2")
+    ran = await controlled.run("rollout", "abort", "website")
+    assert ran.out == "canary/website: rolled back at step 1 of 3, 10%: aborted by a user\n"
+
+
+async def test_resume_sets_the_weights_again_after_an_edit_of_the_split(controlled: World) -> None:
+    await controlled.store.create(canary())
+    await stored(controlled, phase="Progressing")
+    split_key = TRAFFIC_SPLIT.key("default", "website")
+    split = await stored(controlled, split_key)
+    backends = [{"service": "v1", "weight": 1}, {"service": "v2", "weight": 3}]
+    edited = await controlled.store.update({**split, "spec": {**split["spec"], "backends": backends}})
+    await stored(controlled, phase="Paused")
+    ran = await controlled.run("rollout", "resume", "website")
+    assert ran.code == 0, ran.err
+    since = edited["metadata"]["resourceVersion"]
+    change = await anext(aiter(controlled.store.watch(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind, since=since)))
+    assert [row["weight"] for row in change.object["spec"]["backends"]] == [9, 1]
+    assert (await controlled.store.get(WEBSITE))["status"]["phase"] == "Progressing"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "expected"),
+    [
+        ("promote", {"phase": "Promoted"}, "is already Promoted"),
+        ("abort", {"phase": "RolledBack"}, "`headgate rollout restart website` begins with the first step again"),
+        ("promote", {"phase": "Invalid", "message": "the split exists"}, "has no rollout: the split exists"),
+        (
+            "resume",
+            {"phase": "Paused", "rollout": json.dumps({"pause": "the step has a pause"})},
+            "`headgate rollout promote website` begins the next one",
+        ),
+    ],
+)
+async def test_a_change_without_an_effect_is_an_error_and_writes_nothing(
+    world: World, change: str, status: Any, expected: str
+) -> None:
+    await world.store.create(canary())
+    await world.status(canary(), {**COUNTED, **status})
+    before = await world.store.get(WEBSITE)
+    ran = await world.run("rollout", change, "website")
+    assert (ran.code, expected in ran.err) == (1, True), ran.err
+    assert await world.store.get(WEBSITE) == before
+
+
+async def test_a_canary_without_analysis_can_not_be_promoted(world: World) -> None:
+    await world.store.create(canary(analysis=None))
+    for action in ("promote", "watch"):
+        ran = await world.run("rollout", action, "website")
+        assert (ran.code, "has no rollout, because it has no spec.analysis" in ran.err) == (1, True)
+
+
+async def test_a_command_that_no_control_plane_obeys_times_out_and_says_so(world: World) -> None:
+    await world.store.create(canary())
+    await world.status(canary(), COUNTED)
+    ran = await world.run("rollout", "promote", "website", "--timeout", "500ms")
+    assert (ran.code, "no control plane has obeyed it after 0.5 s; `headgate status` shows" in ran.err) == (124, True)
+    for action in ("pause", "watch"):
+        ran = await world.run("rollout", action, "other")
+        assert (ran.code, "Canary default/other not found" in ran.err, "are: website" in ran.err) == (1, True, True)
+
+
+async def test_watch_prints_a_line_for_each_change_and_exits_with_1_after_a_rollback(world: World) -> None:
+    await world.store.create(canary())
+    await world.status(canary(), COUNTED)
+    process = await world.start("rollout", "watch", "website")
+    assert (await process.stdout.readline()).decode()[9:] == f"Progressing: {COUNTED['message']}\n"
+    await world.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    ran = await ended(process)
+    assert (ran.code, ran.out[9:]) == (1, "RolledBack: rolled back\n")
+    await world.status(canary(), {**COUNTED, "phase": "Promoted", "message": "promoted"})
+    assert (await world.run("rollout", "watch", "website")).code == 0
+    assert (await world.run("rollout", "watch", "website", "-o", "json")).code == 2
+
+
+async def test_watch_goes_on_until_a_pending_restart_is_obeyed(world: World) -> None:
+    restarted = canary()
+    restarted["metadata"]["annotations"] = {"headgate.dev/rollout-command": "restart/1"}
+    await world.store.create(restarted)
+    await world.status(canary(), {**COUNTED, "phase": "RolledBack", "message": "rolled back"})
+    process = await world.start("rollout", "watch", "website")
+    assert b"RolledBack" in await process.stdout.readline()
+    over = {"phase": "Promoted", "message": "promoted", "rollout": json.dumps({"command": "restart/1"})}
+    await world.status(canary(), {**COUNTED, **over})
+    assert (await ended(process)).code == 0
+
+
+async def test_watch_ends_when_the_canary_is_deleted(world: World) -> None:
+    await world.store.create(canary())
+    process = await world.start("rollout", "watch", "website")
+    await process.stdout.readline()
+    await world.store.delete(WEBSITE)
+    ran = await ended(process)
+    assert (ran.code, "Canary default/website was deleted" in ran.err) == (1, True)
+
+
+async def test_a_terminal_shows_the_evidence_over_time_with_a_mark_between_steps() -> None:
+    async def updates() -> AsyncIterator[RolloutStatus]:
+        for step, promote in ((1, 0), (1, 50), (1, 90), (2, 0), (3, 100)):  # step 3 has the evidence of step 2
+            criteria = [{"name": "success", "rollBack": "30%", "promote": f"{promote}%"}]
+            phase = "Promoted" if promote == 100 else "Progressing"
+            yield rollout_status(with_status(canary(), step=step, criteria=criteria, phase=phase))
+
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
+    last = await show(updates(), terminal)
+    assert last.phase == "Promoted"
+    lines = [line.split() for line in terminal.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert lines[-2:] == [["roll", "back", "▃▃▃│▃▃", "30%"], ["promote", "▁▄▇│▁█", "100%"]]
+
+
+async def test_a_narrow_terminal_shows_the_newest_evidence() -> None:
+    async def updates() -> AsyncIterator[RolloutStatus]:
+        for number in range(101):
+            criteria = [{"name": "success", "rollBack": f"{number}%", "promote": "0%"}]
+            phase = "RolledBack" if number == 100 else "Progressing"
+            yield rollout_status(with_status(canary(), criteria=criteria, phase=phase))
+
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=40, height=24, color_system=None)
+    await show(updates(), terminal)
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines[-2:])) <= 40
+    assert "▇█  100%" in lines[-2]
+
+
+def test_the_summary_names_the_least_evidence_to_promote_and_the_most_to_roll_back() -> None:
+    criteria = [
+        {"name": "success", "rollBack": "3%", "promote": "40%"},
+        {"name": "p99.max", "rollBack": "58%", "promote": "12%"},
+    ]
+    obj = with_status(canary(), criteria=criteria)
+    assert summary(obj) == "Progressing: step 1 of 3, 10%; evidence to promote 12%, to roll back 58%"
+    message = "rolled back at step 1 of 3, 10%: more requests fail than at v1; v2 failed 3 of 100 requests"
+    assert summary(with_status(canary(), phase="RolledBack", message=message)) == message.partition(";")[0]
+
+
+async def test_wait_waits_until_every_proxy_has_the_weights_of_a_canary(world: World) -> None:
+    await world.store.create(canary(analysis={**ANALYSIS, "dryRun": True}))
+    message = "every proxy has the weights of the TrafficSplit"
+    condition = {"type": "Programmed", "status": "True", "reason": "Programmed", "message": message}
+    conditions = [{**condition, "observedGeneration": 1}]
+    await world.status(canary(), {**COUNTED, "conditions": conditions})
+    assert (await world.run("wait", "canary/website")).out == f"canary/website: {message}\n"
