@@ -146,3 +146,10 @@ def test_a_removed_backend_stays_in_the_table_while_it_gets_requests() -> None:
     history.add(14.0, [seen("v1", 275), seen("v2", 30)])
     assert "default/v2" not in rendered(history, split)
     assert row(rendered(history, split), "default/v1")[1:3] == ["100.0%", "100.0%"]
+
+
+def test_the_state_of_a_rollout_is_shown_once_below_the_last_port_of_its_split() -> None:
+    split = decided()
+    split["status"]["ports"].append({"port": 9090, "backends": split["status"]["ports"][0]["backends"]})
+    found = sections([split], History(), rollouts={"default/website": "Progressing: step 1 of 3"})
+    assert [(section.port, section.rollout) for section in found] == [(8080, ""), (9090, "Progressing: step 1 of 3")]

@@ -1,6 +1,7 @@
 """The live table fits its terminal: which parts are shortened or hidden, and which never are."""
 
 import pytest
+from msgspec import structs
 
 from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
 
@@ -152,3 +153,12 @@ def test_a_share_outside_its_expected_range_is_marked() -> None:
 
 def test_a_table_without_splits_says_how_to_create_one() -> None:
     assert "There is no TrafficSplit." in " ".join(rendered(Screen()))
+
+
+def test_the_state_of_a_rollout_is_below_the_backends_of_its_split() -> None:
+    state = "Progressing: step 1 of 3, 10%; evidence to promote 12%, to roll back 0%"
+    rows = rendered(Screen(sections=(structs.replace(section(1), rollout=state, remarks=("Late: wait",)), section(2))))
+    assert rows[4:6] == [f"  {state}", "  Late: wait"]
+    assert rows[6].startswith("default/website-2")
+    many = tuple(structs.replace(one, rollout=state) for one in splits(20))
+    assert not any("Progressing" in row for row in rendered(Screen(sections=many)))  # a line for each split has no room

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headgate.cli.messages import Messages
 from headgate.cli.output import stdout
+from headgate.cli.rollout_status import summary
 from headgate.cli.screen import BackendRow, Screen, SplitSection, compose
 from headgate.cli.shares import expected_shares, fits, root_of
 from headgate.compiler.reasons import Severity
@@ -19,7 +20,7 @@ from headgate.errors import ProxyError
 from headgate.model.routing import PortRef
 from headgate.plane.live_state import LiveState
 from headgate.resources.meta import Object
-from headgate.resources.registry import TRAFFIC_SPLIT
+from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
 from headgate.resources.smi import STICKY
 from headgate.standalone.request_counters import BackendRequests, Count, RequestCounters
 
@@ -92,9 +93,15 @@ class History:
 
 
 def sections(
-    splits: Iterable[Object], history: History, addresses: Mapping[str, Mapping[str, str]] | None = None
+    splits: Iterable[Object],
+    history: History,
+    addresses: Mapping[str, Mapping[str, str]] | None = None,
+    rollouts: Mapping[str, str] | None = None,
 ) -> Iterator[SplitSection]:
-    """Yield a section for each port of each split. `addresses` are the Services' addresses, by Service and port."""
+    """Yield a section for each port of each split.
+
+    `addresses` are the Services' addresses, by Service and port. `rollouts` are lines about rollouts, by split.
+    """
     for split in splits:
         metadata = split["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
@@ -109,7 +116,13 @@ def sections(
             backends = tuple(_backend_rows(split, port, history))
             address = addresses_by_port.get(str(port), "")
             yield SplitSection(
-                name=name, port=port, address=address, acknowledged=acknowledged, backends=backends, remarks=last
+                name=name,
+                port=port,
+                address=address,
+                acknowledged=acknowledged,
+                backends=backends,
+                rollout=(rollouts or {}).get(name, "") if port == ports[-1] else "",
+                remarks=last,
             )
         if not ports:
             yield SplitSection(name=name, port=0, address="", acknowledged=acknowledged, remarks=remarks)
@@ -185,13 +198,15 @@ async def _screens(
         except ProxyError as error:
             errors = (str(error),)
         splits = (await live_state.store.list(TRAFFIC_SPLIT.group, TRAFFIC_SPLIT.kind)).items
+        canaries = (await live_state.store.list(CANARY.group, CANARY.kind)).items
+        rollouts = {f"{key.namespace}/{key.name}": summary(obj) for obj in canaries for key in [key_of(obj)]}
         addresses = live_state.services()
         roots = {root_of(split) for split in splits}
         other_services = {name: ", ".join(ports.values()) for name, ports in addresses.items() if name not in roots}
         gateways = {f"gateway {name}": ", ".join(ports.values()) for name, ports in live_state.gateways().items()}
         yield Screen(
             heading=messages.heading,
-            sections=tuple(sections(splits, history, addresses)),
+            sections=tuple(sections(splits, history, addresses, rollouts)),
             urgent=(*messages.problems, *errors),
             findings=(*messages.pods, *other_findings(live_state.findings())),
             recent=messages.recent,

@@ -16,7 +16,7 @@ from headgate.resources.meta import Value
 NO_SPLITS = "There is no TrafficSplit. Create one with kubectl, or add one to the directory of manifests."
 LEAST_SPLITS = 3  # rows of splits that are shown even if urgent messages need more room
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_PLAIN, _DIM, _BOLD, _GOOD, _WARN, _BAD = "", "dim", "bold", "green", "yellow", "bold red"
+_PLAIN, _DIM, _BOLD, _GOOD, _WARN, _BAD, _ROLLOUT = "", "dim", "bold", "green", "yellow", "bold red", "cyan"
 
 Part: TypeAlias = tuple[str, str]
 """A text and its rich style."""
@@ -42,8 +42,8 @@ class BackendRow(Value, frozen=True, kw_only=True):
 class SplitSection(Value, frozen=True, kw_only=True):
     """A split on a port of its root Service; port 0 if the split has no port.
 
-    `acknowledged` is the number of proxies that have acknowledged the split, and the number of all proxies. `remarks`
-    are the conditions of the split that report a fault.
+    `acknowledged` is the number of proxies that have acknowledged the split, and the number of all proxies. `rollout` is
+    the state of the Canary that owns the split. `remarks` are the conditions of the split that report a fault.
     """
 
     name: str
@@ -51,6 +51,7 @@ class SplitSection(Value, frozen=True, kw_only=True):
     address: str
     acknowledged: tuple[int, int]
     backends: tuple[BackendRow, ...] = ()
+    rollout: str = ""
     remarks: tuple[str, ...] = ()
 
 
@@ -170,6 +171,7 @@ def _full_table(sections: Sequence[SplitSection], width: int) -> Iterator[Row]:
                 (name, _PLAIN),
                 *((cells[column.title][0].rjust(column.width), cells[column.title][1]) for column in columns),
             )
+        yield from (((text, _ROLLOUT),) for text in _wrap(section.rollout, width, "  "))
         for remark in section.remarks:
             yield from (((text, _WARN),) for text in _wrap(remark, width, "  "))
     if not sections:
