@@ -78,6 +78,9 @@ class World:
         found: Mapping[str, Any] = (await self.store.get(key)).get("status") or {}
         return found
 
+    async def conditions(self, key: Key) -> set[str]:
+        return {f"{item['type']}={item['status']}" for item in (await self.status(key))["conditions"]}
+
     async def weights(self, name: str = "website") -> Mapping[str, int] | None:
         try:
             split = await self.store.get(TRAFFIC_SPLIT.key("default", name))
@@ -206,6 +209,25 @@ def test_a_replica_sets_the_weights_that_a_killed_one_had_decided() -> None:
             await asyncio.sleep(3)
             assert await world.weights() == {"v1": 1, "v2": 1}
             assert (await world.status(key))["step"] == 2
+
+    run(scenario)
+
+
+def test_a_command_is_in_force_when_every_proxy_has_its_weights() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis={**ANALYSIS, "steps": []}))
+        async with world.replica():
+            await asyncio.sleep(3)
+            world.acknowledging.clear()
+            obj = await world.store.get(key)
+            annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "promote/1"}}
+            await world.store.update({**obj, "metadata": annotated})
+            await asyncio.sleep(10)
+            assert await world.weights() == {"v1": 0, "v2": 1}
+            assert await world.conditions(key) >= {"Promoted=True", "Programmed=False", "OldVersionUnused=False"}
+            world.acknowledging.set()
+            await asyncio.sleep(10)
+            assert await world.conditions(key) >= {"Promoted=True", "Programmed=True", "OldVersionUnused=True"}
 
     run(scenario)
 

@@ -159,7 +159,8 @@ def test_a_step_with_a_pause_waits_for_a_user() -> None:
     assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.GATE)
     assert "`headgate rollout promote` continues" in rollout.message
     rollout.look(1, command="promote/1")
-    assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 1)
+    assert (rollout.state.phase, rollout.state.step, rollout.state.since) == (Phase.PROGRESSING, 1, 0)
+    rollout.look(1, command="promote/1")
     rollout.pass_step(command="promote/1")
     assert rollout.state.phase is Phase.PROMOTED, "a command is obeyed once"
 

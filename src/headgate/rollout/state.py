@@ -193,6 +193,8 @@ def following(plan: Plan, before: State, facts: Facts) -> State:
     if plan.analysis is None:
         return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
     state = _commanded(plan, state, facts)
+    if plan.weights(state) != plan.weights(before):
+        facts = facts._replace(in_force=False)  # the proxies have acknowledged other weights
     return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)
 
 
