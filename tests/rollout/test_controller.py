@@ -268,6 +268,26 @@ def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_a
     run(scenario)
 
 
+def test_a_rollout_that_begins_again_after_a_conflict_does_not_obey_an_old_command() -> None:
+    async def scenario(world: World) -> None:
+        obj = canary()
+        obj["metadata"]["annotations"] = {"headgate.dev/rollout-command": "promote/1"}
+        key = await world.create(obj)
+        split_key = TRAFFIC_SPLIT.key("default", "website")
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 1, "v2": 1}
+            split = await world.store.get(split_key)
+            await world.store.update({**split, "metadata": {**split["metadata"], "ownerReferences": []}})
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Invalid"
+            await world.store.delete(split_key)
+            await asyncio.sleep(3)
+            assert await world.weights() == {"v1": 9, "v2": 1}
+
+    run(scenario)
+
+
 def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -> None:
     async def scenario(world: World) -> None:
         first = await world.create(canary(name="b-first"))

@@ -41,7 +41,7 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
                 row |= {"requests": sample.trials, "failures": sample.events}
         status |= {"step": state.step + 1, "steps": len(plan.shares), "canaryWeight": share_text(plan.share(state))}
         status["criteria"] = list(_criteria(plan, state))
-    status["rollout"] = msgspec.json.encode(state).decode()
+    status["rollout"] = _encoded(state)
     return status
 
 
@@ -71,14 +71,22 @@ def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
         yield {**row, "promote": _part(known.fine, thresholds.fine)} if known.fine else row
 
 
+def _encoded(state: State) -> str:
+    return msgspec.json.encode(state).decode()
+
+
 def _part(wealth: Wealth, threshold: float) -> str:
     return f"{min(max(log(wealth.evidence) / log(threshold), 0.0), 1.0):.0%}"
 
 
 def invalid_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:
-    """Return the status of a Canary that does nothing. If the problem ends, the rollout begins again."""
+    """Return the status of a Canary that does nothing.
+
+    If the problem ends, the rollout begins again, and does not obey the last command a second time.
+    """
     conditions = [StatusCondition(type="Accepted", status=False, reason=problem.reason, message=problem.message)]
-    return _status(obj, Phase.INVALID, problem.message, conditions, now)
+    status = _status(obj, Phase.INVALID, problem.message, conditions, now)
+    return {**status, "rollout": _encoded(State(command=state_in(obj).command))}
 
 
 def _status(obj: Object, phase: Phase, text: str, conditions: list[StatusCondition], now: float) -> dict[str, Any]:
