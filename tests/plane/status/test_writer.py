@@ -248,10 +248,28 @@ async def test_a_proxy_that_reconnects_soon_changes_no_status(world: World) -> N
     assert (await world.store.get(OTHER))["metadata"]["resourceVersion"] == version
 
 
+async def test_statuses_do_not_wait_for_the_requests_of_each_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API server takes milliseconds for each request. Here, none gets an answer before both have been sent."""
+    read, both = world.store.get, asyncio.Barrier(2)
+
+    async def slow(key: Key) -> Object:
+        if key in (WEB, OTHER):
+            await both.wait()
+        return await read(key)
+
+    monkeypatch.setattr(world.store, "get", slow)
+    world.of_host.set(tuple(Finding(key, Reason.NO_RESOURCES, "", "exceeded quota") for key in (WEB, OTHER)))
+    for name in ("web", "other"):
+        await recorded(world, name, "NoResources", "exceeded quota")
+
+
 async def test_a_proxy_that_connects_during_a_full_pass_causes_another_full_pass(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)  # a slice writes one object
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "CONCURRENT", 1)  # a slice writes one object
     world.clients.pop(SIDECAR).leave()
     world.fleet.notify()
     async with aclosing(follow(world.store, SPLIT, "TrafficSplit")) as steps:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from headgate.compiler.report import Compiled, Finding
@@ -33,6 +34,7 @@ from headgate.shared_map import SharedMap, replaced
 from headgate.xds.fleet import Fleet, Proxy
 
 BATCH = 32  # the number of proxies to observe before the writer yields the event loop to other tasks
+CONCURRENT = 8  # the number of objects that are updated at the same time
 RETRY_SECONDS = 1.0  # the time until a failed write or a delayed Event is retried
 _ComputeStatus = Callable[[Object, ObjectReport, StatusInputs], Mapping[str, Any] | None]
 STATUSES: Mapping[tuple[str, str], _ComputeStatus] = {
@@ -238,17 +240,24 @@ class StatusWriter:
         del self.computed[key]
 
     async def _work(self) -> None:
-        """Compute and write statuses of queued objects until the slice is over, or the queue is empty."""
+        """Compute and write statuses of queued objects until the slice is over, or the queue is empty.
+
+        An API server takes milliseconds for each request, so `CONCURRENT` objects are updated at the same time.
+        """
         observation = self._observation
         if observation is None:
             return
         inputs = StatusInputs(observation.receipts, timestamp(time.time()), observation.blocking)
-        while found := self._queue.next():
-            key, in_pass = found
+        while batch := tuple(islice(iter(self._queue.next, None), CONCURRENT)):
             began = time.monotonic()
-            if not await self._update(key, observation.report(key), inputs):
-                self._retry_later(key)
-            if in_pass:
+            async with asyncio.TaskGroup() as group:
+                updates = [
+                    (key, group.create_task(self._update(key, observation.report(key), inputs))) for key, _ in batch
+                ]
+            for key, update in updates:
+                if not update.result():
+                    self._retry_later(key)
+            if any(in_pass for _, in_pass in batch):
                 self._pace.spend_on_pass(time.monotonic() - began)
             if self._pace.is_slice_over:
                 return
