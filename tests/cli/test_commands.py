@@ -101,6 +101,7 @@ def test_commands_without_a_running_headgate_suggest_headgate_up(run: Callable[.
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
+    assert ("does not work with one in a cluster" in ended.err) is (command[0] == "try")
 
 
 @pytest.mark.parametrize("command", [["wait", "ts/a"], ["status"], ["explain", "pod/a"]])

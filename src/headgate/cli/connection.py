@@ -11,6 +11,7 @@ from headgate.kubernetes.credentials import Kubeconfig
 from headgate.standalone.runtime_info import RuntimeInfo, read_runtime_info
 
 _START = "start headgate with `headgate up DIR`, or set --state to its state directory"
+LOCAL_ONLY = ". This command needs a headgate on this machine; it does not work with one in a cluster"
 _HINTS = ErrorHints(unreachable=_START, refused="the kubeconfig may be from an earlier `headgate up`")
 _CLUSTER_HINTS = ErrorHints(
     unreachable="check the cluster that the kubeconfig names, or on one machine start headgate with `headgate up DIR`",
@@ -30,11 +31,14 @@ def find_runtime_info(state: Path | None) -> RuntimeInfo | None:
     return found if found and _runs(found.pid) else None
 
 
-def runtime_info(state: Path | None) -> RuntimeInfo:
-    """Return the addresses of the headgate that runs with a state directory. Raises Unavailable when none runs."""
+def runtime_info(state: Path | None, *, hint: str = LOCAL_ONLY) -> RuntimeInfo:
+    """Return the addresses of the headgate that runs with a state directory. Raises Unavailable when none runs.
+
+    The error ends with `hint`; by default, it says that the command can't use a headgate in a cluster.
+    """
     found = find_runtime_info(state)
     if found is None:
-        raise Unavailable(f"no headgate runs with the state directory {state or default_state()}: {_START}")
+        raise Unavailable(f"no headgate runs with the state directory {state or default_state()}: {_START}{hint}")
     return found
 
 
@@ -52,7 +56,7 @@ def find_api(kubeconfig: Path | None, state: Path | None) -> Client:
     found = find_runtime_info(state)
     if found is None and state is None and not os.environ.get("HEADGATE_STATE") and (paths or users.exists()):
         return _client(paths or [users], _CLUSTER_HINTS)
-    return _client([Path((found or runtime_info(state)).kubeconfig)], _HINTS)
+    return _client([Path((found or runtime_info(state, hint="")).kubeconfig)], _HINTS)
 
 
 def _client(paths: Sequence[Path], hints: ErrorHints) -> Client:
