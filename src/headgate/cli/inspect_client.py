@@ -11,13 +11,17 @@ from headgate.cli.connection import find_api
 from headgate.compiler.explain import Explanation
 from headgate.compiler.request_spec import RequestSpec
 from headgate.envoy.view import SIDECAR
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
 NO_GROUP = f"the API server does not serve {GROUP}: headgate does not run there, or is an older version"
+NOT_AVAILABLE = (
+    f"no replica of headgate serves {GROUP} now; within seconds after an installation one does, else see `headgate status`"
+    f" and `kubectl get apiservice v1.{GROUP} -o yaml`"
+)
 
 T = TypeVar("T")
 
@@ -73,9 +77,16 @@ class InspectClient:
         Raises HeadgateError when the API has no inspect group, NotFound for a missing object.
         """
         try:
-            return self._read(await self.client.get(path, **query), shape)
+            return self._read(await self._get(path, **query), shape)
         except NotFound as error:
             raise await self._group_missing(error) from None
+
+    async def _get(self, path: str, **query: str | Sequence[str]) -> Object:
+        try:
+            return await self.client.get(path, **query)
+        except Unavailable as error:
+            await self.client.get("/apis")  # raises the error when the API server itself can't be reached
+            raise Unavailable(f"{error}: {NOT_AVAILABLE}") from None
 
     async def _group_missing(self, error: NotFound) -> HeadgateError:
         """Return the error for a 404: NO_GROUP when the inspect group is missing, else `error`."""
@@ -89,7 +100,7 @@ class InspectClient:
         proxy_namespace, name = parse_proxy_name(text, namespace or "default")
         path = f"{resource_path('proxies', proxy_namespace)}/{quote(name, safe='')}{part}"
         try:
-            return self._read(await self.client.get(path, **query), shape)
+            return self._read(await self._get(path, **query), shape)
         except NotFound:
             known = ", ".join(display_name(item.node) for item in await self.proxies())
             raise NotFound(f"proxy {text!r} not found; the proxies are: {known or 'none'}") from None
