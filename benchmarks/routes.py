@@ -1,6 +1,6 @@
-"""Measure Gateways with many routes: the scenarios of the public benchmark gateway-api-bench, on one machine.
+"""Measure Gateways with many routes: the scenarios of the public benchmark gateway-api-bench.
 
-A real `headgate up` serves one Gateway. Routes are created one by one while a client probes each of them; one route
+A real `headgate up` serves one Gateway; `cluster_routes` runs the same scenarios on a cluster. Routes are created one by one while a client probes each of them; one route
 changes under load; routes are attached and detached at once; and then nothing changes for a while.
 """
 
@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +21,9 @@ from benchmarks.load import cpu_seconds
 from tests.api_client import Api, access
 from tests.e2e.manifests import endpoints, service
 from tests.e2e.test_routes import gateway, gateway_address, gateway_api_object
-from tests.e2e.wire import Address, Client, Request
+from tests.e2e.wire import Address, Client, Load, Network, Request, ask_once
 from tests.e2e.world import World, until, world_in_a_new_directory
 
-ROUTES = 3000
-ATTACHED = 1000
-CHANGES = 1000
 CHANGE_PAUSE_S = 0.2
 IDLE_S = 180
 SETTLE_S = 10
@@ -38,6 +35,28 @@ WRITERS = 8
 WATCH = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways?watch=true&fieldSelector=metadata.name%3Dedge"
 RESPONSES = "(cds|lds|rds|scoped_rds|sds).*update_success$"
 """The counters of Envoy that grow with each xDS response."""
+
+
+class Counts(NamedTuple):
+    """How many routes are created one by one, how many are attached at once, and how often a route changes."""
+
+    created: int = 3000
+    attached: int = 1000
+    changes: int = 1000
+
+
+class Edge(NamedTuple):
+    """A headgate that serves the Gateway `edge` of the namespace `default` at an address.
+
+    Its routes have the backends `backend` and `second`, each with the ports 8080 and 8081. `processes` returns the PIDs of
+    the control plane and of the Gateway's Envoy, by name.
+    """
+
+    address: Address
+    kubeconfig: Path
+    api: Api
+    network: Network
+    processes: Callable[[], Mapping[str, int]]
 
 
 def modifier(kind: str, name: str) -> Mapping[str, Any]:
@@ -88,25 +107,25 @@ async def probe(request: Request) -> Probe:
         client.close()
 
 
-def create_with_probes(world: World, address: Address) -> None:
+def create_with_probes(edge: Edge, count: int) -> None:
     """Create routes one by one. For each third of them, print the times from the write of a route to its first 200, and
     the processor time of headgate and of Envoy for a route.
     """
     times, statuses = [], Counter[int]()
-    third = ROUTES // 3
+    third = count // 3
     spent = []
-    for number in range(ROUTES):
+    for number in range(count):
         if number in (0, third, 2 * third):
-            spent.append(processor_times(world))
+            spent.append(processor_times(edge))
         name = f"probed-{number}"
-        probing = world.network.begin(probe(Request(address, f"/{name}", f"{name}.example.com")))
+        probing = edge.network.begin(probe(Request(edge.address, f"/{name}", f"{name}.example.com")))
         began = time.perf_counter()
-        world.api.apply(probed(name))
+        edge.api.apply(probed(name))
         found = probing.result()
         times.append(1000 * (found.served - began))
         statuses += found.statuses
-    print(f"{ROUTES} routes, created one by one; answers before the first 200: {dict(statuses)}", flush=True)
-    spent.append(processor_times(world))
+    print(f"{count} routes, created one by one; answers before the first 200: {dict(statuses)}", flush=True)
+    spent.append(processor_times(edge))
     parts = ("first", times[:third]), ("second", times[third : 2 * third]), ("last", times[2 * third :])
     for (what, part), before, after in zip(parts, spent[:-1], spent[1:], strict=True):
         p99 = sorted(part)[math.ceil(len(part) * 0.99) - 1]
@@ -115,23 +134,29 @@ def create_with_probes(world: World, address: Address) -> None:
         print(f"  {what:6} third: median {median:6.1f} ms   p99 {p99:6.1f} ms   processor: {costs}", flush=True)
 
 
-def processor_times(world: World) -> Mapping[str, float]:
+def processor_times(edge: Edge) -> Mapping[str, float]:
     """Return the processor time of headgate and of its Envoy, in seconds."""
-    assert world.process
-    return {"headgate": cpu_seconds(world.process.pid), "Envoy": cpu_seconds(world.processes()["envoy"])}
+    return {name: cpu_seconds(pid) for name, pid in edge.processes().items()}
 
 
-def change_under_load(world: World, address: Address) -> None:
+def change_under_load(edge: Edge, count: int) -> None:
     """Change one route again and again under load; print the answers."""
-    world.apply(json.dumps(changing(0)))
-    request = Request(address, "/", "changing.example.com")
-    until(lambda: world.ask(request).status == 200, "the route")
-    with world.load(request, request) as load:
-        for number in range(CHANGES):
-            world.api.apply(changing(number))
-            time.sleep(CHANGE_PAUSE_S)
-    failed = sum(count for answer, count in load.counts.items() if answer not in ("backend", "second"))
-    print(f"{CHANGES} changes of a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
+    edge.api.apply(changing(0))
+    request = Request(edge.address, "/", "changing.example.com")
+    until(lambda: edge.network.run(ask_once(request)).status == 200, "the route")
+    load = Load(edge.network, [request, request], pause=0.01)
+    for number in range(count):
+        edge.api.apply(changing(number))
+        time.sleep(CHANGE_PAUSE_S)
+    load.stop()
+    failed = sum(answers for answer, answers in load.counts.items() if answer not in ("backend", "second"))
+    print(f"{count} changes of a route: {load.sent} requests, {failed} failed; {dict(load.counts)}", flush=True)
+
+
+def is_programmed(route: Mapping[str, Any]) -> bool:
+    """Return whether the proxies have a route, according to its status."""
+    conditions = [one for parent in route.get("status", {}).get("parents") or () for one in parent["conditions"]]
+    return any(one["type"] == "Programmed" and one["status"] == "True" for one in conditions)
 
 
 class StatusWrites:
@@ -152,27 +177,30 @@ class StatusWrites:
             self.count += 1
 
 
-def attach_and_detach(world: World) -> None:
+def attach_and_detach(edge: Edge, count: int) -> None:
     """Create and delete routes at once; print how often the Gateway's status is written, and when it is right."""
-    writes = StatusWrites(Path(world.ready["kubeconfig"]))
+    writes = StatusWrites(edge.kubeconfig)
     until(lambda: writes.count, "the watch")
     before, begun = writes.attached, writes.count
-    clients = [Api(Path(world.ready["kubeconfig"])) for _ in range(WRITERS)]
+    clients = [Api(edge.kubeconfig) for _ in range(WRITERS)]
 
     def each(work: Any, target: int, what: str) -> None:
         counted, began = writes.count, time.perf_counter()
         with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(lambda number: work(clients[number % WRITERS], f"attached-{number}"), range(ATTACHED)))
+            list(pool.map(lambda number: work(clients[number % WRITERS], f"attached-{number}"), range(count)))
         ended = time.perf_counter()
         until(lambda: writes.attached == target, f"{target} attached routes")
         late, took = max(writes.changed - ended, 0), ended - began
         print(
-            f"{ATTACHED} routes {what} in {took:.1f} s: the number is right {1000 * late:.0f} ms after the last; "
+            f"{count} routes {what} in {took:.1f} s: the number is right {1000 * late:.0f} ms after the last; "
             f"{writes.count - counted} writes of the Gateway's status",
             flush=True,
         )
 
-    each(lambda api, name: api.apply(probed(name)), before + ATTACHED, "attached")
+    each(lambda api, name: api.apply(probed(name)), before + count, "attached")
+    ended = time.perf_counter()
+    until(lambda: all(map(is_programmed, edge.api.get("httproutes")["items"])), "the statuses of all routes", 300)
+    print(f"  all routes have their status {time.perf_counter() - ended:.1f} s later", flush=True)
     each(lambda api, name: api.delete(f"httproute/{name}"), before, "detached")
     time.sleep(SETTLE_S)
     print(f"  {writes.count - begun} writes in total", flush=True)
@@ -196,14 +224,26 @@ def idle(world: World) -> None:
 
 async def measure() -> None:
     """Run the scenarios on one headgate, one after the other."""
+    counts = Counts()
     with world_in_a_new_directory() as world:
         ports = {"http": 8080, "other": 8081}
         for name in ("backend", "second"):
             backends: Sequence[Any] = [world.backend(name)]
             world.apply(service(name, ports), endpoints(name, dict.fromkeys(ports, backends)))
         world.apply(gateway())
-        address = gateway_address(world, "default")
-        change_under_load(world, address)
-        attach_and_detach(world)
+        edge = on_one_machine(world)
+        change_under_load(edge, counts.changes)
+        attach_and_detach(edge, counts.attached)
         idle(world)
-        create_with_probes(world, address)
+        create_with_probes(edge, counts.created)
+
+
+def on_one_machine(world: World) -> Edge:
+    """Return the Gateway that `headgate up` serves."""
+
+    def processes() -> Mapping[str, int]:
+        assert world.process
+        return {"headgate": world.process.pid, "Envoy": world.processes()["envoy"]}
+
+    address, kubeconfig = gateway_address(world, "default"), Path(world.ready["kubeconfig"])
+    return Edge(address, kubeconfig, world.api, world.network, processes)

@@ -20,6 +20,7 @@ from benchmarks import (
     build,
     changes,
     cluster,
+    cluster_routes,
     fleet,
     handover,
     ingest,
@@ -57,6 +58,10 @@ async def _handover() -> None:
     handover.measure()
 
 
+async def _cluster_routes() -> None:
+    cluster_routes.measure()
+
+
 async def _ingest() -> None:
     for proxies in (200, 2000):
         await ingest.receive(proxies, 20)
@@ -81,6 +86,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "sizes": ("the bytes of a first configuration, by type and field", _sizes),
     "rollouts": ("simulated rollouts: wrong decisions, and requests until a decision", rollouts.measure),
     "routes": ("Gateways: new routes, a changing route, attached routes, and no change", routes.measure),
+    "cluster_routes": ("the same on a real cluster, with fewer routes", _cluster_routes),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
     "instructions": ("instructions of Envoy per request, against minimal configurations", instructions.compare),

@@ -21,7 +21,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 DOCS, TESTS = ROOT / "docs/gateway-api.md", ROOT / "tests"
-CLUSTER = TESTS / "pods/test_conformance.py"
+GATEWAY_API, CLUSTER = TESTS / "e2e/gateway_api", TESTS / "pods/test_conformance.py"
 REPORT = re.compile(
     r"(?<=<!-- report: `python tools/conformance.py` writes it -->\n).*?(?=<!-- end of it -->)", re.DOTALL
 )
@@ -140,8 +140,9 @@ NEEDS = {name: words(features) for features, names in TESTED.items() for name in
 
 
 def modules() -> Mapping[Path, ast.Module]:
-    """Return the files of tests that have the marker, with their syntax trees."""
-    files = sorted(path for path in TESTS.rglob("test_*.py") if "conformance(" in path.read_text())
+    """Return the files of tests that have the marker, and all those of GATEWAY_API, with their syntax trees."""
+    marked_files = {path for path in TESTS.rglob("test_*.py") if "conformance(" in path.read_text()}
+    files = sorted(marked_files.union(GATEWAY_API.glob("test_*.py")))
     return {path: ast.parse(path.read_text()) for path in files}
 
 

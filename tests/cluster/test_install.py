@@ -49,7 +49,7 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     gone = [outcome async for _, outcome in installer.delete(manifests(values))]
     assert set(gone) == {"deleted"}
     left = [obj["kind"] async for obj, _ in installer.delete(manifests(values))]
-    assert left == ["Namespace"]  # all other objects are gone
+    assert left == ["Namespace"]  # the other objects are gone
     with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
         await installer.check_own_namespace()
 

@@ -1,0 +1,73 @@
+"""Run the scenarios of `routes` on a real cluster: a Gateway with a proxy of its own, called from outside the cluster.
+
+HEADGATE_TEST_CLUSTER names the directory of the programs that start the cluster (`tests/pods/conftest.py`).
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks import routes
+from tests.api_client import Api
+from tests.e2e.gateway_api.objects import gateway
+from tests.e2e.test_routes import PORT
+from tests.e2e.wire import Address, Network
+from tests.pods.cluster_host import build_traffic_image, token_kubeconfig, traffic_deployment
+from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod, program, service, started
+from tests.pods.gateway_api import install_gateway_api
+from tests.pods.traffic_pod import PORT as BACKEND_PORT
+
+COUNTS = routes.Counts(created=600, attached=1000, changes=200)
+"""Fewer than on one machine: a write takes longer on a cluster."""
+PLACE = "default"
+BACKENDS = ("backend", "second")
+PROXIES = "app.kubernetes.io/name=headgate-gateway"
+
+
+def measure() -> None:
+    """Start a cluster and run the scenarios, or print why no cluster can be started."""
+    with contextlib.ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(started())
+        except CannotStart as error:
+            print(f"not measured: {error}")
+            return
+        install(cluster)
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-"))
+        kubeconfig = token_kubeconfig(cluster, Path(directory, "kubeconfig"), PLACE)
+        api, network = stack.enter_context(contextlib.closing(Api(kubeconfig))), Network()
+        stack.callback(network.close)
+        edge = routes.Edge(address(cluster), kubeconfig, api, network, lambda: processes(cluster))
+        routes.change_under_load(edge, COUNTS.changes)
+        routes.attach_and_detach(edge, COUNTS.attached)
+        routes.create_with_probes(edge, COUNTS.created)
+
+
+def install(cluster: Cluster) -> None:
+    """Install headgate, the backends without sidecars, and the Gateway."""
+    install_gateway_api(cluster)
+    cluster.headgate("install", "--image", IMAGE)
+    build_traffic_image()
+    for name in BACKENDS:
+        made = service(PLACE, name, app=name)
+        made["spec"]["ports"] = [
+            {"name": port, "port": number, "targetPort": BACKEND_PORT}
+            for port, number in (("http", 8080), ("other", 8081))
+        ]
+        cluster.apply(traffic_deployment(PLACE, name), made)
+    cluster.wait_rolled_out(PLACE, *BACKENDS)
+    cluster.kubectl("-n", PLACE, "create", "-f", "-", stdin=gateway())
+    cluster.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
+
+
+def address(cluster: Cluster) -> Address:
+    """Return the address of the Gateway."""
+    found = cluster.get("-n", PLACE, "gateway/edge")["status"]["addresses"][0]["value"]
+    return Address(found, PORT)
+
+
+def processes(cluster: Cluster) -> Mapping[str, int]:
+    """Return the processes of the active replica and of the Gateway's Envoy."""
+    (proxy,) = cluster.get("-n", SYSTEM, "pods", "-l", PROXIES)["items"]
+    return {"headgate": program(active_pod(cluster)), "Envoy": program(proxy["metadata"]["name"])}
