@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -87,6 +87,11 @@ class Rollouts:
         generation = written["metadata"]["generation"]
         until(lambda: is_programmed(self.api.call("GET", path), generation), f"the status of {path}")
 
+    def close(self) -> None:
+        """Close the connections to the pods."""
+        for pod in self.pods.values():
+            pod.close()
+
 
 @pytest.fixture(scope="module")
 def rollouts(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollouts]:
@@ -108,14 +113,15 @@ def rollouts(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
         gateway("edge", 80, place=PLACE),
     )
     kubeconfig = token_kubeconfig(installed, tmp_path_factory.mktemp("delivery") / "kubeconfig", PLACE)
-    with closing(Api(kubeconfig)) as api:
+    with ExitStack() as stack:
+        api = stack.enter_context(closing(Api(kubeconfig)))
         FlaggerSplit(api.call, PLACE, "v1alpha1").create_services()
         services = ArgoSplit(api.call, PLACE, "v1alpha1")
         services.create_services("demo", "demo-stable", "demo-canary", "demo-experiment")
         services.select("demo-experiment", VERSIONS["v3"])
         installed.wait_rolled_out(PLACE, *COUNTED, *CLIENTS)
         installed.kubectl("-n", PLACE, "wait", "gateway/edge", "--for=condition=Programmed", "--timeout=100s")
-        yield Rollouts(installed, api)
+        yield stack.enter_context(closing(Rollouts(installed, api)))
 
 
 def pods(name: str, *, account: str = "default", **options: Any) -> dict[str, Any]:
