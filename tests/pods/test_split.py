@@ -100,21 +100,6 @@ def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
 
 
-def test_prometheus_gets_a_count_of_each_request(shop: Shop) -> None:
-    """The counters belong to the active replica; another one begins at 0."""
-    before = requests_to(shop, "v1", "v2")
-    shop.send(100)
-    until(lambda: requests_to(shop, "v1", "v2") == before + 100, "100 more requests")
-
-
-def requests_to(shop: Shop, *workloads: str) -> int:
-    """Return how many requests to workloads the metrics for Prometheus have counted."""
-    text = shop.cluster.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/meshstatuses/mesh/metrics")
-    counters = [line for line in text.splitlines() if line.startswith("headgate_requests_total{")]
-    labels = [f'destination_workload="{workload}"' for workload in workloads]
-    return sum(int(line.rpartition(" ")[2]) for line in counters if any(label in line for label in labels))
-
-
 def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
     """D29: the stream of events comes through the API server too."""
     command = [BIN / "kubectl-traffic", "tap", "deployment/v1", "-n", SHOP, "-o", "json"]
