@@ -105,6 +105,25 @@ def test_failures_of_both_versions_alike_are_no_reason_to_roll_back(rollout: Rol
     assert rollout.state.phase is Phase.PROGRESSING
 
 
+def test_failures_of_one_incident_count_as_one_with_failures_within() -> None:
+    """The same ten failures in a row roll back without the field."""
+    assert incident(canary()).state.phase is Phase.ROLLED_BACK
+    rollout = incident(canary(analysis={**ANALYSIS, "failuresWithin": "10s"}))
+    assert (rollout.state.phase, rollout.state.seen.candidate.events) == (Phase.PROGRESSING, 10)
+    for _ in range(8):  # an incident of the canary every half a minute, and none of the primary
+        rollout.look(2, v1=requests(90), v2=requests(10, failed=5))
+        rollout.look(28, v1=requests(90), v2=requests(10))
+    assert rollout.state.phase is Phase.ROLLED_BACK
+
+
+def incident(obj: Object) -> Rollout:
+    rollout = Rollout(obj)
+    rollout.look(20, v1=requests(90), v2=requests(10))
+    rollout.look(2, v1=requests(90), v2=requests(10, failed=5))
+    rollout.look(20, v1=requests(90), v2=requests(10))
+    return rollout
+
+
 def test_a_step_lasts_for_its_interval_and_needs_its_requests() -> None:
     rollout = Rollout(canary(analysis={**ANALYSIS, "minRequests": 5000}))
     rollout.look(29, v1=requests(900), v2=requests(100))

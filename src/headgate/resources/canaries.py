@@ -120,6 +120,7 @@ class Analysis(Input, frozen=True, kw_only=True):
     interval: str = "1m"
     min_requests: int = 20
     error_probability: str = "1%"
+    failures_within: str = ""
     dry_run: bool = False
     success: SuccessCriteria = SuccessCriteria()
     latency: tuple[LatencyCriterion, ...] = ()
@@ -133,6 +134,11 @@ class Analysis(Input, frozen=True, kw_only=True):
     def interval_seconds(self) -> float:
         """The shortest length of a step in seconds."""
         return durations.milliseconds(self.interval) / 1000
+
+    @property
+    def cluster_seconds(self) -> float:
+        """The seconds within which failures of one version count as one; 0 if each failure counts."""
+        return durations.milliseconds(self.failures_within) / 1000 if self.failures_within else 0.0
 
     @property
     def tolerated_error(self) -> Fraction:

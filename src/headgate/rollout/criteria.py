@@ -10,10 +10,13 @@ from enum import Enum
 from fractions import Fraction
 from math import ceil, log
 
+from msgspec import structs
+
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.resources.canaries import Analysis, LatencyCriterion
 from headgate.resources.meta import Value
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
+from headgate.statistics.clusters import ClusterTest, ClusterWealth
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets, bound_at, count_above, percentile_bound
 
@@ -29,16 +32,13 @@ class Comparison(Value, frozen=True, kw_only=True):
     reference: Counts = Counts()
     canary: Counts = Counts()
 
-    def plus(self, more: "Comparison") -> "Comparison":
-        """Return the sum of both."""
-        return Comparison(reference=self.reference.plus(more.reference), canary=self.canary.plus(more.canary))
-
 
 class Criterion(Value, frozen=True, kw_only=True):
     """A criterion: `worse` shows that the canary violates it, `fine` that it does not.
 
     `bounds` are the latency bounds (indexes) of the reference and of the canary above which a request counts; None if
-    failures count. `is_ready` is False while a relative limit still waits for enough requests to the reference.
+    failures count. `is_ready` is False while a relative limit still waits for enough requests to the reference. With
+    `within`, failures of one version within this many seconds count as one, and `worse` is not used.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Criterion(Value, frozen=True, kw_only=True):
     fine: RateTest | None
     bounds: tuple[int, int] | None = None
     is_ready: bool = True
+    within: float = 0.0
 
     def block(self, counts: Comparison) -> Block:
         """Return the counted requests as trials and events."""
@@ -60,12 +61,40 @@ class Criterion(Value, frozen=True, kw_only=True):
 NOTHING = Block(Sample(0, 0), Sample(0, 0))
 
 
-class Evidence(Value, frozen=True, kw_only=True):
-    """The evidence of a criterion: that the canary is worse, and that it is fine. `seen` are the requests behind it."""
+class Windows(Value, frozen=True, kw_only=True):
+    """The evidence of failures in clusters. The current window began at `began` (seconds since the epoch) with `window`."""
 
-    worse: Wealth
+    state: ClusterWealth = ClusterTest().start()
+    began: float = 0.0
+    window: Block = NOTHING
+
+    def after(self, block: Block, *, now: float, within: float) -> "Windows":
+        """Return the evidence after more requests; a window of `within` seconds counts once it has ended."""
+        if now < self.began + within:
+            return Windows(state=self.state, began=self.began, window=self.window.plus(block))
+        # The first window has not begun with the step, and a long one has a gap in its reports.
+        is_whole = now < self.began + 2 * within
+        count = ClusterTest().after if is_whole else ClusterTest().without
+        return Windows(state=count(self.state, self.window), began=now, window=block)
+
+
+class Evidence(Value, frozen=True, kw_only=True):
+    """The evidence of a criterion: that the canary is worse, and that it is fine. `seen` are the requests behind it.
+
+    With `windows`, these have the evidence that the canary is worse.
+    """
+
+    worse: Wealth | None = None
     fine: Wealth | None = None
     seen: Block = NOTHING
+    windows: Windows | None = None
+
+    @property
+    def against(self) -> float:
+        """The evidence that the canary is worse: it reaches 1/error with a probability of at most `error`."""
+        if self.windows:
+            return self.windows.state.evidence
+        return self.worse.evidence if self.worse else 1.0
 
 
 class Verdict(Enum):
@@ -105,22 +134,31 @@ def criteria(analysis: Analysis, limits: Mapping[str, int]) -> Sequence[Criterio
 def start(found: Sequence[Criterion]) -> Mapping[str, Evidence]:
     """Return the evidence of each criterion before the first request."""
     return {
-        item.name: Evidence(worse=item.worse.start(), fine=item.fine.start() if item.fine else None) for item in found
+        item.name: Evidence(
+            worse=None if item.within else item.worse.start(),
+            fine=item.fine.start() if item.fine else None,
+            windows=Windows() if item.within else None,
+        )
+        for item in found
     }
 
 
 def gathered(
-    found: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison
+    found: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison, now: float
 ) -> Mapping[str, Evidence]:
-    """Return the evidence after more requests."""
-    result = dict(evidence)
-    for item in found:
-        if item.is_ready:
-            known, block = evidence[item.name], item.block(counts)
-            fine = item.fine.after(known.fine, block) if item.fine and known.fine else None
-            worse = item.worse.after(known.worse, block)
-            result[item.name] = Evidence(worse=worse, fine=fine, seen=known.seen.plus(block))
-    return result
+    """Return the evidence after more requests, which were counted until `now` (seconds since the epoch)."""
+    return {item.name: _after(item, evidence[item.name], item.block(counts), now) for item in found}
+
+
+def _after(item: Criterion, known: Evidence, block: Block, now: float) -> Evidence:
+    if not item.is_ready:
+        return known
+    return Evidence(
+        worse=item.worse.after(known.worse, block) if known.worse else None,
+        fine=item.fine.after(known.fine, block) if item.fine and known.fine else None,
+        seen=known.seen.plus(block),
+        windows=known.windows.after(block, now=now, within=item.within) if known.windows else None,
+    )
 
 
 class Thresholds(Value, frozen=True, kw_only=True):
@@ -141,7 +179,7 @@ class Thresholds(Value, frozen=True, kw_only=True):
 
 def judged(found: Sequence[Criterion], evidence: Mapping[str, Evidence], thresholds: Thresholds) -> Judgment:
     """Return the decision: a violated criterion rolls back, and a promotion needs all of them."""
-    violated = tuple(item.name for item in found if evidence[item.name].worse.evidence >= thresholds.worse)
+    violated = tuple(item.name for item in found if evidence[item.name].against >= thresholds.worse)
     if violated:
         return Judgment(verdict=Verdict.ROLL_BACK, criteria=violated)
     lacking = tuple(item.name for item in found if not _is_fine(item, evidence[item.name], thresholds))
@@ -164,7 +202,8 @@ def requests_missing(item: Criterion, evidence: Evidence, threshold: float) -> i
 
 def _criteria(analysis: Analysis, limits: Mapping[str, int]) -> Iterator[Criterion]:
     success = analysis.success
-    yield _relative(SUCCESS, float(success.tolerated_drop), float(success.excluded_drop))
+    compared = _relative(SUCCESS, float(success.tolerated_drop), float(success.excluded_drop))
+    yield structs.replace(compared, within=analysis.cluster_seconds)
     if success.least is not None:
         yield _absolute(SUCCESS_MIN, float(1 - success.least))
     for criterion in analysis.latency:

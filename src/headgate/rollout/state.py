@@ -300,7 +300,7 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
     new = Comparison(
         reference=facts.counts.get(plan.reference, Counts()), canary=facts.counts.get(plan.analysis.canary, Counts())
     )
-    return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new))
+    return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new, facts.now))
 
 
 def _judged(plan: Plan, state: State, facts: Facts) -> State:

@@ -11,7 +11,6 @@ from headgate.plane.status.conditions import status_of, timed
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.rollout.messages import message, share_text
 from headgate.rollout.state import Phase, Plan, State
-from headgate.statistics.betting import Wealth
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -67,16 +66,16 @@ def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
     thresholds = plan.thresholds(found)
     for item in found:
         known = state.evidence[item.name]
-        row = {"name": item.name, "rollBack": _part(known.worse, thresholds.worse)}
-        yield {**row, "promote": _part(known.fine, thresholds.fine)} if known.fine else row
+        row = {"name": item.name, "rollBack": _part(known.against, thresholds.worse)}
+        yield {**row, "promote": _part(known.fine.evidence, thresholds.fine)} if known.fine else row
 
 
 def _encoded(state: State) -> str:
     return msgspec.json.encode(state).decode()
 
 
-def _part(wealth: Wealth, threshold: float) -> str:
-    return f"{min(max(log(wealth.evidence) / log(threshold), 0.0), 1.0):.0%}"
+def _part(evidence: float, threshold: float) -> str:
+    return f"{min(max(log(evidence) / log(threshold), 0.0), 1.0):.0%}"
 
 
 def invalid_status(obj: Object, problem: Problem, now: float) -> Mapping[str, Any]:

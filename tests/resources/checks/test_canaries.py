@@ -33,6 +33,7 @@ def weighted(*weights: Any) -> list[dict[str, Any]]:
         ({"success": {"min": "100%"}}, {}),
         ({"success": {"maxDrop": "0.5%", "margin": "0.25%", "min": "99.5%"}, "errorProbability": "0.1%"}, {}),
         ({"latency": [{"percentile": "p99", "max": "1s"}, {"percentile": "p99", "maxIncrease": "10%"}]}, {}),
+        ({"failuresWithin": "10s", "success": {"maxDrop": "0%", "min": "99%"}}, {}),
         ({"interval": "1m30s", "minRequests": 1, "dryRun": True}, {}),
     ],
 )
@@ -75,6 +76,13 @@ def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, fi
         ({}, {"backends": THREE}, "spec.backends", "name the third one in spec.analysis.baseline, or remove it"),
         ({}, {"backends": BACKENDS[1:]}, "spec.backends", "must be 2 for this analysis"),
         ({"baseline": "website-v1"}, {}, "spec.backends", "must be 3 for this analysis"),
+        ({"failuresWithin": "900ms"}, {}, f"{ANALYSIS}.failuresWithin", "must be at least 1s"),
+        (
+            {"failuresWithin": "10s", "success": {"maxDrop": "1%"}},
+            {},
+            f"{ANALYSIS}.success.maxDrop",
+            "must be 0% with failuresWithin",
+        ),
         ({}, {"backends": weighted(0, 1)}, "spec.backends[0].weight", "must be above 0: the primary"),
         ({}, {"backends": weighted(0, 0)}, "spec.backends[0].weight", "must be above 0: the primary"),
         (BASELINE, {"backends": weighted(8, "100m", 1)}, "spec.backends[2].weight", "must be that of the canary, 100m"),

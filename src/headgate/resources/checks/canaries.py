@@ -14,6 +14,7 @@ from headgate.resources.weights import quantity
 
 T = TypeVar("T")
 _HALF = Fraction(1, 2)
+_SHORTEST_WINDOW_MS = 1000
 _ANALYSIS = "spec.analysis"
 _BESIDE = "must be at most 50, because the baseline has the same share"
 _DEFAULTS = SuccessCriteria()
@@ -157,6 +158,12 @@ def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
     if error is not None and not 0 < error < _HALF:
         message = f"must be above 0% and below 50%, not {analysis['errorProbability']}; write for example 1%"
         yield Cause(f"{_ANALYSIS}.errorProbability", message)
+    within = _parsed(analysis.get("failuresWithin"), durations.milliseconds)
+    if within is not None and within < _SHORTEST_WINDOW_MS:
+        yield Cause(f"{_ANALYSIS}.failuresWithin", "must be at least 1s: proxies report their counts every second")
+    if within and _parsed(part(analysis, "success").get("maxDrop"), parse_percentage):
+        message = "must be 0% with failuresWithin, which compares incidents and no rates; remove one of both"
+        yield Cause(f"{_ANALYSIS}.success.maxDrop", message)
 
 
 def _success_causes(success: Mapping[str, Any]) -> Iterator[Cause]:

@@ -103,6 +103,11 @@ _ANALYSIS = record(
     errorProbability=matching(
         "The tolerated probability of a wrong rollback, and of a wrong promotion; 1% when absent.", PERCENTAGE
     ),
+    failuresWithin=matching(
+        "Failures of one version within this time count as one, for example 10s, because one incident may cause them. "
+        "When absent, each failure counts.",
+        DURATION,
+    ),
     dryRun=flag("Whether decisions are reported only, and no weight changes; false when absent."),
     success=_SUCCESS,
     latency=_LATENCY,
