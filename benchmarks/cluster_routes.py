@@ -18,7 +18,7 @@ from tests.pods.conftest import IMAGE, SYSTEM, CannotStart, Cluster, active_pod,
 from tests.pods.gateway_api import install_gateway_api
 from tests.pods.traffic_pod import PORT as BACKEND_PORT
 
-COUNTS = routes.Counts(created=600, attached=1000, changes=200)
+COUNTS = routes.Counts(created=900, attached=1000, changes=300)
 """Fewer than on one machine: a write takes longer on a cluster."""
 PLACE = "default"
 BACKENDS = ("backend", "second")
