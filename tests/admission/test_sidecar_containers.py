@@ -179,25 +179,25 @@ def test_init_containers_run_before_the_redirection_if_the_sidecar_starts_after_
 
 
 @pytest.mark.parametrize(
-    ("policy", "native", "run", "drain"),
+    ("policy", "native", "run"),
     [
-        ("Always", False, ["run"], ["drain"]),
-        ("Never", False, ["run", "--job"], ["drain", "--job"]),
-        ("OnFailure", False, ["run", "--job"], ["drain", "--job"]),
-        ("Always", True, ["run"], ["drain"]),
-        ("Never", True, ["run"], ["drain", "--job"]),
-        ("OnFailure", True, ["run"], ["drain", "--job"]),
+        ("Always", False, ["run"]),
+        ("Never", False, ["run", "--job"]),
+        ("OnFailure", False, ["run", "--job"]),
+        ("Always", True, ["run"]),
+        ("Never", True, ["run"]),
+        ("OnFailure", True, ["run"]),
     ],
 )
-def test_the_sidecar_of_a_job_reports_its_last_counts_and_ends_by_itself_unless_it_is_native(
-    policy: str, native: bool, run: Sequence[str], drain: Sequence[str]
+def test_a_sidecar_drains_and_that_of_a_job_ends_by_itself_unless_it_is_native(
+    policy: str, native: bool, run: Sequence[str]
 ) -> None:
     options = SidecarOptions(image="headgate:1", xds="headgate:15010", native=native)
     spec = with_transparent_sidecar(pod(restartPolicy=policy), options)["spec"]
     containers = [*spec["containers"], *spec["initContainers"]]
     (sidecar,) = [item for item in containers if item["name"] == "headgate-sidecar"]
     assert sidecar["command"] == ["headgate", "sidecar", *run]
-    assert sidecar["lifecycle"]["preStop"]["exec"]["command"] == ["headgate", "sidecar", *drain]
+    assert sidecar["lifecycle"]["preStop"]["exec"]["command"] == ["headgate", "sidecar", "drain"]
 
 
 def test_the_next_container_starts_when_a_native_sidecar_has_its_configuration() -> None:

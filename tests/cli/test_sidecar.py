@@ -1,4 +1,4 @@
-"""The sidecar of a Job's pod: the real Envoy ends after the application, and not before its last report has arrived."""
+"""The end of a sidecar: the real Envoy ends after the application, and not before its last report has arrived."""
 
 import asyncio
 import os
@@ -38,6 +38,15 @@ sidecar.sidecar("run", job=True)
 """
 """Runs `headgate sidecar run --job` with the files of a test, and with short pauses."""
 
+DRAIN = """
+import sys
+from headgate.cli import sidecar
+sidecar.DIRECTORY = sidecar.SECRETS = sys.argv[1]
+sidecar._drain = lambda: None
+sidecar.sidecar("drain")
+"""
+"""Runs `headgate sidecar drain` in a pod whose application has ended."""
+
 
 class World:
     """A control plane for the sidecar of one pod.
@@ -55,7 +64,7 @@ class World:
         self._receiver = Receiver(Windows(), ABSENCES)
         self._tokens = LocalTokens(bytes(range(32)))
         self._authority = Authority()
-        self._server: XdsServer | None = None
+        self._servers: list[XdsServer] = []
 
     async def prepare(self) -> None:
         """Write the files that the kubelet mounts, and create the pod."""
@@ -68,14 +77,16 @@ class World:
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job-1", "namespace": "shop"}, "spec": spec}
         )
 
-    async def serve(self) -> None:
+    async def serve(self, port: int = 0) -> None:
+        """Serve on a port, or on that of Envoy's bootstrap."""
         methods = {otlp.METHOD: self._receiver.export, **JobSidecars(self, self._wait_for_report).methods}
-        self._server = XdsServer(Fleet(), self._tokens, unary_methods=methods)
-        await self._server.start(f"localhost:{self.port}", Latest(self._authority.issue("localhost")))
+        server = XdsServer(Fleet(), self._tokens, unary_methods=methods)
+        await server.start(f"localhost:{port or self.port}", Latest(self._authority.issue("localhost")))
+        self._servers.append(server)
 
     async def stop(self) -> None:
-        if self._server:
-            await self._server.stop()
+        while self._servers:
+            await self._servers.pop().stop()
 
     async def get(self, key: Key) -> Any:
         """Count the sidecar's request, and return the pod."""
@@ -100,9 +111,11 @@ class World:
             {**await self.store.get(POD), "status": {"containerStatuses": states}}, subresource="status"
         )
 
-    async def start(self, *, inotify_limit: int | None = None, **variables: str) -> asyncio.subprocess.Process:
-        """Start the sidecar, as its container does."""
-        program = [sys.executable, "-c", SIDECAR, str(self._directory)]
+    async def start(
+        self, code: str = SIDECAR, *, inotify_limit: int | None = None, **variables: str
+    ) -> asyncio.subprocess.Process:
+        """Start the sidecar, as its container does, or another program in the container."""
+        program = [sys.executable, "-c", code, str(self._directory)]
         words = program if inotify_limit is None else limited(inotify_limit, program)
         environment = {
             "POD_NAMESPACE": "shop",
@@ -110,9 +123,8 @@ class World:
             "HEADGATE_XDS": f"localhost:{self.port}",
             **variables,
         }
-        return await asyncio.create_subprocess_exec(
-            *words, env={**os.environ, **environment}, stderr=asyncio.subprocess.PIPE if inotify_limit == 3 else None
-        )
+        stderr = asyncio.subprocess.PIPE if inotify_limit == 3 or code == DRAIN else None
+        return await asyncio.create_subprocess_exec(*words, env={**os.environ, **environment}, stderr=stderr)
 
     async def _wait_for_report(self, node_id: str, since: float) -> None:
         await self._receiver.wait_for_report(node_id, since)
@@ -148,6 +160,41 @@ async def test_the_sidecar_continues_while_the_control_plane_is_unavailable(worl
         await world.end_application()
         await world.serve()
         assert await sidecar.wait() == 0
+
+
+async def test_a_sidecar_that_is_asked_to_end_waits_for_the_next_control_plane_and_its_last_report(
+    world: World,
+) -> None:
+    """The first control plane accepts no call and ends."""
+    called = asyncio.Event()
+
+    async def end(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.set()
+        writer.close()
+
+    port = free_port()
+    async with asyncio.timeout(DEADLINE_S):
+        sidecar = await world.start()
+        await world.first_report()
+        ends = await asyncio.start_server(end, "localhost", port)
+        asked = time.time()
+        drain = await world.start(DRAIN, HEADGATE_XDS=f"localhost:{port}")
+        await called.wait()
+        ends.close()
+        await ends.wait_closed()
+        await world.serve(port)
+        assert (await drain.communicate(), drain.returncode) == ((None, b""), 0)
+        assert world.reported > asked
+        sidecar.send_signal(signal.SIGTERM)
+        await sidecar.wait()
+
+
+async def test_a_sidecar_that_is_asked_to_end_does_not_wait_for_a_control_plane_that_rejects_it(world: World) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        drain = await world.start(DRAIN, POD_NAME="job-2")
+        _, log = await drain.communicate()
+    assert drain.returncode == 0
+    assert "the last requests of the proxy may not be counted: UNAUTHENTICATED" in log.decode()
 
 
 async def test_sigterm_ends_envoy_while_the_application_runs(world: World) -> None:

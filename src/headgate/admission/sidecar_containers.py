@@ -28,7 +28,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
 JOB = "--job"
-"""The option of the sidecar's commands in pods that end by themselves, such as those of Jobs."""
+"""The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 _MOVED_CHECKS = ("httpGet", "tcpSocket", "grpc")
 """The checks of probes that the sidecar makes for the kubelet."""
@@ -180,16 +180,12 @@ def _moved_check(probe: Mapping[str, Any]) -> str:
 
 
 def _sidecar(options: SidecarOptions, *, is_job: bool) -> dict[str, Any]:
-    """Return the container of a sidecar. `is_job` says that the pod ends by itself.
-
-    In such a pod, the sidecar reports its last requests before it ends. Unless it is native, it ends by itself too.
-    """
-    job = [JOB] if is_job else []
-    stopped = ("preStop", ["drain", *job])
+    """Return the container of a sidecar. With `is_job` the pod ends by itself, and a sidecar that is not native does too."""
+    stopped = ("preStop", ["drain"])
     if options.native:
         return {**_proxy(options, "sidecar", [stopped]), "startupProbe": _probe(failureThreshold=600)}
     found = _proxy(options, "sidecar", [("postStart", ["wait"]), stopped])
-    return {**found, "command": [*found["command"], *job]}
+    return {**found, "command": [*found["command"], JOB]} if is_job else found
 
 
 def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Any]:

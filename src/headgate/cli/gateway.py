@@ -10,12 +10,14 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.admission.sidecar_containers import DIRECTORY
+from headgate.cli.proxy_calls import report_last_requests
 from headgate.cli.sidecar import (
     ADMIN_SOCKET,
     ESTABLISHED,
     LISTEN,
     POLL_S,
     QUIET_S,
+    calls_of,
     check_inotify_limit,
     exec_envoy,
     sockets,
@@ -31,17 +33,20 @@ def gateway(
     action: Annotated[
         Literal["run", "drain"],
         typer.Argument(
-            metavar="run|drain", help="run: start Envoy. drain: wait until clients have closed their connections."
+            metavar="run|drain",
+            help="run: start Envoy. drain: wait until clients have closed their connections, and requests are counted.",
         ),
     ],
 ) -> None:
     """Run the proxy of a Gateway. The pods that headgate creates for Gateways run these commands."""
+    (pod,) = variables(os.environ, "POD_NAME")
+    node_id = f"{GATEWAY}/{pod}"
     if action == "run":
         check_inotify_limit()
-        (pod,) = variables(os.environ, "POD_NAME")
-        exec_envoy(os.environ, f"{GATEWAY}/{pod}")
+        exec_envoy(os.environ, node_id)
     else:
         _drain()
+        report_last_requests(calls_of(node_id))
 
 
 def _drain() -> None:

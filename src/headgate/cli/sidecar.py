@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 import typer
 
 from headgate.admission.sidecar_containers import DIRECTORY, JOB, ROOTS_KEY, SECRETS
-from headgate.cli.job_sidecar import Calls, end_with_application, pause_randomly, report_last_requests
+from headgate.cli.job_sidecar import end_with_application, pause_randomly
 from headgate.cli.output import usage_error
+from headgate.cli.proxy_calls import Calls, report_last_requests
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
@@ -35,14 +36,15 @@ def sidecar(
         Action,
         typer.Argument(
             metavar="run|wait|drain",
-            help="run: start Envoy. wait: wait until Envoy has its configuration. drain: wait until the application has ended.",
+            help="run: start Envoy. wait: wait until Envoy has its configuration. "
+            "drain: wait until the application has ended, and its requests are counted.",
         ),
     ],
     job: Annotated[
         bool,
         typer.Option(
             JOB,
-            help="The pod ends by itself. run: end Envoy after the application. drain: also wait for the last metrics report.",
+            help="The pod ends by itself. run: end Envoy after the application.",
         ),
     ] = False,
 ) -> None:
@@ -53,8 +55,7 @@ def sidecar(
         _wait()
     else:
         _drain()
-        if job:
-            report_last_requests(_calls())
+        report_last_requests(calls_of(_node_id()))
 
 
 def _run(*, job: bool) -> None:
@@ -65,15 +66,16 @@ def _run(*, job: bool) -> None:
     check_inotify_limit()
     envoy = os.getpid()
     if job and os.fork() == 0:
-        end_with_application(_calls(), envoy, pause_randomly)
+        end_with_application(calls_of(_node_id()), envoy, pause_randomly)
     else:
         exec_envoy(os.environ, _node_id())
 
 
-def _calls() -> Calls:
+def calls_of(node_id: str) -> Calls:
+    """Return the calls of a proxy to the control plane."""
     (xds,) = variables(os.environ, "HEADGATE_XDS")
     secrets = Path(SECRETS)
-    return Calls(xds, _node_id(), token=secrets / "token", roots=secrets / ROOTS_KEY)
+    return Calls(xds, node_id, token=secrets / "token", roots=secrets / ROOTS_KEY)
 
 
 def _node_id() -> str:

@@ -1,7 +1,7 @@
 """Answers requests from the sidecars of pods that end by themselves, such as the pods of Jobs.
 
-Such a sidecar must end after the application, but first report its last requests. It asks the control plane whether the
-application has ended, because it has no permission to read its pod.
+Such a sidecar must end after the application. It asks the control plane whether the application has ended, because it has no
+permission to read its pod. Each proxy that ends first waits here until its last requests are reported.
 """
 
 import asyncio
