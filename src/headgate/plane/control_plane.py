@@ -52,7 +52,7 @@ class ControlPlane:
         self._ports = ports
         self._trust = trust
         self._fleet = Fleet()
-        self._restored = asyncio.Event()
+        self._assumed, self._restored = asyncio.Event(), asyncio.Event()
         feed = Feed(ports.objects)
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
@@ -67,12 +67,11 @@ class ControlPlane:
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
         feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
-        status = StatusWriter(self._ports, loop, self._fleet, dropped.now, feed.versions)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
-        yield "status", status.run()
+        yield "status", self._write_statuses()
         yield "checkpoints", self._save_counts()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
@@ -83,6 +82,7 @@ class ControlPlane:
         """
         await self.live_state.wait_compiled()
         self._fleet.assume_configured()
+        self._assumed.set()
         if storage := self._ports.state:
             await self.live_state.loop.mtls_migration.restore(storage)
             self.traffic.restore(await load_checkpoint(storage))
@@ -96,6 +96,12 @@ class ControlPlane:
     async def stop(self) -> None:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()
+
+    async def _write_statuses(self) -> None:
+        """Wait until the proxies of an earlier process are known, then write statuses until canceled."""
+        await self._assumed.wait()
+        feed, loop = self.live_state.feed, self.live_state.loop
+        await StatusWriter(self._ports, loop, self._fleet, self.traffic.dropped.now, feed.versions).run()
 
     async def _save_counts(self) -> None:
         """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -63,9 +63,9 @@ class Disk:
 class World:
     """A control plane without a server; `clients` are the connected proxies."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
         self.disk = Disk()
-        self.store, self.fleet = MemoryStore(journal=self.disk), Fleet()
+        self.store, self.fleet = store or MemoryStore(journal=self.disk), Fleet()
         self.credentials = Credentials(FakeIssuer(Time()), Time().schedule())
         self.feed = Feed(self.store)
         self.loop = Loop(self.feed.snapshot, self.fleet, HostProxies([GATEWAY]), Settings(), self.credentials)
@@ -142,20 +142,72 @@ def says(text: str, generation: int = 1) -> Callable[[Status], bool]:
 ALL, ONE = "2 of 2 proxies have the configuration", f"1 of 2 proxies have the configuration; waiting for {SIDECAR}"
 
 
+@asynccontextmanager
+async def running(*parts: Feed | Credentials | Loop | StatusWriter) -> AsyncIterator[None]:
+    """Run parts of a world during the block."""
+    tasks = [asyncio.create_task(part.run()) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     found = World()
-    work = (found.feed, found.credentials, found.loop, found.status)
-    tasks = [asyncio.create_task(part.run()) for part in work]
     services = [item for name in ("web", "other", "v1", "v2") for item in service(name, ("", f"10.1.0.{len(name)}"))]
-    await found.write(*services, pod("client", "10.1.0.9"), split("web", v1=9, v2=1), split("other", v1=1, v2=1))
-    await found.connect(GATEWAY.id, SIDECAR)
-    for key in (WEB, OTHER):
-        await found.programmed(key, says(ALL))
-    yield found
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with running(found.feed, found.credentials, found.loop, found.status):
+        await found.write(*services, pod("client", "10.1.0.9"), split("web", v1=9, v2=1), split("other", v1=1, v2=1))
+        await found.connect(GATEWAY.id, SIDECAR)
+        for key in (WEB, OTHER):
+            await found.programmed(key, says(ALL))
+        yield found
+
+
+@pytest.fixture
+async def successor(world: World) -> AsyncIterator[World]:
+    """The next process of the control plane, to which the proxies still have to reconnect."""
+    found = World(world.store)
+    async with running(found.feed, found.credentials, found.loop):
+        await found.built()
+        found.fleet.assume_configured()
+        async with running(found.status):
+            yield found
+
+
+async def test_a_new_process_changes_no_status_while_proxies_reconnect(successor: World) -> None:
+    version, computed = (await successor.store.get(OTHER))["metadata"]["resourceVersion"], successor.status.computed
+    await until_computed(computed, 1)
+    await successor.connect(GATEWAY.id, SIDECAR)
+    await until_computed(computed, 2)
+    assert (await successor.store.get(OTHER))["metadata"]["resourceVersion"] == version
+
+
+async def until_computed(computed: Mapping[Key, int], times: int) -> None:
+    """Wait until the status of `OTHER` has been computed this many times."""
+    async with asyncio.timeout(DEADLINE_S):
+        while computed[OTHER] < times:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_new_process_writes_the_status_of_a_changed_object_while_proxies_reconnect(successor: World) -> None:
+    await successor.write(split("web", v1=8, v2=2))
+    message = f"0 of 2 proxies have the configuration; waiting for gateway, {SIDECAR}"
+    assert await successor.programmed(WEB, says(message, 2)) == ("False", message)
+
+
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait for proxies that have to reconnect."""
+    monkeypatch.setattr(writer, "TAKEOVER_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatience")
+async def test_a_proxy_that_does_not_reconnect_to_a_new_process_is_named(successor: World) -> None:
+    await successor.connect(GATEWAY.id)
+    assert await successor.programmed(OTHER, says(ONE)) == ("False", ONE)
 
 
 async def test_the_condition_names_lagging_proxies_until_every_proxy_has_acknowledged(world: World) -> None:
@@ -241,9 +293,7 @@ async def test_a_proxy_that_reconnects_soon_changes_no_status(world: World) -> N
     world.take(GATEWAY.id)
     await world.programmed(WEB, says(ONE, 2))  # so the writer has seen that the stream has ended
     await world.connect(SIDECAR)
-    async with asyncio.timeout(DEADLINE_S):
-        while world.status.computed[OTHER] == computed:
-            await asyncio.sleep(0.01)
+    await until_computed(world.status.computed, computed + 1)
     await world.programmed(WEB, says(ALL, 2))
     assert (await world.store.get(OTHER))["metadata"]["resourceVersion"] == version
 

@@ -199,6 +199,22 @@ def timed(
     return found
 
 
+def differ_in_progress_only(one: object, other: object) -> bool:
+    """Return whether two statuses differ in the proxies' acknowledgments of one generation, and in nothing else."""
+    return one != other and _without_progress(one) == _without_progress(other)
+
+
+def _without_progress(status: object) -> object:
+    """Return a status without its numbers of proxies and without what its conditions Programmed say."""
+    if isinstance(status, Mapping):
+        if status.get("type") == ConditionType.PROGRAMMED.value:
+            return status.get("observedGeneration")
+        return {name: _without_progress(value) for name, value in status.items() if name != "proxies"}
+    if isinstance(status, Sequence) and not isinstance(status, str):
+        return [_without_progress(item) for item in status]
+    return status
+
+
 def status_of(obj: Object) -> Mapping[str, Any]:
     """Return an object's status; empty if it has none."""
     return obj.get("status") or {}

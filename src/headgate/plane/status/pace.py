@@ -13,6 +13,7 @@ OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, a
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
 RECONNECT_SECONDS = 1.0  # the wait for a proxy whose stream has ended: it reconnects, for example with a new token
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
+TAKEOVER_SECONDS = 30.0  # the longest wait for the proxies of an earlier process: they try every 3 s to reconnect
 COUNT_QUIET_SECONDS = 0.5  # the wait for further routes before the number of attached routes is written
 MAX_COUNT_SECONDS = 5.0  # the longest wait while more and more routes are attached
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,12 +19,19 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
 from headgate.plane.loop import Loop
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, service_status, split_status, summary
+from headgate.plane.status.conditions import (
+    ObjectReport,
+    StatusInputs,
+    differ_in_progress_only,
+    service_status,
+    split_status,
+    summary,
+)
 from headgate.plane.status.finding_events import FindingEvents
 from headgate.plane.status.findings import dropped_copies, faults, refusals
 from headgate.plane.status.gateway_api import class_status, differ_in_counts_only, gateway_status, route_status
 from headgate.plane.status.mesh import mesh_status, names_in
-from headgate.plane.status.pace import RECONNECT_SECONDS, CountDelay, Pace
+from headgate.plane.status.pace import RECONNECT_SECONDS, TAKEOVER_SECONDS, CountDelay, Pace
 from headgate.plane.status.receipts import AckStates, Receipts
 from headgate.plane.status.sidecars import sidecar_status
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
@@ -102,6 +109,9 @@ class StatusWriter:
         self._timer: asyncio.TimerHandle | None = None  # wakes the writer for postponed work
         self._timed = 0.0  # when the timer is due, by the event loop's clock
         self._late: Proxy | None = None  # a proxy that had not answered; it is checked first
+        # the proxies of an earlier process that have not acknowledged everything to this one; a status waits for them
+        self._awaited: Sequence[Proxy] = ()
+        self._takeover_end = 0.0  # when the wait ends, by the monotonic clock
 
     async def run(self) -> None:
         """Wait until this control plane is active, then write until canceled. Retry a failed write a second later."""
@@ -165,6 +175,9 @@ class StatusWriter:
         receipts = await self._receipts()
         blocking = self._mtls_migration.pending_proxies() if reports.migrating else ()
         incomplete_certificates = frozenset(self._incomplete_certificates(compiled))
+        if before is None:
+            self._awaited, self._takeover_end = self._fleet.configured(), time.monotonic() + TAKEOVER_SECONDS
+        self._awaited = [one for one in self._awaited if self._fleet.proxies.get(one.id) is one and not one.settled()]
         observation = self._observation = Observation(
             reports, receipts, self._findings(compiled, receipts), incomplete_certificates, blocking
         )
@@ -268,8 +281,7 @@ class StatusWriter:
         self._retries[key] = None
 
     def _update_in(self, seconds: float, key: Key) -> None:
-        """Queue an object again after some seconds, and cancel an earlier delay of the same object."""
-        self._cancel_delayed(key)
+        """Queue an object again after some seconds, unless its status is computed before."""
         self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._queue_delayed, key)
 
     def _cancel_delayed(self, key: Key) -> None:
@@ -308,6 +320,7 @@ class StatusWriter:
     ) -> bool:
         """Write an object's status if it differs, and an Event about its shares; return whether the status differed."""
         self.computed[key] += 1
+        self._cancel_delayed(key)
         kind = (key.group, key.kind)
         compute = STATUSES.get(kind) or ONLY_WITH_FINDINGS.get(kind)
         status = compute(obj, report, inputs) if compute else None
@@ -316,11 +329,9 @@ class StatusWriter:
         if status is None:
             return True
         fresh = status != obj.get("status")
-        if fresh and differ_in_counts_only(status, obj.get("status")):
-            left = self._count_delays[key].left(status)
-            if left > 0:
-                self._update_in(left, key)
-                return False
+        if fresh and (left := self._delay(key, status, obj.get("status"))) > 0:
+            self._update_in(left, key)
+            return False
         if fresh:
             written = await self._store.update({**obj, "status": status}, subresource="status")
             self._computed_versions[key] = (read, version_of(written))
@@ -330,6 +341,17 @@ class StatusWriter:
             await self._announce_shares(key, obj, summary(report.outcomes), fresh=fresh or key in self._withheld)
             self._withheld.discard(key)
         return fresh
+
+    def _delay(self, key: Key, status: object, before: object) -> float:
+        """Return for how long not to write a status that differs from `before`; 0 or less if it may be written now.
+
+        While proxies reconnect to a new process, numbers of proxies change and soon are as before.
+        """
+        if differ_in_counts_only(status, before):
+            return self._count_delays[key].left(status)
+        if self._awaited and differ_in_progress_only(status, before):
+            return self._takeover_end - time.monotonic()
+        return 0.0
 
     async def _announce_shares(self, key: Key, obj: Object, text: str, *, fresh: bool) -> None:
         """Write an Event with the shares in `text`, if they differ from those in the last Event about the object."""
