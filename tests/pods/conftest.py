@@ -94,16 +94,35 @@ class Cluster:
         """Wait until all proxies have acknowledged an object, `KIND/NAME`."""
         self.headgate("wait", what, "-n", namespace, "--timeout", "100s")
 
+    def wait_in_sync(self, namespace: str) -> None:
+        """Wait until the sidecars of a namespace have acknowledged their whole configuration, also that of other Services.
+
+        Those of pods that are being deleted don't matter.
+        """
+
+        def in_sync() -> bool:
+            pods = self.get("-n", namespace, "pods")["items"]
+            nodes = {f"sidecar/{namespace}/{pod['metadata']['name']}" for pod in pods if not _is_deleted(pod)}
+            self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/findings")  # waits for all stored objects
+            proxies = json.loads(self.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/proxies"))["items"]
+            return nodes <= {item["node"] for item in proxies if item["status"]["state"] == "InSync"}
+
+        until(in_sync, f"sidecars of {namespace} in sync")
+
     def python(self, namespace: str, deployment: str, program: str, *arguments: object) -> Any:
         """Run a Python program in the container `app` of a Deployment; return its JSON output."""
         target = ("-n", namespace, "exec", f"deployment/{deployment}", "-c", "app")
         return json.loads(self.kubectl(*target, "--", "python3", "-c", program, *arguments))
 
 
+def _is_deleted(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def _is_ending(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, and one of its containers runs."""
     states = (item["state"] for item in pod["status"].get("containerStatuses", ()))
-    return "deletionTimestamp" in pod["metadata"] and any("running" in state for state in states)
+    return _is_deleted(pod) and any("running" in state for state in states)
 
 
 class CannotStart(Exception):

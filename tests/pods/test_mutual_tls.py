@@ -7,7 +7,19 @@ from contextlib import contextmanager
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import Cluster, deployment, graceful, namespace, node_exec, program, service
+from tests.pods.conftest import (
+    SYSTEM,
+    Cluster,
+    active_pod,
+    deployment,
+    graceful,
+    kill_program,
+    namespace,
+    node_exec,
+    program,
+    service,
+)
+from tests.pods.load import failures, load
 
 from headgate.kubernetes.names import XDS_PORT
 
@@ -110,8 +122,34 @@ def test_a_server_that_is_being_deleted_serves_clients_that_do_not_know_it_yet(b
     (server,) = pod_names(bank, "accounts")
     with without_control_plane(bank, client):
         bank.kubectl("-n", BANK, "delete", "pod", server, "--wait=false")
-        bank.wait_rolled_out(BANK, "accounts")  # the mesh has the replacement, and so the deletion
+        until(lambda: is_ready_endpoint(bank, server, "accounts"))  # the mesh has the replacement, and so the deletion
         assert bank.python(BANK, "client", SEND, "accounts", "/") == [200] * 20
+
+
+def test_mutual_tls_stays_strict_while_replicas_are_replaced_and_killed(bank: Cluster) -> None:
+    """R74, D28. Each request of the client without a sidecar has its own connection."""
+    with (
+        load(bank, BANK, "accounts") as inside,
+        load(bank, OUTSIDE, f"accounts.{BANK}", reconnect=True) as outside,
+    ):
+        old = active_pod(bank)
+        bank.kubectl("-n", SYSTEM, "delete", "pod", old, "--wait=false")
+        bank.wait_rolled_out(SYSTEM, "headgate")
+        bank.wait_in_sync(BANK)
+        kill_program(active_pod(bank))
+        bank.wait_rolled_out(SYSTEM, "headgate")
+        bank.wait_in_sync(BANK)
+    assert inside["accounts"] > 0
+    assert not failures(inside, "accounts")
+    assert sum(outside.values()) > 0
+    assert all("RemoteDisconnected" in text or "ConnectionResetError" in text for text in outside), outside
+
+
+def is_ready_endpoint(cluster: Cluster, replaced: str, service: str) -> bool:
+    """Return whether a Service has a ready endpoint other than the replaced pod. It gets one after the pod is ready."""
+    slices = cluster.get("-n", BANK, "endpointslices", "-l", f"kubernetes.io/service-name={service}")["items"]
+    endpoints = [endpoint for one in slices for endpoint in one["endpoints"] or ()]
+    return any(item["conditions"]["ready"] and item["targetRef"]["name"] != replaced for item in endpoints)
 
 
 def pod_names(cluster: Cluster, app: str) -> list[str]:
@@ -129,4 +167,4 @@ def without_control_plane(cluster: Cluster, pod: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run([*change, "--delete", *rule], check=True)
-        cluster.wait_programmed("tlsconfig/strict", BANK)
+        cluster.wait_in_sync(BANK)
