@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.e2e.world import until
@@ -24,8 +25,10 @@ from tests.pods.conftest import (
     split,
 )
 from tests.pods.load import CONNECTIONS, failures, load
+from tests.pods.test_split import COUNT
 
-SHOP = "shop"
+SHOP, ROLLOUT = "shop", "rollout"
+OLD, NEW = "foobar-v1", "foobar-v2"
 LEAVE = """
 import http.client, json, signal, sys, threading
 stopped = threading.Event()
@@ -73,6 +76,26 @@ def pods(cluster: Cluster, app: str) -> list[str]:
     """Return the names of the pods of a Deployment, without those that are being deleted."""
     found = cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
     return [pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def counted(cluster: Cluster, place: str, path: str = "") -> Counter[str]:
+    """Return how many requests resources received in the last 15 minutes, by the metrics API.
+
+    `path` is the rest of the API's path; without one, return the requests of the whole namespace.
+    """
+    url = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}{path and f'/{path}'}?t=15m"
+    answer = json.loads(cluster.kubectl("get", "--raw", url))
+    found: Counter[str] = Counter()
+    for item in answer.get("items", [answer]):
+        values = [int(metric["value"]) for metric in item["metrics"] if metric["name"].endswith("_count")]
+        found[item["resource"]["name"]] += sum(values)
+    return +found
+
+
+def kill_active(cluster: Cluster, _place: str = "") -> None:
+    """Kill the active replica, once another one is ready."""
+    cluster.wait_rolled_out(SYSTEM, "headgate")
+    kill_program(active_pod(cluster))
 
 
 def restarts(cluster: Cluster, place: str, pod: str) -> int:
@@ -163,6 +186,92 @@ def test_a_restarted_api_server_loses_no_request_and_the_next_change_takes_effec
         shift(shop, website_v1=0, website_v2=1)
     assert not failures(counts, "v1", "v1-more", "v2")
     assert counts["v2"] > 0
+
+
+class Rollout:
+    """The client of a rollout in a namespace. `received` counts its requests by the Deployment that answered, or by the failure."""
+
+    def __init__(self, cluster: Cluster, place: str) -> None:
+        self.cluster = cluster
+        self.received: Counter[str] = Counter()
+        self._place = place
+
+    def send(self, host: str, count: int) -> dict[str, int]:
+        """Send requests one after the other."""
+        found: dict[str, int] = self.cluster.python(self._place, "client", COUNT, host, count)
+        self.received.update(found)
+        return found
+
+    @contextlib.contextmanager
+    def load(self, *allowed: str) -> Iterator[None]:
+        """Send requests to the root during the block; assert that only the allowed Deployments answer."""
+        with load(self.cluster, self._place, f"foobar.{self._place}.svc.cluster.local") as counts:
+            yield
+        self.received.update(counts)
+        assert not failures(counts, *allowed)
+
+    def shift(self, **weights: int) -> None:
+        """Change the weights. After a kill, the API server may send a webhook request to the killed replica first."""
+        changed = split(self._place, "foobar-rollout", "foobar", **weights)
+        until(lambda: self.cluster.apply(changed) is None)
+
+    def wait_programmed(self) -> None:
+        """Wait until all proxies have the split."""
+        self.cluster.wait_programmed("trafficsplit/foobar-rollout", self._place)
+
+
+def replace_new_pods(cluster: Cluster, place: str) -> None:
+    """Begin to replace the pods of the new version."""
+    cluster.kubectl("-n", place, "rollout", "restart", f"deployment/{NEW}")
+
+
+@pytest.mark.parametrize("disturb", [kill_active, replace_new_pods])
+def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts_each_request(
+    installed: Cluster, disturb: Callable[[Cluster, str], None]
+) -> None:
+    """001, Workflow. R4, R85. The disturbance comes before a change, after one, and before the deletion of the old version.
+
+    The Deployments count until the old one is deleted; the namespace counts the requests to its deleted pods too.
+    """
+    place = f"{ROLLOUT}-{disturb.__name__.split('_')[0]}"
+    rollout = Rollout(installed, place)
+    installed.apply(
+        namespace(place),
+        service(place, "foobar", part="foobar"),
+        service(place, OLD, version="v1"),
+        graceful(deployment(place, OLD, part="foobar", version="v1")),
+        deployment(place, "client", command=["sleep", "infinity"]),
+    )
+    installed.wait_rolled_out(place, OLD, "client")
+    rollout.shift(foobar_v1=100, foobar_v2=0)
+    rollout.wait_programmed()
+    with rollout.load(OLD):
+        installed.apply(graceful(deployment(place, NEW, replicas=2, part="foobar", version="v2")))
+        installed.apply(service(place, NEW, version="v2"))
+        installed.wait_rolled_out(place, NEW)
+    rollout.wait_programmed()
+    assert rollout.send(NEW, 10) == {NEW: 10}
+    with rollout.load(OLD, NEW):  # before a change
+        disturb(installed, place)
+        rollout.shift(foobar_v1=1000, foobar_v2=500)
+        rollout.wait_programmed()
+        installed.wait_rolled_out(place, NEW)
+    shares = rollout.send("foobar", 300)
+    assert abs(shares[NEW] - 100) <= 1, shares
+    with rollout.load(OLD, NEW):  # after a change
+        rollout.shift(foobar_v2=1)
+        disturb(installed, place)
+        rollout.wait_programmed()
+        installed.wait_rolled_out(place, NEW)
+    assert rollout.send("foobar", 50) == {NEW: 50}
+    until(lambda: counted(installed, place, "deployments") == rollout.received)
+    with rollout.load(NEW):  # before the deletion of the old version
+        disturb(installed, place)
+        for what in (f"deployment/{OLD}", f"service/{OLD}", "trafficsplit/foobar-rollout"):
+            installed.kubectl("-n", place, "delete", what)
+        installed.wait_ended(place)
+    assert rollout.received[OLD] > 0
+    until(lambda: counted(installed, place)[place] == rollout.received.total())
 
 
 @pytest.fixture(scope="module")
