@@ -50,18 +50,24 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
 
 
 def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
-    """Return the TrafficSplit of each Canary in its first step, and its root Service if the files have none."""
+    """Return the TrafficSplit of each Canary in its first step, and its root Service if the files have none.
+
+    Leaves out Canaries of which the files have no backend.
+    """
     found: dict[Key, Object] = {}
     for key, obj in objects.items():
         canary = check_stored(obj).value if (key.group, key.kind) == (CANARY.group, CANARY.kind) else None
-        if isinstance(canary, Canary):
-            stored = {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}}
-            plan = Plan(canary)
-            found[TRAFFIC_SPLIT.key(key.namespace, key.name)] = wanted_split(stored, canary, plan.weights(State()))
-            backends = (objects.get(SERVICE.key(key.namespace, item.service)) for item in canary.spec.backends)
-            services = (check_stored(backend).value for backend in backends if backend)
-            if service := next((item for item in services if isinstance(item, Service)), None):
-                found[SERVICE.key(key.namespace, canary.spec.service)] = root_service(stored, canary, service)
+        if not isinstance(canary, Canary):
+            continue
+        backends = (objects.get(SERVICE.key(key.namespace, item.service)) for item in canary.spec.backends)
+        services = (check_stored(backend).value for backend in backends if backend)
+        if service := next((item for item in services if isinstance(item, Service)), None):
+            stored, weights = (
+                {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}},
+                Plan(canary).weights(State()),
+            )
+            found[TRAFFIC_SPLIT.key(key.namespace, key.name)] = wanted_split(stored, canary, weights)
+            found[SERVICE.key(key.namespace, canary.spec.service)] = root_service(stored, canary, service)
     return found
 
 
