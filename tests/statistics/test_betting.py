@@ -105,6 +105,12 @@ def test_evidence_without_end_stays_a_number() -> None:
     assert 100 < wealth.evidence < float("inf")
 
 
+def test_a_block_with_thousands_of_failures_is_one_finite_gain() -> None:
+    test = RateTest(rejects=Rejects.HIGHER, limit=0.0)
+    wealth = test.after(test.start(), Block(Sample(9000, 0), Sample(9000, 9000)))
+    assert 1e100 < wealth.evidence < 1e201
+
+
 def test_growth_predicts_how_many_requests_a_decision_needs() -> None:
     """Simulated, the median is 560 requests (`make bench ARGS=rollouts`); this is the information that they have."""
     growth = RateTest(rejects=Rejects.LOWER, limit=0.01).growth(Block(Sample(90_000, 90), Sample(10_000, 10)))

@@ -39,6 +39,7 @@ _LEAST_EDGE = 1e-4  # the rate from which alternatives start: smaller difference
 _SMALLEST = 1e-9  # rates are kept away from 0 and 1 by this much
 _BISECTIONS = 36
 _MOST_WEALTH = 1e200  # wealth above all thresholds; a limit prevents an overflow
+_MOST_GAIN = log(_MOST_WEALTH)
 
 
 class Sample(NamedTuple):
@@ -114,7 +115,7 @@ class RateTest(Value, frozen=True, kw_only=True):
         refill = wealth.reserve / (REFILL + wealth.blocks)
         bets = zip(wealth.stakes, self._alternatives(wealth.memories), strict=True)
         stakes = tuple(
-            min((stake + refill / len(wealth.stakes)) * exp(self._gain(block, rates)), _MOST_WEALTH)
+            min((stake + refill / len(wealth.stakes)) * exp(min(self._gain(block, rates), _MOST_GAIN)), _MOST_WEALTH)
             for stake, rates in bets
         )
         return Wealth(
