@@ -17,6 +17,7 @@ from tests.e2e.inbound_rig import ADDRESS, CLIENT, DOMAIN, OTHER, Authority
 from tests.e2e.rig import Echo
 from tests.e2e.wire import Address, Load, Request, listens
 from tests.e2e.world import until
+from tests.ports import free_port
 
 from headgate.envoy import traffic_stats
 from headgate.envoy.names import parse
@@ -55,7 +56,7 @@ from headgate.telemetry.reports.otlp import read_report
 LATENCY = "mesh.latency"
 CONNECTIONS, FAILED, SENT, RECEIVED = "mesh.connections", "mesh.failed", "mesh.sent", "mesh.received"
 DENIED = "mesh.denied"
-COPIES, COPIES_FAILED = "mesh.copies", "mesh.copies_failed"
+COPIES = {"cluster": "mirror/default/two/80"}
 DEAD_PORT = 1
 
 
@@ -294,18 +295,31 @@ def test_a_latency_that_equals_a_bound_is_in_the_bucket_above(rig, monkeypatch):
 def test_mirrored_requests_count_separately_for_the_pod_that_received_them(rig):
     """D22: mirrored requests count neither as successes nor as failures of a Service."""
     mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
-    pod = Endpoint(address=ADDRESS, port=rig.echoes["two"].port, workload="default/two-1")
+    arrived = f"default/two-1:{rig.echoes['two'].port} "
     ready(rig, rig.route("one", mirrors=(mirror,)))
-    rig.push(mesh_with_mirror(rig, mirror, pod))
+    rig.push(mesh_with_mirror(rig, mirror, rig.echoes["two"].port))
     rig.load(10)
-    rig.reports.wait_for(COPIES, {f"default/two-1:{pod.port} ": 10}, "envoy.endpoint_hostname")
+    rig.reports.wait_for(LATENCY, {(arrived, "200-"): 10}, "pod", "code", **COPIES)
     rig.echo("two").status = "500 Broken"
     rig.load(3)
-    rig.reports.wait_for(COPIES_FAILED, {"mirror/default/two/80": 3}, "envoy.cluster_name")
-    rig.reports.wait_for(REQUESTS, {("default/one", "200-"): 13}, "backend", "code")
+    rig.reports.wait_for(LATENCY, {(arrived, "200-"): 10, (arrived, "500-"): 3}, "pod", "code", **COPIES)
+    rig.reports.wait_for(REQUESTS, {"200-": 13}, "code", cluster=f"outbound/default/web/{rig.address.port}")
 
 
-def mesh_with_mirror(rig: ReportingRig, mirror: Mirror, pod: Endpoint) -> Mesh:
+def test_mirrored_requests_without_an_answer_are_failures_of_the_copies(rig):
+    mirror = Mirror(ref=rig.ref("two"), targets=(Target(ref=rig.ref("two"), weight=1),), numerator=1, denominator=1)
+    ready(rig, rig.route("one", mirrors=(mirror,)))
+    rig.push(mesh_with_mirror(rig, mirror, free_port()))
+    rig.load(5)
+    until(lambda: rig.reports.total(REQUESTS, **COPIES) >= 5)
+    found = rig.reports.counts(REQUESTS, "code", **COPIES)
+    assert found.total() == 5
+    assert {parse_code(code).complete_status for code in found} == {0}
+
+
+def mesh_with_mirror(rig: ReportingRig, mirror: Mirror, port: int) -> Mesh:
+    """Return a mesh whose mirror has one pod, at `port`."""
+    pod = Endpoint(address=ADDRESS, port=port, workload="default/two-1")
     ref = PortRef("default/web", rig.address.port)
     one = Endpoint(address=ADDRESS, port=rig.echoes["one"].port)
     return Mesh(

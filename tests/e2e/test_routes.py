@@ -316,6 +316,35 @@ def test_dropped_copies_of_a_mirror_are_counted_and_reported_while_they_occur(wo
     until(lambda: not dropping())
 
 
+def test_a_route_says_that_its_copies_fail_more_often_than_its_requests(world: World, namespace: str) -> None:
+    main, worse = world.backend("main"), world.backend("worse")
+    worse.status = "500 Broken"
+    world.apply(
+        external("main", main),
+        external("worse", worse),
+        gateway(),
+        route(rule_to("main", filters=[mirror("worse", percent=50)])),
+        namespace=namespace,
+    )
+    address = gateway_address(world, namespace)
+
+    def verdict() -> tuple[str, str, str]:
+        parents = world.get("httproute/route", namespace)["status"]["parents"]
+        found = {item["type"]: item for item in parents[0]["conditions"]}["CopiesWorse"]
+        return found["status"], found["reason"], found["message"]
+
+    def shown() -> str:
+        world.send(20, Request(address, "/", HOST))
+        status, reason, message = verdict()
+        assert (status, reason) == ("True", "MoreFailures")
+        return message
+
+    message = until(shown)
+    assert message.startswith(f"copies to {namespace}/worse:8080 fail 100 % (99 % interval ")
+    assert "; requests fail 0 % (99 % interval 0 to " in message
+    assert "CopiesWorse" in world.kubectl("describe", "httproute/route", "-n", namespace)
+
+
 def test_the_most_specific_listener_and_match_select_the_route(world: World, namespace: str) -> None:
     """Listener isolation and match precedence, independent of the order of rules."""
     names = ("any", "prefix", "exact", "header", "wild", "shop")

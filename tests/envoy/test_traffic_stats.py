@@ -7,14 +7,13 @@ from google.protobuf import json_format
 
 from headgate.envoy import descriptors, names, pb, stats_sink
 from headgate.envoy.bootstrap import XdsAddress, bootstrap
-from headgate.envoy.clusters import cluster, mirror_cluster
 from headgate.envoy.listeners import gateway_listener, proxy_listener, service_listener
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
 from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, route_name_without_cluster
 from headgate.model import latency_buckets
-from headgate.model.routing import Endpoint, PortRef, Protocol
+from headgate.model.routing import Endpoint, PortRef
 from headgate.telemetry.counters import histogram
 
 REF = PortRef("default/web", 80)
@@ -177,9 +176,3 @@ def test_reports_are_sent_to_headgate_with_the_node_id():
     assert not config.report_counters_as_deltas
     assert not config.report_histograms_as_deltas
     assert 0 < config.max_data_points_per_request * 4096 < 4 << 20  # gRPC's limit
-
-
-def test_a_mirror_cluster_counts_mirrored_requests_per_endpoint():
-    found = mirror_cluster(names.mirror(REF), Protocol.HTTP)
-    assert found.track_cluster_stats.per_endpoint_stats
-    assert not cluster(NAME).track_cluster_stats.per_endpoint_stats  # saves memory

@@ -70,9 +70,8 @@ def test_requests_count_by_backend_with_results_and_latencies():
 
 def test_mirrored_copies_other_services_and_requests_without_a_backend_are_left_out():
     headgate = Headgate()
-    mirror = {"envoy.cluster_name": "mirror/default/web/8080", "envoy.endpoint_hostname": "default/a"}
     report = message(
-        counter("mesh.copies", 4, **mirror),
+        histogram("mesh.latency", [90], cluster="mirror/default/web/8080", pod="default/a", code="200-"),
         counter("mesh.flagged", 4, cluster=CLUSTER, code="503UH"),
         histogram("mesh.latency", [90], cluster="outbound/default/other/8080", pod="default/a", code="200-"),
     )

@@ -8,7 +8,6 @@ from headgate.model.routing import Endpoint, Protocol
 
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 METADATA_KEY = "headgate"  # the key of headgate's endpoint metadata
-TLS_VERSION = "TLSv1.3"  # the only TLS version between proxies (upstream_tls.py)
 CONNECT_SECONDS = 5
 MIRROR_MAX_CONNECTIONS = 100
 MIRROR_MAX_PENDING = 100
@@ -66,8 +65,6 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     )
     found.circuit_breakers.CopyFrom(pb.CircuitBreakers(thresholds=[threshold]))
     found.connect_timeout.CopyFrom(pb.Duration(seconds=MIRROR_CONNECT_SECONDS))
-    # enables Envoy's mirror statistics (traffic_stats.py)
-    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(per_endpoint_stats=True))
     options = http_options(protocol) or explicit_http1()
     options.common_http_protocol_options.max_stream_duration.CopyFrom(pb.Duration(seconds=MIRROR_TIMEOUT_SECONDS))
     if peers:
@@ -183,9 +180,7 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
         load_balancing_weight=pb.UInt32Value(value=locality.weight),
         lb_endpoints=[
             pb.LbEndpoint(
-                endpoint=pb.Endpoint(
-                    address=address(endpoint.address, endpoint.port), hostname=_hostname(plan, locality, endpoint)
-                ),
+                endpoint=pb.Endpoint(address=address(endpoint.address, endpoint.port), hostname=pod_and_port(endpoint)),
                 metadata=backend,
             )
             for endpoint in locality.endpoints
@@ -199,15 +194,6 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
                 upstream_tls.peer_metadata(locality.peer(endpoint))
             )
     return found
-
-
-def _hostname(plan: ClusterPlan, locality: Locality, endpoint: Endpoint) -> str:
-    """Return the hostname of an endpoint: its pod and port, as in `shop/web-1:80 `; empty if the endpoint is not a pod.
-
-    In mirror clusters the TLS version follows, because Envoy's mirror statistics have no attribute for it.
-    """
-    secured = TLS_VERSION if plan.is_mirror and locality.peer(endpoint) else ""
-    return pod_and_port(endpoint) + secured if endpoint.workload else ""
 
 
 def _backend(service: str) -> pb.Metadata:

@@ -34,6 +34,7 @@ probes/<container>/<kind>                              cluster of a TCP or gRPC 
 identity, roots                                        the proxy's own certificate, and its trusted root certificates
 """
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
@@ -58,9 +59,12 @@ ROOTS = "roots"
 TRAFFIC_SPLIT = "TrafficSplit"
 ROUTE_GROUP = "gateway.networking.k8s.io"
 _GATEWAY = "gateway"
+MIRROR = "mirror/"
+"""The start of the name of each mirror cluster."""
 _MATCH = "match"
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
+_RULE = re.compile(r"(?:^|/)(?:route|gateway)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
 
 
 class GatewayRef(NamedTuple):
@@ -146,7 +150,7 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
 
 def mirror(ref: PortRef, split: Key | None = None) -> str:
     """Return the name of the mirror cluster of a Service port; with `split`, for requests that its groups match."""
-    return f"mirror/{ref.service}/{ref.port}" + (f"/{split.namespace}/{split.name}" if split else "")
+    return f"{MIRROR}{ref.service}/{ref.port}" + (f"/{split.namespace}/{split.name}" if split else "")
 
 
 def backend_mirror(name: str, target: str) -> str:
@@ -186,7 +190,7 @@ def port_check_cluster(name: str) -> str:
 
 def is_mirror(name: str) -> bool:
     """Return whether a name is that of a mirror cluster."""
-    return name.startswith("mirror/")
+    return name.startswith(MIRROR)
 
 
 def parse_gateway(name: str) -> GatewayRef | None:
@@ -212,6 +216,15 @@ def parse_rule(name: str) -> Key | None:
     if len(parts) < _PARTS_OF_A_RULE or parts[0] not in {_GATEWAY, "route"}:
         return None
     return Key(ROUTE_GROUP, *parts[_PARTS_OF_A_PORT : _PARTS_OF_A_RULE - 1])
+
+
+def rule_in(text: str) -> tuple[Key, str] | None:
+    """Return the route object and the number of its rule in the name of a rule's cluster; None for other clusters.
+
+    The name of a route may be before the name of the cluster, as in the attributes of `traffic_stats`.
+    """
+    found = _RULE.search(text)
+    return (Key(ROUTE_GROUP, *found.group(1, 2, 3)), found[4]) if found else None
 
 
 def parse(name: str) -> PortRef | None:

@@ -5,7 +5,7 @@ without changes since the last eviction is not sent; the next eviction drops it,
 process sends no final report when it exits.
 """
 
-from headgate.envoy import pb, traffic_stats
+from headgate.envoy import names, pb, traffic_stats
 from headgate.model.latency_buckets import BOUNDS_US
 
 LOCAL_SECONDS = 2  # time between reports on one machine, where users expect current numbers
@@ -25,7 +25,7 @@ BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
 """The histogram bounds for Envoy, in microseconds. Envoy counts latencies in bins of two digits, as in 2.0 to 2.1 s. It
 counts the bin that begins at a bound as below the bound, so a bound of 2 s would include 2.09 s. With slightly smaller
 bounds, a bucket contains exactly the latencies below the nominal bound."""
-_MIRRORS = "cluster.mirror/"  # the prefix of mirror clusters in statistics (`names.mirror`)
+_MIRRORS = f"cluster.{names.MIRROR}"  # the prefix of mirror clusters in statistics
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
 
@@ -73,9 +73,8 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
 
 
 def _metric_conversions() -> pb.XdsMatcher:
-    """Return the matcher that renames Envoy's mirror statistics, and drops series that the receiver does not need."""
+    """Return the matcher that renames Envoy's counter of dropped copies, and drops series that the receiver does not need."""
     rules = [
-        (_all(_prefix(_MIRRORS), _suffix(".rq_success")), _renamed(traffic_stats.COPIES)),
         (_all(_prefix(_MIRRORS), _suffix(traffic_stats.PENDING_OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),

@@ -15,7 +15,8 @@ from headgate.plane.feed import Feed
 from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
-from headgate.plane.status.writer import StatusWriter
+from headgate.plane.mirror_comparison import MirrorComparer
+from headgate.plane.status.writer import MirrorStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
@@ -67,11 +68,14 @@ class ControlPlane:
     def work(self) -> Iterator[Work]:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
         feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
+        comparer = MirrorComparer(loop.compiled, self.traffic.mirrors)
+        mirrors = MirrorStates(dropped.now, comparer.verdicts)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
-        yield "status", self._write_statuses()
+        yield "comparisons of mirrors", comparer.run()
+        yield "status", self._write_statuses(mirrors)
         yield "checkpoints", self._save_counts()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
@@ -97,11 +101,11 @@ class ControlPlane:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()
 
-    async def _write_statuses(self) -> None:
+    async def _write_statuses(self, mirrors: MirrorStates) -> None:
         """Wait until the proxies of an earlier process are known, then write statuses until canceled."""
         await self._assumed.wait()
         feed, loop = self.live_state.feed, self.live_state.loop
-        await StatusWriter(self._ports, loop, self._fleet, self.traffic.dropped.now, feed.versions).run()
+        await StatusWriter(self._ports, loop, self._fleet, mirrors, feed.versions).run()
 
     async def _save_counts(self) -> None:
         """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""

@@ -14,6 +14,7 @@ from headgate.resources.meta import Value
 from headgate.telemetry.counters.flows import Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
 from headgate.telemetry.increments import Increments
+from headgate.telemetry.mirror_increments import MirrorIncrements
 from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, DeltaCheckpoint, Deltas
 from headgate.telemetry.reports.otlp import Report, read_report
 from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
@@ -67,6 +68,7 @@ class Receiver:
         self.changed = 0
         self.dropped = DroppedCopies(time.monotonic)
         self.increments = Increments()
+        self.mirrors = MirrorIncrements()
         self._deltas = CumulativeToDelta(reports_per_eviction, clock())
         self._find_caller = find_caller
         self._clock = clock
@@ -102,6 +104,7 @@ class Receiver:
                 self.windows.add(*found)
                 if not grown.may_repeat:
                     self.increments.add(*found)
+                    self.mirrors.add(grown.series, found[1])
         self.changed += deltas.changed
         self._taken.set(self._taken.get() + 1)
         if now > self._forgot + FORGET_EVERY:

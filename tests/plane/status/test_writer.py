@@ -11,7 +11,7 @@ from tests.identity.world import FakeIssuer, Time
 from tests.xds.client import Client
 
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Finding
+from headgate.compiler.report import Finding, StatusCondition
 from headgate.envoy.config import ROUTES
 from headgate.envoy.view import Node
 from headgate.errors import NotFound, Unavailable
@@ -23,7 +23,7 @@ from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status import pace, writer
-from headgate.plane.status.writer import StatusWriter
+from headgate.plane.status.writer import MirrorStates, StatusWriter
 from headgate.resources.decode import check
 from headgate.resources.meta import Object
 from headgate.resources.registry import Key, key_of
@@ -70,11 +70,12 @@ class World:
         self.feed = Feed(self.store)
         self.loop = Loop(self.feed.snapshot, self.fleet, HostProxies([GATEWAY]), Settings(), self.credentials)
         self.of_host: Latest[tuple[Finding, ...]] = Latest(())
+        self.compared: Latest[Mapping[Key, tuple[StatusCondition, ...]]] = Latest({})
         self.status = StatusWriter(
             Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True), findings=self.of_host),
             self.loop,
             self.fleet,
-            Latest({}),
+            MirrorStates(Latest({}), self.compared),
             self.feed.versions,
         )
         self.clients: dict[str, Client] = {}

@@ -81,11 +81,11 @@ def test_a_response_has_a_class_and_counts_as_success_or_failure(code, grpc, nam
 
 def test_the_flow_of_mirrored_requests_is_marked_as_a_copy():
     """D22."""
-    tags = {"envoy.cluster_name": "mirror/default/web/8080", "envoy.endpoint_hostname": "default/web-0"}
-    for name, outcome in {"copies": (3, 0), "copies_failed": (0, 3)}.items():
-        flow, found = flow_of(name, **tags)
+    tags = {"cluster": "mirror/default/web/8080", "pod": "default/web-0:80 "}
+    for code, outcome in {"200-": (3, 0), "503-": (0, 3), "0UF": (0, 3)}.items():
+        flow, found = requests(**tags, code=code)
         assert flow.copy
-        assert (flow.service, flow.port, flow.destination) == ("default/web", 8080, WEB)
+        assert (flow.service, flow.port, flow.backend, flow.destination) == ("default/web", 8080, "default/web", WEB)
         assert (found.success, found.failure) == outcome
 
 
@@ -94,7 +94,8 @@ def test_dropped_mirrored_requests_are_counted_by_mirror_and_have_no_flow():
     tags = {"envoy.cluster_name": cluster}
     assert dropped_at(Delta(series_of("mesh.copies_dropped", **tags), 3)) == cluster
     assert flow_of("copies_dropped", **tags) is None
-    assert dropped_at(Delta(series_of("mesh.copies", **tags), 3)) == ""
+    assert dropped_at(Delta(series_of("mesh.latency", cluster=cluster), 3)) == ""
+    assert requests(cluster=cluster, pod="", code="0UO") is None
 
 
 def test_the_cluster_name_of_a_split_contains_the_called_service():
@@ -140,8 +141,7 @@ def test_a_flow_has_the_port_of_the_pod_and_is_marked_as_mutual_tls():
     for text, secured in (("default/web-0:9090 ", False), ("default/web-0:9090 TLSv1.3", True)):
         flow, _ = requests(pod=text)
         assert (flow.destination, flow.target, flow.secured) == (WEB, 9090, secured)
-    names = {"envoy.cluster_name": "mirror/default/web/80", "envoy.endpoint_hostname": "default/web-0:9090 TLSv1.3"}
-    copies, _ = flow_of("copies", **names)
+    copies, _ = requests(cluster="mirror/default/web/80", pod="default/web-0:9090 TLSv1.3")
     assert (copies.destination, copies.target, copies.secured) == (WEB, 9090, True)
 
 

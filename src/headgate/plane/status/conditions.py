@@ -44,7 +44,8 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     can't be decoded. `outcomes` are the backends' shares per port. `parents` are the results of a route per parent, and
     `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
     `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
-    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names.
+    `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` are conditions
+    about the mirrors of a route.
     """
 
     generation: int
@@ -56,6 +57,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     sidecar: SidecarPods | None = None
     migrating: tuple[str, ...] = ()
     incomplete_certificates: tuple[str, ...] = ()
+    compared: tuple[StatusCondition, ...] = ()
 
 
 class StatusInputs(NamedTuple):

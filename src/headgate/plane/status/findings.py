@@ -115,7 +115,7 @@ def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]
     does not change with every report.
     """
     found: dict[tuple[object, ...], Finding] = {}
-    for route in _routes(mesh) if counts else ():
+    for route in all_routes(mesh) if counts else ():
         for mirror in route.mirrors:
             if route.origin and (count := _count(mirror, counts)):
                 finding = Finding(
@@ -129,7 +129,8 @@ def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]
     return tuple(found.values())
 
 
-def _routes(mesh: Mesh) -> Iterator[Route]:
+def all_routes(mesh: Mesh) -> Iterator[Route]:
+    """Yield the routes of all Service ports and Gateway ports."""
     for table in mesh.tables:
         yield from table.routes
     for port in mesh.gateways:

@@ -141,7 +141,7 @@ def route_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Map
         **before,
         "parents": [
             *foreign,
-            *(_parent_status(obj, parent, ours, inputs, report.findings) for parent in report.parents),
+            *(_parent_status(obj, parent, ours, inputs, report) for parent in report.parents),
         ],
     }
 
@@ -151,11 +151,16 @@ def _parent_status(
     parent: ParentStatus,
     before: Sequence[Mapping[str, Any]],
     inputs: StatusInputs,
-    findings: Sequence[Finding],
+    report: ObjectReport,
 ) -> Mapping[str, Any]:
     reference = parent_reference(obj["spec"]["parentRefs"][parent.index])
     old: Mapping[str, Any] = next((entry for entry in before if entry.get("parentRef") == reference), {})
-    conditions = [*parent.conditions, _route_programmed(parent, inputs.receipts), *_copies_dropped(findings)]
+    conditions = [
+        *parent.conditions,
+        _route_programmed(parent, inputs.receipts),
+        *_copies_dropped(report.findings),
+        *report.compared,
+    ]
     generation = obj["metadata"].get("generation", 0)
     return {
         "parentRef": reference,

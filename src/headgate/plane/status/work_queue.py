@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.report import Compiled, Finding, SplitOutcome, differing
+from headgate.compiler.report import Compiled, Finding, SplitOutcome, StatusCondition, differing
 from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
@@ -116,7 +116,8 @@ class Observation(NamedTuple):
 
     `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` are the proxies'
     acknowledgments. `incomplete_certificates` are workloads with a certificate that lacks some of the DNS names.
-    `blocking` are the node IDs of proxies that block the next step of an mTLS migration.
+    `blocking` are the node IDs of proxies that block the next step of an mTLS migration. `compared` are conditions about
+    the mirrors of routes (`plane.mirror_comparison`).
     """
 
     reports: ReportIndex
@@ -124,12 +125,15 @@ class Observation(NamedTuple):
     findings: Mapping[Key, tuple[Finding, ...]] = {}
     incomplete_certificates: frozenset[str] = frozenset()
     blocking: Sequence[str] = ()
+    compared: Mapping[Key, tuple[StatusCondition, ...]] = {}
 
     def report(self, key: Key) -> ObjectReport:
         """Return the report of an object, together with the findings about the running mesh."""
         report = self.reports.report(key)
         if more := self.findings.get(key):
             report = structs.replace(report, findings=(*report.findings, *more))
+        if compared := self.compared.get(key):
+            report = structs.replace(report, compared=compared)
         if self.incomplete_certificates and report.selected:
             report = structs.replace(
                 report,
@@ -209,6 +213,7 @@ class StatusQueue:
         if observation.reports is not before.reports:
             yield from observation.reports.differing(before.reports, self._kinds)
         yield from differing(before.findings, observation.findings)
+        yield from differing(before.compared, observation.compared)
         if observation.blocking != before.blocking:
             yield from observation.reports.migrating
         for workload in observation.incomplete_certificates ^ before.incomplete_certificates:

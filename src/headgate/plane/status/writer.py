@@ -10,9 +10,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
-from headgate.compiler.report import Compiled, Finding
+from headgate.compiler.report import Compiled, Finding, StatusCondition
 from headgate.envoy.view import SIDECAR
 from headgate.errors import Conflict, NotFound, StoreError
 from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
@@ -62,6 +62,17 @@ ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, 
 log = logging.getLogger(__name__)
 
 
+class MirrorStates(NamedTuple):
+    """What proxies count about mirrors.
+
+    `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` are conditions about
+    the copies of routes.
+    """
+
+    dropped: Latest[Mapping[str, int]]
+    compared: Latest[Mapping[Key, tuple[StatusCondition, ...]]]
+
+
 class StatusWriter:
     """Keeps statuses and Events of users' objects up to date.
 
@@ -73,15 +84,12 @@ class StatusWriter:
         ports: Ports,
         loop: Loop,
         fleet: Fleet,
-        dropped: Latest[Mapping[str, int]],
+        mirrors: MirrorStates,
         versions: Callable[[str, str], SharedMap[Key, str]],
     ) -> None:
-        """Create the writer. `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now.
-
-        `versions` returns the newest known versions of all objects of a kind, by group and kind.
-        """
+        """Create the writer. `versions` returns the newest known versions of all objects of a kind, by group and kind."""
         self.computed: Counter[Key] = Counter()
-        self._dropped = dropped
+        self._mirrors = mirrors
         self._versions = versions
         self._checked_versions: dict[tuple[str, str], SharedMap[Key, str]] = {}  # those at the last build
         self._store = ports.objects
@@ -125,7 +133,8 @@ class StatusWriter:
             group.create_task(follow(self._compiled), name="status follows builds")
             group.create_task(follow(self._fleet.change_count), name="status follows proxies")
             group.create_task(follow(self._faults), name="status follows certificates")
-            group.create_task(follow(self._dropped), name="status follows mirrors")
+            group.create_task(follow(self._mirrors.dropped), name="status follows mirrors")
+            group.create_task(follow(self._mirrors.compared), name="status follows comparisons")
             group.create_task(follow(self._of_host), name="status follows the host")
             while True:
                 if self._queue.is_empty:
@@ -179,7 +188,12 @@ class StatusWriter:
             self._awaited, self._takeover_end = self._fleet.configured(), time.monotonic() + TAKEOVER_SECONDS
         self._awaited = [one for one in self._awaited if self._fleet.proxies.get(one.id) is one and not one.settled()]
         observation = self._observation = Observation(
-            reports, receipts, self._findings(compiled, receipts), incomplete_certificates, blocking
+            reports,
+            receipts,
+            self._findings(compiled, receipts),
+            incomplete_certificates,
+            blocking,
+            self._mirrors.compared.get(),
         )
         self._queue.observe(observation)
         if before and before.receipts.membership != receipts.membership:
@@ -219,7 +233,7 @@ class StatusWriter:
         for finding in (
             *refusals(compiled, proxies),
             *faults(self._faults.get()),
-            *dropped_copies(compiled.mesh, self._dropped.get()),
+            *dropped_copies(compiled.mesh, self._mirrors.dropped.get()),
             *self._of_host.get(),
         ):
             found[finding.about] += (finding,)

@@ -12,12 +12,10 @@ from msgspec import structs
 from headgate.envoy import names
 from headgate.envoy.traffic_stats import (
     CONNECTIONS,
-    COPIES,
+    COPIES_CLUSTER,
     COPIES_DROPPED,
-    COPIES_FAILED,
-    COPY_CLUSTER,
-    COPY_POD,
     DENIED,
+    DROPPED_FLAG,
     FAILED,
     FLAGGED,
     LATENCY,
@@ -50,8 +48,6 @@ _INDEXES = {
     f"{PREFIX}.{FAILED}": (counts.UNREACHED,),
     f"{PREFIX}.{SENT}": (counts.SENT,),
     f"{PREFIX}.{RECEIVED}": (counts.RECEIVED,),
-    f"{PREFIX}.{COPIES}": (counts.SUCCEEDED,),
-    f"{PREFIX}.{COPIES_FAILED}": (counts.FAILED,),
 }
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
@@ -91,7 +87,12 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
 
 def dropped_at(delta: Delta) -> str:
     """Return the cluster of the mirror that dropped copies; empty if the series does not count dropped copies."""
-    return delta.series.pairs().get(COPY_CLUSTER, "") if delta.series.name == _DROPPED else ""
+    return delta.series.pairs().get(COPIES_CLUSTER, "") if delta.series.name == _DROPPED else ""
+
+
+def cluster_of(series: Series) -> str:
+    """Return the attribute `cluster` of a series of requests; empty if there is none (`envoy.traffic_stats`)."""
+    return series.pairs().get("cluster", "")
 
 
 def peer(node: str) -> Peer:
@@ -129,7 +130,8 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
     code, grpc = parse_code(found.get("code", "")), found.get("grpc", "")
     denied = code.is_denied(grpc)
     index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, grpc)
-    is_counted = code.is_flagged == (name == _FLAGGED)
+    is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(found.get("cluster", ""))  # counted by `_DROPPED`
+    is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
     return (index,) if is_counted else (), name == _LATENCY and not denied
 
 
@@ -139,18 +141,18 @@ def _sent(node: str, found: Mapping[str, str]) -> Flow | None:
     Return None if the client called no Service. Also return None for tunnel connections between proxies, because the
     requests in a tunnel are counted already.
     """
-    is_copy = COPY_CLUSTER in found
-    cluster = found.get(COPY_CLUSTER if is_copy else "cluster", "")
-    ref = parse_cluster(cluster)
-    if cluster in ("", names.TUNNEL) or (is_copy and not ref):
+    cluster = found.get("cluster", "")
+    if cluster in ("", names.TUNNEL):
         return None
-    pod, target, secured = parse_pod(found.get(COPY_POD if is_copy else "pod", ""))
+    is_copy = names.is_mirror(cluster)
+    ref = parse_cluster(cluster)
+    pod, target, secured = parse_pod(found.get("pod", ""))
     return Flow(
         source=peer(node),
         destination=Peer(pod=pod) if pod else ELSEWHERE if cluster == names.PASSTHROUGH else NO_PEER,
         service=ref.service if ref else "",
         port=ref.port if ref else 0,
-        backend=ref.service if ref and is_copy else parse_backend(found),
+        backend=parse_backend(found),
         target=target,
         copy=is_copy,
         secured=secured,

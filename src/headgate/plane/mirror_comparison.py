@@ -1,0 +1,211 @@
+"""Compares the copies that a mirror sends with the requests of the same rules, in the same time (002, D22).
+
+The evidence that copies fail more often than requests is a sequential test, and all intervals hold at all times, so
+reading them again and again causes no wrong verdict (`statistics`). A comparison is of all rules with a mirror to the same
+Service port, because proxies count the copies of all of them together.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from msgspec import structs
+
+from headgate.compiler.report import Compiled, StatusCondition
+from headgate.latest import Latest
+from headgate.model.latency_buckets import BOUNDS_US
+from headgate.model.routing import Mesh, PortRef
+from headgate.plane.status.findings import all_routes
+from headgate.resources.meta import Key, Value, timestamp
+from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
+from headgate.statistics.intervals import quantile_interval, rate_interval
+from headgate.telemetry.counters import packed_counters
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.histogram import BUCKETS, Buckets
+from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, Side
+
+CONDITION = "CopiesWorse"
+PUBLISH_S = 15.0  # the least number of seconds between two writes of a route's status because of new counts
+PERIOD_S = 3600.0  # a comparison begins again after this time, so that a repaired mirror is not blamed for long
+ERROR = 0.01  # the probability of a wrong verdict in a period, and that an interval ever misses the true value
+TAIL = 0.95  # the compared quantile of latencies; an interval for a higher one needs more copies (1,100 for p99)
+_TEST = RateTest(rejects=Rejects.HIGHER, limit=0.0)
+_BOUNDS_MS = tuple(bound / 1000 for bound in BOUNDS_US)
+_DIGITS = 3
+
+Verdicts = Mapping[Key, tuple[StatusCondition, ...]]
+"""The condition of each route with a comparison."""
+
+
+class Subject(Value, frozen=True, kw_only=True):
+    """The rules that mirror to a Service port. `fractions` are the different fractions that they copy."""
+
+    rules: tuple[Rule, ...]
+    fractions: frozenset[Fraction]
+
+
+class Comparison(Value, frozen=True, kw_only=True):
+    """The counts of a mirror to a Service port since a time, in seconds since the epoch, and the evidence against it."""
+
+    subject: Subject
+    since: float
+    copies: Counts = Counts()
+    requests: Counts = Counts()
+    wealth: Wealth = _TEST.start()
+
+    def plus(self, copies: Counts, requests: Counts) -> "Comparison":
+        """Return the comparison after more copies and more requests of the same time."""
+        return structs.replace(
+            self,
+            copies=self.copies.plus(copies),
+            requests=self.requests.plus(requests),
+            wealth=_TEST.after(self.wealth, Block(_sample(requests), _sample(copies))),
+        )
+
+
+Comparisons = Mapping[PortRef, Comparison]
+
+
+def subjects(mesh: Mesh) -> Mapping[PortRef, Subject]:
+    """Return the Service ports with a mirror in a rule of a route object."""
+    rules: dict[PortRef, dict[Rule, None]] = defaultdict(dict)
+    fractions: dict[PortRef, set[Fraction]] = defaultdict(set)
+    for route in all_routes(mesh):
+        for mirror in route.mirrors:
+            if route.origin and mirror.numerator:
+                rules[mirror.ref][route.origin, route.name] = None
+                fractions[mirror.ref].add(Fraction(mirror.numerator, mirror.denominator))
+    return {ref: Subject(rules=tuple(sorted(rules[ref])), fractions=frozenset(fractions[ref])) for ref in rules}
+
+
+def sides(wanted: Mapping[PortRef, Subject]) -> Iterator[Side]:
+    """Yield what must be counted for some comparisons."""
+    for ref, subject in wanted.items():
+        yield ref
+        yield from subject.rules
+
+
+def after(
+    known: Comparisons, wanted: Mapping[PortRef, Subject], new: Mapping[Side, Counts], now: float
+) -> Mapping[PortRef, Comparison]:
+    """Return the comparisons after new counts. One begins again when its rules change, and after `PERIOD_S`."""
+    found: dict[PortRef, Comparison] = {}
+    for ref, subject in wanted.items():
+        before = known.get(ref)
+        if before is None or before.subject != subject or now >= before.since + PERIOD_S:
+            before = Comparison(subject=subject, since=now)
+        requests = _total(new.get(rule, Counts()) for rule in subject.rules)
+        found[ref] = before.plus(new.get(ref, Counts()), requests)
+    return found
+
+
+def verdicts(comparisons: Comparisons) -> Verdicts:
+    """Return the condition of each route whose copies and requests were both counted."""
+    found: dict[Key, list[tuple[PortRef, Comparison]]] = defaultdict(list)
+    for ref, comparison in comparisons.items():
+        if _sample(comparison.copies).trials and _sample(comparison.requests).trials:
+            for about in dict.fromkeys(about for about, _ in comparison.subject.rules):
+                found[about].append((ref, comparison))
+    return {about: (_condition(several),) for about, several in found.items()}
+
+
+def _condition(several: Sequence[tuple[PortRef, Comparison]]) -> StatusCondition:
+    reasons = [reason for _, comparison in several if (reason := _fault(comparison))]
+    text = "; ".join(_message(ref, comparison) for ref, comparison in several)
+    return StatusCondition(type=CONDITION, status=bool(reasons), reason=(*reasons, "NotProven")[0], message=text)
+
+
+def _fault(comparison: Comparison) -> str:
+    """Return what is proven to be worse for copies than for requests; empty if nothing is."""
+    if len(comparison.subject.fractions) > 1:
+        return ""
+    if comparison.wealth.evidence >= 2 / ERROR:
+        return "MoreFailures"
+    copies, requests = _tail(comparison.copies, ERROR / 4), _tail(comparison.requests, ERROR / 4)
+    return "Slower" if copies[0] > requests[1] else ""
+
+
+def _message(ref: PortRef, comparison: Comparison) -> str:
+    subject = comparison.subject
+    text = f"copies to {ref} {_side_text(comparison.copies)}; requests {_side_text(comparison.requests)}"
+    if len(subject.rules) > 1:
+        text += f"; {len(subject.rules)} rules send these copies"
+    if len(subject.fractions) > 1:
+        text += ", with different fractions, so there is no verdict"
+    return f"{text}; since {timestamp(comparison.since)}"
+
+
+def _side_text(counts: Counts) -> str:
+    """Return the failures, the classes of responses and the slowest responses of one side."""
+    seen = _sample(counts)
+    low, high = rate_interval(seen.events, seen.trials, ERROR)
+    classes = ", ".join(f"{name} {count}" for name, count in counts.classes)
+    least, most = _tail(counts, ERROR)
+    slow = f"{_number(least)} to {_number(most)} ms" if most < float("inf") else f"at least {_number(least)} ms"
+    return (
+        f"fail {_number(100 * seen.events / seen.trials)} % "
+        f"({_number(100 * (1 - ERROR))} % interval {_number(100 * low)} to {_number(100 * high)}; {classes}; p{_number(100 * TAIL)} {slow})"
+    )
+
+
+def _sample(counts: Counts) -> Sample:
+    return Sample(counts.success + counts.failure, counts.failure)
+
+
+def _tail(counts: Counts, error: float) -> tuple[float, float]:
+    """Return an interval in milliseconds for the latency at `TAIL`."""
+    return quantile_interval(_histogram(counts.latency), _BOUNDS_MS, TAIL, error)
+
+
+def _histogram(latency: Buckets) -> list[int]:
+    found = list(packed_counters.unpack(latency, packed_counters.NARROW)) if latency else []
+    return [*found, *[0] * (BUCKETS - len(found))]
+
+
+def _number(value: float) -> str:
+    return f"{value:.{_DIGITS}g}"
+
+
+def _total(several: Iterable[Counts]) -> Counts:
+    found = Counts()
+    for counts in several:
+        found = found.plus(counts)
+    return found
+
+
+class MirrorComparer:
+    """Compares the mirrors of the running mesh; `verdicts` has the newest result.
+
+    Without new counts the verdicts stay equal. `clock` is in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        compiled: Latest[Compiled | None],
+        increments: MirrorIncrements,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.verdicts: Latest[Verdicts] = Latest({})
+        self._compiled = compiled
+        self._increments = increments
+        self._clock = clock
+        self._known: Comparisons = {}
+
+    async def run(self) -> None:
+        """Compare every `PUBLISH_S` seconds while there is a mirror, until canceled."""
+        while True:
+            changed = self._compiled.next_change()
+            compiled = self._compiled.get()
+            wanted = subjects(compiled.mesh) if compiled else {}
+            self._increments.follow(sides(wanted))
+            if not wanted:
+                self._known = {}
+                self.verdicts.set({})
+                await changed.wait()
+                continue
+            await asyncio.sleep(PUBLISH_S)
+            self._known = after(self._known, wanted, self._increments.take(), self._clock())
+            self.verdicts.set(verdicts(self._known))
