@@ -11,6 +11,7 @@ from headgate.compiler.reasons import Reason
 from headgate.compiler.snapshot import Snapshot
 from headgate.model.routing import Broken, PortRef, Target
 from headgate.resources.core import Endpoint, EndpointPort, EndpointSlice, Service, ServicePort, ServiceSpec
+from headgate.resources.decode import validate
 from headgate.resources.meta import Key, Metadata
 from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT
 from headgate.resources.smi import Backend, TrafficSplit, TrafficSplitSpec
@@ -168,3 +169,33 @@ def test_a_split_of_another_namespace_does_not_affect_the_root():
     result = compiled(objects)
     assert targets(result) == {"a": 1}
     assert reasons(result) == [Reason.SERVICE_NOT_FOUND]
+
+
+@pytest.mark.parametrize(
+    ("weights", "more", "share"),
+    [
+        ({"v1": 1, "v2": 0}, {}, Fraction(1, 5)),
+        ({"v1": 9, "v2": 1}, {}, Fraction(1, 5)),
+        ({"v1": 1, "v2": 0}, {"dead": ("v2",)}, Fraction(1, 5)),
+        ({"v1": 1, "v2": 0}, {"ports": {"v2": (81,)}}, None),
+    ],
+)
+def test_a_backend_gets_copies_by_the_annotation_if_it_has_the_port(weights, more, share):
+    """R108: the first step of a rollout."""
+    result = compiled(world(weights, mirror="v2=20%", **more))
+    (route,) = next(table.routes for table in result.mesh.tables if table.ref == ROOT)
+    found = [(item.ref, Fraction(item.numerator, item.denominator), item.targets) for item in route.mirrors]
+    ref = PortRef("default/v2", 80)
+    assert found == ([(ref, share, (Target(ref=ref, weight=1),))] if share else [])
+
+
+@pytest.mark.parametrize("text", ["", "v2", "v2=", "v2=20", "v2=0%", "v2=101%", "v3=20%"])
+def test_an_invalid_annotation_for_copies_is_rejected_with_its_field(text):
+    split = {
+        "apiVersion": "split.smi-spec.io/v1alpha4",
+        "kind": "TrafficSplit",
+        "metadata": {"name": "web", "annotations": {"headgate.dev/mirror": text}},
+        "spec": {"service": "web", "backends": [{"service": "v2", "weight": 1}]},
+    }
+    (cause,) = validate(split)
+    assert cause.field == "metadata.annotations.headgate.dev/mirror"

@@ -18,7 +18,8 @@ from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import snapshot_of
 from headgate.resources.meta import Key, Object
-from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, key_of
+from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, key_of
+from headgate.resources.smi import MIRROR
 from headgate.rollout.controller import RolloutController
 from headgate.standalone.store.memory import MemoryStore
 from headgate.telemetry.counters.counts import Counts
@@ -91,9 +92,27 @@ class World:
     async def events(self) -> list[str]:
         return [event["reason"] for event in (await self.store.list("", "Event")).items]
 
-    async def load(self, seconds: int, **backends: Counts) -> None:
-        """Send requests in each of some seconds."""
+    async def match(self) -> tuple[Object, Object] | None:
+        """Return the group and the split of a step with matches; None without them."""
+        kinds = ROUTE_GROUP, TRAFFIC_SPLIT
+        try:
+            group, split = [await self.store.get(kind.key("default", "website-match")) for kind in kinds]
+        except NotFound:
+            return None
+        return group["spec"], split["spec"]
+
+    async def mirror(self) -> str | None:
+        """Return the annotation of the split with the copies of its canary."""
+        split = await self.store.get(TRAFFIC_SPLIT.key("default", "website"))
+        found: str | None = split["metadata"]["annotations"].get(MIRROR)
+        return found
+
+    async def load(self, seconds: int, copies: Counts | None = None, **backends: Counts) -> None:
+        """Send requests, and copies for v2, in each of some seconds."""
         for _ in range(seconds):
+            if copies:
+                flow = Flow(source=POD, destination=POD, service="default/v2", backend="default/v2", copy=True)
+                self.increments.add(flow, copies)
             for backend, counts in backends.items():
                 self.increments.add(
                     Flow(source=POD, destination=POD, service="default/website", backend=f"default/{backend}"), counts
@@ -324,6 +343,79 @@ def test_a_split_of_a_user_is_not_taken_over() -> None:
             await world.store.delete(TRAFFIC_SPLIT.key("default", "website"))
             await asyncio.sleep(3)
             assert await world.weights() == {"v1": 9, "v2": 1}
+
+    run(scenario)
+
+
+def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert (await world.weights(), await world.mirror()) == ({"v1": 1, "v2": 0}, "v2=20%")
+        async with world.replica():  # it continues where the first one was killed
+            await world.load(100, v1=requests(90), copies=requests(18))
+            assert (await world.weights(), await world.mirror()) == ({"v1": 9, "v2": 1}, None)
+            assert (await world.status(key))["step"] == 2
+
+    run(scenario)
+
+
+def test_the_copies_end_when_they_cause_a_rollback() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+        async with world.replica():
+            await world.load(60, v1=requests(90), copies=requests(18, failed=5))
+            assert (await world.weights(), await world.mirror()) == ({"v1": 1, "v2": 0}, None)
+            assert (await world.status(key))["phase"] == "RolledBack"
+
+    run(scenario)
+
+
+def test_in_a_step_with_matches_a_group_and_a_second_split_send_only_those_requests_to_the_canary() -> None:
+    async def scenario(world: World) -> None:
+        match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
+        key = await world.create(canary(analysis={**ANALYSIS, "match": match}))
+        world.acknowledging.clear()
+        async with world.replica():
+            await world.load(3, v1=requests(90), v2=requests(10))
+            found = await world.match()
+            assert found is not None
+            group, split = found
+            assert group == {"matches": match}
+            assert split["backends"] == [{"service": "v2", "weight": 1}]
+            assert split["matches"] == [{"kind": "HTTPRouteGroup", "name": "website-match"}]
+            assert await world.weights() == {"v1": 1, "v2": 0}
+            assert "waiting until every proxy has the weights" in (await world.status(key))["message"]
+            world.acknowledging.set()
+        async with world.replica():
+            await asyncio.sleep(3)
+            await world.store.delete(TRAFFIC_SPLIT.key("default", "website-match"))
+            await asyncio.sleep(3)
+            assert await world.match() is not None, "a deleted object is created again"
+            await world.load(100, v1=requests(90), v2=requests(10))
+            assert (await world.weights(), await world.match()) == ({"v1": 9, "v2": 1}, None)
+
+    run(scenario)
+
+
+def test_a_group_of_a_user_is_not_taken_over() -> None:
+    async def scenario(world: World) -> None:
+        spec = {"matches": [{"name": "all", "pathRegex": "/"}]}
+        metadata = {"name": "website-match", "namespace": "default"}
+        await world.create(
+            {"apiVersion": ROUTE_GROUP.hub, "kind": ROUTE_GROUP.kind, "metadata": metadata, "spec": spec}
+        )
+        match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
+        key = await world.create(canary(analysis={**ANALYSIS, "match": match}))
+        async with world.replica():
+            await asyncio.sleep(3)
+            message = (await world.status(key))["message"]
+            assert "HTTPRouteGroup default/website-match exists and does not belong to the Canary; delete it" in message
+            obj = await world.store.get(key)
+            await world.store.update({**obj, "spec": canary()["spec"]})
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Progressing", "without a match the name is not needed"
 
     run(scenario)
 

@@ -7,10 +7,15 @@ import msgspec
 import pytest
 from tests.rollout.canaries import ANALYSIS, canary, plan_of, requests
 
+from headgate.resources.canaries import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout.messages import message
 from headgate.rollout.state import Answer, Facts, Pause, Phase, Plan, State, following
 from headgate.telemetry.counters.counts import Counts
+
+
+MATCH = [{"name": "testers", "headers": {"x-tester": "yes"}}]
+ALL_TO_V1 = {"v1": 1, "v2": 0}
 
 
 class Rollout:
@@ -251,7 +256,7 @@ def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
 def test_with_a_baseline_the_canary_is_compared_with_it() -> None:
     backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
     rollout = Rollout(canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "steps": []}))
-    assert rollout.plan.reference == "base"
+    assert rollout.plan.reference(rollout.state) == "base"
     assert rollout.plan.weights(rollout.state) == {"v1": 8, "base": 1, "v2": 1}
     rollout.look(60, v1=requests(80, failed=80), v2=requests(10))
     assert rollout.state.seen == ((0, 0), (600, 0))
@@ -301,6 +306,56 @@ def test_webhooks_learn_the_end_once() -> None:
     assert rollout.state.informed == ()
     rollout.look(1, answers=AGREES)
     assert rollout.state.informed == ("check",)
+
+
+def test_copies_decide_the_first_step_and_no_user_reaches_the_canary() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+    assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MIRROR, ALL_TO_V1)
+    rollout.look(20, v1=requests(90), v2=requests(10))
+    assert rollout.state.seen.candidate.trials == 0, "users' requests to the canary are no copies"
+    assert rollout.message.startswith("step 1 of 4, copies of 20% of the requests to v2: v2 failed 0 of 0 requests")
+    rollout.look(300, v1=requests(90), copies=requests(18))
+    rollout.look(0)
+    assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (
+        StepKind.SHARE,
+        {"v1": 9, "v2": 1},
+    )
+    rollout.look(20, v1=requests(90), v2=requests(10), copies=requests(18, failed=18))
+    assert rollout.state.phase is Phase.PROGRESSING, "copies count in their step only"
+
+
+def test_failing_copies_roll_back_before_a_user_reaches_the_canary() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%"}))
+    rollout.look(29, v1=requests(90), copies=requests(18, failed=1))
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.ROLLED_BACK, {"v1": 1, "v2": 0})
+    assert rollout.plan.kind(rollout.state) is StepKind.SHARE, "the copies end"
+    assert rollout.message.startswith("rolled back at step 1 of 4, copies of 20% of the requests: more requests fail ")
+
+
+def test_slow_copies_roll_back_by_a_limit_of_latency() -> None:
+    latency = [{"percentile": "p90", "max": "500ms"}]
+    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%", "latency": latency}))
+    rollout.look(60, v1=requests(90), copies=requests(18, slow=9))
+    assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "p90.max")
+
+
+def test_matching_requests_are_judged_between_the_copies_and_the_first_share() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "mirror": "20%", "match": MATCH}))
+    rollout.look(300, v1=requests(90), copies=requests(18))
+    rollout.look(0)
+    assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MATCH, ALL_TO_V1)
+    assert "step 2 of 5, the requests that fit spec.analysis.match to v2" in rollout.message
+    rollout.pass_step()
+    assert (rollout.state.step, rollout.plan.weights(rollout.state)) == (2, {"v1": 9, "v2": 1})
+
+
+def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_with_an_unused_baseline() -> None:
+    backends = [{"service": name, "weight": weight} for name, weight in (("v1", 8), ("base", 1), ("v2", 1))]
+    rollout = Rollout(canary(backends=backends, analysis={**ANALYSIS, "baseline": "base", "match": MATCH, "steps": []}))
+    assert rollout.plan.reference(rollout.state) == "v1"
+    assert rollout.plan.weights(rollout.state) == {"v1": 1, "base": 0, "v2": 0}
+    rollout.pass_step()
+    assert rollout.plan.reference(rollout.state) == "base"
 
 
 def test_the_state_in_a_status_is_the_whole_state(rollout: Rollout) -> None:

@@ -17,10 +17,10 @@ from headgate.resources.core import Service
 from headgate.resources.decode import check_stored, read
 from headgate.resources.meta import Key, Object
 from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
-from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, TRAFFIC_SPLIT
+from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, key_of
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
-from headgate.rollout.owned_split import root_service, wanted_split
+from headgate.rollout.owned_split import root_service, wanted_objects
 from headgate.rollout.state import Plan, State
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
@@ -50,7 +50,7 @@ def pods(objects: Mapping[Key, Object], addresses: AddressPool) -> Mapping[Key, 
 
 
 def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
-    """Return the TrafficSplit of each Canary in its first step, and its root Service if the files have none.
+    """Return the objects that each Canary owns in its first step, and its root Service if the files have none.
 
     Leaves out Canaries of which the files have no backend.
     """
@@ -62,11 +62,10 @@ def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
         backends = (objects.get(SERVICE.key(key.namespace, item.service)) for item in canary.spec.backends)
         services = (check_stored(backend).value for backend in backends if backend)
         if service := next((item for item in services if isinstance(item, Service)), None):
-            stored, weights = (
-                {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}},
-                Plan(canary).weights(State()),
-            )
-            found[TRAFFIC_SPLIT.key(key.namespace, key.name)] = wanted_split(stored, canary, weights)
+            stored = {**obj, "metadata": {**obj["metadata"], "uid": "placeholder"}}
+            plan, state = Plan(canary), State()
+            owned = wanted_objects(stored, canary, plan.weights(state), plan.kind(state))
+            found |= {key_of(item): item for item in owned}
             found[SERVICE.key(key.namespace, canary.spec.service)] = root_service(stored, canary, service)
     return found
 

@@ -22,6 +22,7 @@ from headgate.compiler.references import grant_hint, group_key, missing, named_m
 from headgate.compiler.report import Finding, Share, SplitOutcome
 from headgate.compiler.services import routed_ports
 from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.split_mirrors import split_mirrors
 from headgate.model.evaluate import total_weight
 from headgate.model.hash_slots import TOTAL, is_rounded, layout, slot_counts
 from headgate.model.requests import ANY, Match
@@ -99,9 +100,8 @@ class SplitCompiler:
             message = f"Service {root} has no TCP port of its own, so the split does nothing; add a port to the Service"
             self.findings.append(Finding(key, Reason.NOT_ROUTED, "spec.service", message))
         for ref in self._applicable(key, split, [PortRef(root, port) for port in ports]):
-            decided = self._add_port(key, split, ref, candidates)
-            routes = (Route(match=match, name=name, split=decided, origin=key) for name, match in matches)
-            self.routes[ref] += routes
+            route = self._add_port(key, split, ref, candidates)
+            self.routes[ref] += (structs.replace(route, match=match, name=name) for name, match in matches)
 
     def _applicable(self, key: Key, split: TrafficSplit, refs: Iterable[PortRef]) -> Iterator[PortRef]:
         """Yield the ports that the split applies to: a split with matches needs HTTP (D7)."""
@@ -180,7 +180,7 @@ class SplitCompiler:
             index=index, written=backend.service, service=name, weight=backend.weight, reason=reason, message=message
         )
 
-    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[BackendCandidate]) -> Split:
+    def _add_port(self, key: Key, split: TrafficSplit, root: PortRef, candidates: Iterable[BackendCandidate]) -> Route:
         keep_share = split.metadata.annotations.get(NO_ENDPOINTS) == "fail"
         on_port = [item if item.reason else self._on_port(item, root, keep_share=keep_share) for item in candidates]
         known = {item.index for item in candidates if item.reason}
@@ -190,7 +190,12 @@ class SplitCompiler:
             self.findings.append(self._nothing_left(key, root, on_port))
         decided = self._sticky(key, split, root, decided=decided, on_port=on_port)
         self.outcomes.append(SplitOutcome(about=key, ref=root, shares=tuple(_shares(on_port, decided))))
-        return decided
+        usable = {
+            item.written: Target(ref=PortRef(item.service, root.port), weight=1, protocol=item.protocol)
+            for item in on_port
+            if not item.reason and self.choices[root].protocol.is_http
+        }
+        return Route(split=decided, origin=key, mirrors=split_mirrors(split.metadata.annotations, usable))
 
     def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
         """Return the finding for a port where no backend gets traffic; it names the weights or the unusable backends."""

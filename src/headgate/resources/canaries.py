@@ -5,12 +5,14 @@ the kind (`checks.canaries`) guarantee that each of these texts has a value.
 """
 
 from collections.abc import Iterator
+from enum import Enum
 from fractions import Fraction
 from typing import NamedTuple
 
 from headgate import durations
 from headgate.quantity import parse_percentage
 from headgate.resources.meta import Input, Resource
+from headgate.resources.smi import HttpMatch
 from headgate.resources.weights import integer_weights, quantity, whole_weights
 
 ROLLOUT_COMMAND = "headgate.dev/rollout-command"
@@ -39,11 +41,20 @@ class Step(Input, frozen=True, kw_only=True):
     pause: bool = False
 
 
+class StepKind(Enum):
+    """What the canary gets in a step: a share of all requests, copies of requests, or the requests that fit a match."""
+
+    SHARE = "share"
+    MIRROR = "mirror"
+    MATCH = "match"
+
+
 class RolloutStep(NamedTuple):
     """A step of the whole rollout: the canary's share. With `pause`, it ends only when a user promotes."""
 
     share: Fraction
     pause: bool = False
+    kind: StepKind = StepKind.SHARE
 
 
 class SuccessCriteria(Input, frozen=True, kw_only=True):
@@ -109,11 +120,14 @@ class Webhook(Input, frozen=True, kw_only=True):
 class Analysis(Input, frozen=True, kw_only=True):
     """`spec.analysis`: the roles of the backends, the steps of the rollout, and the criteria of the decision.
 
-    The steps are either listed, or computed from `step_weight` and `max_weight`, which are 0 if absent.
+    The steps are either listed, or computed from `step_weight` and `max_weight`, which are 0 if absent. Before them, the
+    canary gets copies of a part of the requests (`mirror`, a percentage), and then the requests that fit `match`.
     """
 
     canary: str
     baseline: str = ""
+    mirror: str = ""
+    match: tuple[HttpMatch, ...] = ()
     steps: tuple[Step, ...] = ()
     step_weight: int = 0
     max_weight: int = 0
@@ -172,6 +186,7 @@ class CanarySpec(Input, frozen=True, kw_only=True):
     def rollout(self) -> tuple[RolloutStep, ...]:
         """The steps of the rollout, from the share of the backends' weights to 1; empty without analysis.
 
+        Before them are steps without a share: with copies of requests, and with the requests that fit a match.
         A listed step with the share of the backends' weights is this first step. If the canary's weight is 0, the first
         listed or computed step is the first.
         """
@@ -180,9 +195,11 @@ class CanarySpec(Input, frozen=True, kw_only=True):
         first = self._first_share(self.analysis.canary)
         found = [RolloutStep(first), *_later_steps(self.analysis, first), RolloutStep(ONE)]
         pauses: dict[Fraction, bool] = {}
-        for share, pause in found:
+        for share, pause, _ in found:
             pauses[share] = pauses.get(share, False) or pause
-        return tuple(RolloutStep(share, pause) for share, pause in pauses.items() if share)
+        wanted = ((StepKind.MIRROR, self.analysis.mirror), (StepKind.MATCH, self.analysis.match))
+        before = (RolloutStep(Fraction(0), kind=kind) for kind, value in wanted if value)
+        return (*before, *(RolloutStep(share, pause) for share, pause in pauses.items() if share))
 
     @property
     def shares(self) -> tuple[Fraction, ...]:

@@ -19,7 +19,7 @@ from headgate.resources.pods import (
     PROXY_RESOURCES,
     SIDECAR,
 )
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
 LABELS = frozenset(
@@ -35,6 +35,7 @@ ANNOTATIONS = frozenset(
         CONFLICTS,
         EXCLUDED_PORTS,
         INJECT,
+        MIRROR,
         NO_ENDPOINTS,
         PROBES,
         PROCESS,

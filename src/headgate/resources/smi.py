@@ -12,6 +12,8 @@ Weight = Annotated[int, Meta(ge=0)]
 ALLOW_SELF_REFERENCE = "headgate.dev/allow-self-reference"
 NO_ENDPOINTS = "headgate.dev/no-endpoints"
 STICKY = "headgate.dev/sticky"
+MIRROR = "headgate.dev/mirror"
+"""The annotation of a split with a backend that gets copies of a part of the requests: `website-v2=20%`."""
 
 
 class Backend(Input, frozen=True, kw_only=True):

@@ -24,8 +24,17 @@ from headgate.plane.status.conditions import status_of
 from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
 from headgate.resources.meta import Key, Object, Value, service_name
-from headgate.resources.registry import CANARY, TRAFFIC_SPLIT, Kind, key_of
-from headgate.rollout.owned_split import MANAGER, edit_of, has, is_in_force, is_owned, root_service, wanted_split
+from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, Kind, key_of
+from headgate.rollout.owned_split import (
+    MANAGER,
+    MATCH_SUFFIX,
+    edit_of,
+    has,
+    is_in_force,
+    is_owned,
+    root_service,
+    wanted_objects,
+)
 from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
 from headgate.rollout.webhooks import AGAIN_S, Occasion, Webhooks
@@ -46,10 +55,12 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     `root` is the `namespace/name` of the called Service, and `stored` the last state in the object's status. `latency` is
     the histogram of the reference since this process began. `written` is the time of the last write of the status, and
-    `is_calling` is True while webhooks do not know the end of the rollout yet.
+    `is_calling` is True while webhooks do not know the end of the rollout yet. `copied` is the canary's Service, if the
+    analysis begins with copies for it.
     """
 
     root: str
+    copied: str = ""
     state: State
     stored: State
     latency: Buckets = 0
@@ -84,7 +95,7 @@ class RolloutController:
         self._domain = domain
         self._clock = clock
         self._canaries: dict[Key, Object] = {}
-        self._splits: dict[Key, Object] = {}
+        self._owned: dict[Kind, dict[Key, Object]] = {TRAFFIC_SPLIT: {}, ROUTE_GROUP: {}}
         self._rollouts: dict[Key, Rollout] = {}
         self._touched: set[Key] = set()
         self._wake = asyncio.Event()
@@ -101,7 +112,8 @@ class RolloutController:
         await until(self._ports.active.get, self._ports.active)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(CANARY, self._canaries), name="Canaries")
-            tasks.create_task(self._follow(TRAFFIC_SPLIT, self._splits), name="splits of Canaries")
+            for kind, known in self._owned.items():
+                tasks.create_task(self._follow(kind, known), name=f"{kind.kind} objects of Canaries")
             try:
                 while True:
                     await self._look()
@@ -137,12 +149,11 @@ class RolloutController:
         if obj is not None:
             known[key] = obj
         own = CANARY.key(key.namespace, key.name)
-        self._touched.add(own)
+        self._touched |= {own, CANARY.key(key.namespace, key.name.removesuffix(MATCH_SUFFIX))}
         if known is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
             self._touched |= self._canaries.keys()
-        if own not in self._canaries and (gone := self._rollouts.pop(own, None)):
-            self._increments.drop(gone.root)
-            self._webhooks.forget(own)
+        if own not in self._canaries:
+            self._drop(own)
         self._wake.set()
 
     def _winners(self) -> Mapping[str, Key]:
@@ -178,59 +189,92 @@ class RolloutController:
         if winner != key:
             what = f"Service {obj['spec']['service']} already belongs to {winner}, which is older; delete one of both"
             return Problem("Conflicted", f"spec.service: {what}")
-        split = self._splits.get(_split_key(key))
-        if split is not None and not is_owned(split, obj):
-            what = f"TrafficSplit {key.namespace}/{key.name} exists and does not belong to the Canary"
-            return Problem("SplitExists", f"metadata.name: {what}; delete it, or give the Canary another name")
+        has_match = bool((obj["spec"].get("analysis") or {}).get("match"))
+        for name, stored in self._stored(key).items():
+            if not is_owned(stored, obj) and (has_match or name == _split_key(key)):
+                what = f"{name} exists and does not belong to the Canary"
+                return Problem("SplitExists", f"metadata.name: {what}; delete it, or give the Canary another name")
         return None
 
+    def _stored(self, key: Key) -> Mapping[Key, Object]:
+        """Return the stored objects with the names of those that a Canary may own."""
+        match = f"{key.name}{MATCH_SUFFIX}"
+        keys = (_split_key(key), TRAFFIC_SPLIT.key(key.namespace, match), ROUTE_GROUP.key(key.namespace, match))
+        return {name: stored for known in self._owned.values() for name in keys if (stored := known.get(name))}
+
+    def _drop(self, key: Key) -> None:
+        """Forget the rollout of a Canary."""
+        if gone := self._rollouts.pop(key, None):
+            self._increments.drop(gone.root)
+            self._increments.drop(gone.copied, copies=True)
+            self._webhooks.forget(key)
+
     async def _refuse(self, key: Key, obj: Object, problem: Problem) -> None:
-        """Write why a Canary does nothing, and delete a split that it owns."""
-        split = self._splits.get(_split_key(key))
-        if split is not None and is_owned(split, obj):
-            await self._ports.objects.delete(_split_key(key), uid=split["metadata"]["uid"])
-        if dropped := self._rollouts.pop(key, None):
-            self._increments.drop(dropped.root)
+        """Write why a Canary does nothing, and delete the objects that it owns."""
+        await self._delete(obj, self._stored(key))
+        self._drop(key)
         status = invalid_status(obj, problem, self._clock())
         if status != obj.get("status"):
             await self._ports.objects.update({**obj, "status": status}, subresource="status")
             await self._ports.events.record(obj, type="Warning", reason=problem.reason, message=problem.message)
 
     async def _reconcile(self, key: Key, obj: Object, plan: Plan) -> None:
-        split, known = self._splits.get(_split_key(key)), self._known(key, obj)
-        facts = self._facts(key, obj, plan, known)
+        known, stored = self._known(key, obj, plan), self._stored(key)
+        facts = self._facts(key, obj, stored, plan, known)
         state = following(plan, known.state, facts)
-        latency = known.latency + facts.counts.get(plan.reference, Counts()).latency
+        latency = known.latency + facts.counts.get(plan.reference(state), Counts()).latency
         self._rollouts[key] = structs.replace(known, state=state, latency=latency)
         await self._write_status(key, obj, plan)
-        wanted = wanted_split(obj, plan.canary, plan.weights(state))
-        if state.pause is not Pause.EDITED and not has(split, wanted):
-            await self._ports.objects.apply(wanted, manager=MANAGER)
+        if state.pause is not Pause.EDITED:
+            await self._apply(obj, plan, state, stored)
         await self._create_root(key, obj, plan.canary)
         self._call_webhooks(key, plan)
 
-    def _known(self, key: Key, obj: Object) -> Rollout:
+    async def _apply(self, obj: Object, plan: Plan, state: State, stored: Mapping[Key, Object]) -> None:
+        """Write the objects that a state wants, and delete those of an earlier step."""
+        wanted = {
+            key_of(item): item for item in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))
+        }
+        for key, item in wanted.items():
+            if not has(stored.get(key), item):
+                await self._ports.objects.apply(item, manager=MANAGER)
+        await self._delete(obj, {key: item for key, item in stored.items() if key not in wanted})
+
+    async def _delete(self, obj: Object, stored: Mapping[Key, Object]) -> None:
+        """Delete those of the objects that a Canary owns."""
+        for key, item in stored.items():
+            if is_owned(item, obj):
+                with contextlib.suppress(NotFound):
+                    await self._ports.objects.delete(key, uid=item["metadata"]["uid"])
+
+    def _known(self, key: Key, obj: Object, plan: Plan) -> Rollout:
         """Return what is known about a Canary; at first, the state in its status. Count the requests to its root."""
         root = self._root(key, obj)
+        mirrored = plan.analysis.canary if plan.analysis and plan.analysis.mirror else ""
+        copied = service_name(mirrored, key.namespace, self._domain) if mirrored else ""
         known = self._rollouts.get(key)
         if known is None:
             stored = state_in(obj)
             known = Rollout(root=root, state=stored, stored=stored)
-        elif known.root != root:
+        elif (known.root, known.copied) != (root, copied):
             self._increments.drop(known.root)
+            self._increments.drop(known.copied, copies=True)
         self._increments.follow(root)
-        return structs.replace(known, root=root)
+        if copied:
+            self._increments.follow(copied, copies=True)
+        return structs.replace(known, root=root, copied=copied)
 
-    def _facts(self, key: Key, obj: Object, plan: Plan, known: Rollout) -> Facts:
-        split, taken = self._splits.get(_split_key(key)), self._increments.take(known.root)
+    def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, known: Rollout) -> Facts:
+        split, taken = stored.get(_split_key(key)), self._increments.take(known.root)
         written = {service_name(item.service, key.namespace, self._domain): item.service for item in plan.spec.backends}
-        wanted = wanted_split(obj, plan.canary, plan.weights(known.state))
+        wanted = wanted_objects(obj, plan.canary, plan.weights(known.state), plan.kind(known.state))
         return Facts(
             now=self._clock(),
-            in_force=split is not None and has(split, wanted) and is_in_force(split),
+            in_force=all(_is_applied(stored.get(key_of(item)), item) for item in wanted),
             edit=edit_of(split) if split else "",
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
+            copies=self._increments.take(known.copied, copies=True).get(known.copied, Counts()),
             latency=known.latency,
             answers=self._webhooks.answers(key, _occasion(known.state)),
         )
@@ -296,6 +340,13 @@ def _when(state: State) -> str:
 
 def _milestone(state: State) -> tuple[object, ...]:
     return state.subject, state.phase, state.pause, state.step
+
+
+def _is_applied(stored: Object | None, wanted: Object) -> bool:
+    """Return whether an object is stored as wanted and, if it is a split, every proxy has it."""
+    if stored is None or not has(stored, wanted):
+        return False
+    return wanted["kind"] != TRAFFIC_SPLIT.kind or is_in_force(stored)
 
 
 def _split_key(canary: Key) -> Key:

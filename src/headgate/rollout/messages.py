@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from headgate.durations import formatted
 from headgate.formatting import pluralize
-from headgate.resources.canaries import Analysis
+from headgate.resources.canaries import Analysis, StepKind
 from headgate.resources.meta import timestamp
 from headgate.rollout.criteria import Criterion, Verdict, requests_missing
 from headgate.rollout.state import BY_USER, WEBHOOK, Pause, Phase, Plan, State, judgment
@@ -37,9 +37,9 @@ def failures(seen: Sample, service: str, error: float) -> str:
     return f"{text} ({observed}, {share_text(1 - error)} interval {share_text(low)} to {share_text(high)})"
 
 
-def violated(plan: Plan, cause: str) -> str:
+def violated(plan: Plan, state: State, cause: str) -> str:
     """Return what is wrong with the canary, from the names of the criteria that it violates."""
-    return " and ".join(_violation(plan, name) for name in cause.split(", "))
+    return " and ".join(_violation(plan, state, name) for name in cause.split(", "))
 
 
 def message(plan: Plan, state: State, now: float) -> str:
@@ -73,7 +73,7 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
     yield _compared(plan, analysis, state)
     found = judgment(plan, state)
     if analysis.dry_run and found.verdict is Verdict.ROLL_BACK:
-        yield f"a dry run, which would roll back: {violated(plan, ', '.join(found.criteria))}"
+        yield f"a dry run, which would roll back: {violated(plan, state, ', '.join(found.criteria))}"
     elif state.pause is Pause.GATE:
         yield "the step is passed and has a pause; `headgate rollout promote` continues"
     elif state.pause is Pause.SPEC:
@@ -94,7 +94,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
     known = [number for number in needs if number is not None]
     left = state.since + analysis.interval_seconds - now
     if unready := [name for name in lacking if not by_name[name].is_ready]:
-        yield f"more requests to {plan.reference} are needed to know its percentile ({', '.join(unready)})"
+        yield f"more requests to {plan.reference(state)} are needed to know its percentile ({', '.join(unready)})"
     elif None in needs:
         yield f"the evidence is open ({', '.join(lacking)})"
     elif max(known):
@@ -121,7 +121,7 @@ def _needed(plan: Plan, state: State, item: Criterion) -> int | None:
 def _compared(plan: Plan, analysis: Analysis, state: State) -> str:
     error = float(analysis.tolerated_error)
     reference, canary = state.seen
-    return f"{failures(canary, analysis.canary, error)}, {failures(reference, plan.reference, error)}"
+    return f"{failures(canary, analysis.canary, error)}, {failures(reference, plan.reference(state), error)}"
 
 
 def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
@@ -130,19 +130,25 @@ def _reason(plan: Plan, analysis: Analysis, state: State) -> str:
     if state.cause.startswith(WEBHOOK):
         replies = "; ".join(state.replies.values())
         return f"{state.cause} refused it ({replies})"
-    return f"{violated(plan, state.cause)}; {_compared(plan, analysis, state)}"
+    return f"{violated(plan, state, state.cause)}; {_compared(plan, analysis, state)}"
 
 
 def _step(plan: Plan, state: State) -> str:
-    return f"step {state.step + 1} of {len(plan.shares)}, {share_text(plan.shares[state.step])}"
+    step = plan.step(state)
+    what = {
+        StepKind.SHARE: share_text(step.share),
+        StepKind.MIRROR: f"copies of {plan.analysis.mirror if plan.analysis else ''} of the requests",
+        StepKind.MATCH: "the requests that fit spec.analysis.match",
+    }
+    return f"step {state.step + 1} of {len(plan.shares)}, {what[step.kind]}"
 
 
-def _violation(plan: Plan, name: str) -> str:
+def _violation(plan: Plan, state: State, name: str) -> str:
     if plan.analysis is None:
         return name
     first, _, kind = name.partition(".")
     if first == "success":
-        return _CRITERIA[name].format(reference=plan.reference, limit=plan.analysis.success.min)
+        return _CRITERIA[name].format(reference=plan.reference(state), limit=plan.analysis.success.min)
     limits = [item for item in plan.analysis.latency if item.percentile == first]
     limit = next((item.max if kind == "max" else item.max_increase for item in limits), "")
-    return _CRITERIA[kind].format(percentile=first, limit=limit, reference=plan.reference)
+    return _CRITERIA[kind].format(percentile=first, limit=limit, reference=plan.reference(state))

@@ -1,5 +1,8 @@
 """The TrafficSplit that a Canary owns, and the root Service that it creates if there is none (D19, R32).
 
+In a step with copies the split has an annotation. In a step with matches, a second split sends the requests that an
+HTTPRouteGroup matches to the canary; it has precedence over the first (D8).
+
 The split carries its weights in an annotation too. If they differ from those of its spec, a user has edited the spec.
 """
 
@@ -7,48 +10,70 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.resources.canaries import CANARY_WEIGHTS, Canary
+from headgate.resources.canaries import CANARY_WEIGHTS, Canary, StepKind
 from headgate.resources.core import Service
 from headgate.resources.meta import Object, controller_reference
-from headgate.resources.registry import TRAFFIC_SPLIT
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY
+from headgate.resources.registry import ROUTE_GROUP, TRAFFIC_SPLIT, Kind
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
 
 MANAGER = "headgate-rollout"
+MATCH_SUFFIX = "-match"
+"""The suffix of the names of the group and the split in a step with matches."""
 _COPIED = (ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY)  # annotations of a Canary that its split gets too
 
 
-def wanted_split(obj: Object, canary: Canary, weights: Mapping[str, int]) -> Object:
-    """Return the split of a Canary (`obj`, decoded as `canary`) with some weights, for a server-side apply."""
-    metadata = obj["metadata"]
-    written = metadata.get("annotations") or {}
+def wanted_objects(
+    obj: Object, canary: Canary, weights: Mapping[str, int], kind: StepKind = StepKind.SHARE
+) -> tuple[Object, ...]:
+    """Return the split of a Canary (`obj`, decoded as `canary`) with some weights, for a server-side apply.
+
+    In a step with matches, return their group and a split for the group first.
+    """
+    analysis = canary.spec.analysis
+    written = obj["metadata"].get("annotations") or {}
     annotations = {name: written[name] for name in _COPIED if name in written}
-    return {
-        "apiVersion": TRAFFIC_SPLIT.hub,
-        "kind": TRAFFIC_SPLIT.kind,
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "annotations": {**annotations, CANARY_WEIGHTS: json.dumps(weights)},
-            "ownerReferences": [_owner(obj)],
-        },
-        "spec": {
-            "service": canary.spec.service,
-            "backends": [{"service": service, "weight": weight} for service, weight in weights.items()],
-        },
+    if analysis and kind is StepKind.MIRROR:
+        annotations[MIRROR] = f"{analysis.canary}={analysis.mirror}"
+    spec = _split_spec(canary, weights)
+    split = _owned(obj, TRAFFIC_SPLIT, spec, annotations={**annotations, CANARY_WEIGHTS: json.dumps(weights)})
+    if not analysis or kind is not StepKind.MATCH:
+        return (split,)
+    group = _owned(obj, ROUTE_GROUP, {"matches": obj["spec"]["analysis"]["match"]}, suffix=MATCH_SUFFIX)
+    matches = [{"kind": ROUTE_GROUP.kind, "name": group["metadata"]["name"]}]
+    matched = {**_split_spec(canary, {analysis.canary: 1}), "matches": matches}
+    return group, _owned(obj, TRAFFIC_SPLIT, matched, suffix=MATCH_SUFFIX), split
+
+
+def _split_spec(canary: Canary, weights: Mapping[str, int]) -> Object:
+    backends = [{"service": service, "weight": weight} for service, weight in weights.items()]
+    return {"service": canary.spec.service, "backends": backends}
+
+
+def _owned(
+    obj: Object, kind: Kind, spec: Object, *, suffix: str = "", annotations: Mapping[str, str] | None = None
+) -> Object:
+    """Return an object that a Canary owns, with the Canary's name and a suffix."""
+    metadata: dict[str, Any] = {
+        "name": f"{obj['metadata']['name']}{suffix}",
+        "namespace": obj["metadata"]["namespace"],
+        "ownerReferences": [_owner(obj)],
     }
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": kind.hub, "kind": kind.kind, "metadata": metadata, "spec": spec}
 
 
-def has(split: Object | None, wanted: Object) -> bool:
-    """Return whether a stored split has everything of the wanted one."""
-    if split is None or split["spec"] != wanted["spec"]:
+def has(stored: Object | None, wanted: Object) -> bool:
+    """Return whether a stored object has everything of the wanted one, and no other annotation of a rollout."""
+    if stored is None or stored["spec"] != wanted["spec"]:
         return False
-    annotations = split["metadata"].get("annotations") or {}
-    return bool(wanted["metadata"]["annotations"].items() <= annotations.items())
+    annotations, expected = (item["metadata"].get("annotations") or {} for item in (stored, wanted))
+    return all(annotations.get(name) == expected.get(name) for name in (CANARY_WEIGHTS, MIRROR, *_COPIED))
 
 
-def is_owned(split: Object, owner: Object) -> bool:
-    """Return whether a split belongs to a Canary."""
-    references = split["metadata"].get("ownerReferences") or ()
+def is_owned(stored: Object, owner: Object) -> bool:
+    """Return whether an object belongs to a Canary."""
+    references = stored["metadata"].get("ownerReferences") or ()
     return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 

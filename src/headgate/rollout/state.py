@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from headgate.resources.canaries import Analysis, Canary, CanarySpec
+from headgate.resources.canaries import Analysis, Canary, CanarySpec, RolloutStep, StepKind
 from headgate.resources.meta import Value
 from headgate.rollout import criteria
 from headgate.rollout.criteria import Comparison, Criterion, Evidence, Judgment, Thresholds, Verdict
@@ -109,7 +109,7 @@ class Facts(NamedTuple):
 
     `now` is in seconds since the epoch. `in_force` says whether every proxy that needs the weights has acknowledged them,
     `edit` is what a user has written into the owned split. `counts` are new since the last transition, by backend as written
-    in the spec, `latency` is the histogram of the reference before them, and
+    in the spec, and `copies` those of copies to the canary. `latency` is the histogram of the reference before them, and
     `answers` are those of webhooks in this step.
     """
 
@@ -118,6 +118,7 @@ class Facts(NamedTuple):
     edit: str = ""
     command: str = ""
     counts: Mapping[str, Counts] = {}
+    copies: Counts = Counts()
     latency: Buckets = 0
     answers: Mapping[str, Answer] = {}
 
@@ -150,16 +151,25 @@ class Plan:
         """The canary's share in each step; the last is 1."""
         return self.spec.shares
 
-    @property
-    def reference(self) -> str:
-        """The backend that the canary is compared with."""
-        return (self.analysis.baseline if self.analysis else "") or self.spec.primary
+    def reference(self, state: State) -> str:
+        """Return the backend that the canary is compared with: the baseline, if it gets requests, or the primary."""
+        baseline = self.analysis.baseline if self.analysis and self.step(state).kind is StepKind.SHARE else ""
+        return baseline or self.spec.primary
+
+    def step(self, state: State) -> RolloutStep:
+        """Return the current step of an analysis, or its last one."""
+        return self.spec.rollout[min(state.step, len(self.shares) - 1)]
+
+    def kind(self, state: State) -> StepKind:
+        """Return what the canary gets now: after the end of the rollout, all requests or none."""
+        has_share = self.analysis is None or state.phase.is_over or state.pause is Pause.BEFORE
+        return StepKind.SHARE if has_share else self.step(state).kind
 
     def share(self, state: State) -> Fraction:
         """Return the canary's share that a state wants."""
         if state.phase is Phase.ROLLED_BACK or state.pause is Pause.BEFORE:
             return Fraction(0)
-        return Fraction(1) if state.phase is Phase.PROMOTED else self.shares[min(state.step, len(self.shares) - 1)]
+        return Fraction(1) if state.phase is Phase.PROMOTED else self.step(state).share
 
     def weights(self, state: State) -> Mapping[str, int]:
         """Return the weight of each backend that a state wants."""
@@ -171,7 +181,7 @@ class Plan:
 
     def has_gate(self, state: State) -> bool:
         """Return whether the current step ends only when a user promotes."""
-        return self.spec.rollout[min(state.step, len(self.shares) - 1)].pause
+        return self.step(state).pause
 
     def hooks(self, when: str) -> Sequence[str]:
         """Return the names of the webhooks of a time: `before`, `during` or `after`."""
@@ -297,9 +307,9 @@ def _counted(plan: Plan, state: State, facts: Facts) -> State:
     if plan.analysis is None:
         return state
     state = structs.replace(state, limits=criteria.relative_limits(plan.analysis, facts.latency, state.limits))
-    new = Comparison(
-        reference=facts.counts.get(plan.reference, Counts()), canary=facts.counts.get(plan.analysis.canary, Counts())
-    )
+    is_copied = plan.kind(state) is StepKind.MIRROR
+    canary = facts.copies if is_copied else facts.counts.get(plan.analysis.canary, Counts())
+    new = Comparison(reference=facts.counts.get(plan.reference(state), Counts()), canary=canary)
     return structs.replace(state, evidence=criteria.gathered(plan.criteria(state), state.evidence, new, facts.now))
 
 

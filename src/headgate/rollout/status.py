@@ -34,7 +34,7 @@ def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[
     status = _status(obj, state.phase, text, list(_conditions(plan, state, text)), now)
     status["backends"] = [{"service": service, "weight": weight} for service, weight in weights.items()]
     if plan.analysis:
-        seen = dict(zip((plan.reference, plan.analysis.canary), state.seen, strict=True))
+        seen = dict(zip((plan.reference(state), plan.analysis.canary), state.seen, strict=True))
         for row in status["backends"]:
             if sample := seen.get(row["service"]):
                 row |= {"requests": sample.trials, "failures": sample.events}

@@ -31,6 +31,7 @@ def weighted(*weights: Any) -> list[dict[str, Any]]:
         ({"stepWeight": 10, "maxWeight": 50}, {"backends": weighted(1, "0m")}),
         ({**BASELINE, "steps": [{"weight": 50}, {"weight": 100, "pause": True}]}, {"backends": WITH_BASELINE}),
         ({"success": {"min": "100%"}}, {}),
+        ({"mirror": "0.5%", "match": [{"name": "testers", "headers": {"x-tester": "yes"}}]}, {}),
         ({"success": {"maxDrop": "0.5%", "margin": "0.25%", "min": "99.5%"}, "errorProbability": "0.1%"}, {}),
         ({"latency": [{"percentile": "p99", "max": "1s"}, {"percentile": "p99", "maxIncrease": "10%"}]}, {}),
         ({"failuresWithin": "10s", "success": {"maxDrop": "0%", "min": "99%"}}, {}),
@@ -97,6 +98,14 @@ def test_backends_must_fit_the_analysis(analysis: Any, spec: Any, field: str, me
 @pytest.mark.parametrize(
     ("analysis", "spec", "field", "message"),
     [
+        ({"mirror": "0%"}, {}, "mirror", "must be above 0% and at most 100%, not 0%"),
+        ({"mirror": "101%"}, {}, "mirror", "must be above 0% and at most 100%, not 101%"),
+        ({"mirror": "20"}, {}, "mirror", "write for example"),
+        ({"mirror": "20%", "dryRun": True}, {}, "mirror", "can't be combined with dryRun"),
+        ({"match": [{"name": "a"}], "dryRun": True}, {}, "match", "can't be combined with dryRun"),
+        ({"match": []}, {}, "match", "is empty"),
+        ({"match": [{"name": "a", "headers": {"x-a": "("}}]}, {}, "match[0].headers.x-a", "'('"),
+        ({"match": [{"name": "a", "headers": [{"x-a": "1"}]}]}, {}, "match[0].headers", "must be a map"),
         ({"steps": [{"weight": 50}, {"weight": 20}]}, {}, "steps[1].weight", "must be above 50"),
         ({"steps": [{"weight": 50}, {"weight": 50}]}, {}, "steps[1].weight", "must be above 50"),
         ({"steps": [{"weight": 0}]}, {}, "steps[0].weight", "must be from 1 to 100, not 0"),

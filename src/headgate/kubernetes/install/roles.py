@@ -7,7 +7,7 @@ from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.identity.ca_status import CONFIG_MAP as CA_STATUS
-from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPLIT, names_of
+from headgate.kinds import GATEWAY, MESH, METRICS_KINDS, NAMES, SPECS, SPLIT, names_of
 from headgate.kubernetes.cert_manager import CERTIFICATE_REQUEST
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
@@ -124,10 +124,14 @@ def _writes() -> Iterator[Rule]:
 def _rollouts() -> Iterator[Rule]:
     """Yield the rules for Canaries. A rollout applies its TrafficSplit, and deletes it if the Canary loses its root.
 
+    In a step with matches it has a second TrafficSplit and an HTTPRouteGroup, which it deletes after the step.
     It creates the root Service if there is none, but never changes a Service.
     """
     yield Rule(MESH, ("canaries/status",), ("update",), "rollouts do not go on, because their state can't be written")
     yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "delete"), "Canaries do not change the traffic")
+    yield Rule(
+        SPECS, ("httproutegroups",), ("create", "patch", "delete"), "steps of Canaries with matches do not begin"
+    )
     yield Rule("", ("services",), ("create",), "a root Service that does not exist is not created for its Canary")
 
 

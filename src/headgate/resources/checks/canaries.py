@@ -8,6 +8,7 @@ from headgate import durations
 from headgate.errors import Cause, DecodeError
 from headgate.quantity import parse_percentage
 from headgate.resources.canaries import SuccessCriteria
+from headgate.resources.checks.route_groups import match_causes
 from headgate.resources.checks.splits import shared_causes
 from headgate.resources.meta import Object, part, rows
 from headgate.resources.weights import quantity
@@ -50,6 +51,7 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     if weights:
         yield from _weight_causes(analysis, backends, weights)
     yield from _step_causes(analysis, weights.share if weights else None)
+    yield from _trial_causes(analysis)
     yield from _limit_causes(analysis)
     yield from _success_causes(part(analysis, "success"))
     yield from _latency_causes(analysis.get("latency"))
@@ -148,6 +150,23 @@ def _first_fault(share: int, first: Fraction | None) -> str:
 def _is_share(value: object) -> TypeGuard[int]:
     """Return whether a value is a share in percent; the schema reports other values."""
     return type(value) is int and 1 <= value <= 100
+
+
+def _trial_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the mistakes in the steps before the first share."""
+    mirror, matches = analysis.get("mirror"), analysis.get("match")
+    share = _parsed(mirror, parse_percentage)
+    if share is not None and not 0 < share <= 1:
+        yield Cause(f"{_ANALYSIS}.mirror", f"must be above 0% and at most 100%, not {mirror}; write for example 20%")
+    if matches is not None:
+        yield from match_causes(matches, f"{_ANALYSIS}.match")
+    for index, match in rows(matches):
+        if isinstance(match.get("headers"), list):
+            yield Cause(f"{_ANALYSIS}.match[{index}].headers", "must be a map of header names to regular expressions")
+    for name, value in (("mirror", mirror), ("match", matches)):
+        if value is not None and analysis.get("dryRun") is True:
+            message = "can't be combined with dryRun, which changes nothing for the canary; remove one of them"
+            yield Cause(f"{_ANALYSIS}.{name}", message)
 
 
 def _limit_causes(analysis: Mapping[str, Any]) -> Iterator[Cause]:

@@ -18,14 +18,15 @@ def route_group_causes(obj: Object) -> Iterator[Cause]:
     if "matches" in obj:
         if spec.get("matches") is not None:
             yield Cause("matches", "is also in spec; write it in only one of the two places")
-        yield from _matches(obj["matches"], "matches")
+        yield from match_causes(obj["matches"], "matches")
     elif obj.get("spec") is None:
         yield Cause("spec", "is missing")
     elif isinstance(obj["spec"], Mapping):
-        yield from _matches(spec.get("matches"), "spec.matches")
+        yield from match_causes(spec.get("matches"), "spec.matches")
 
 
-def _matches(matches: object, where: str) -> Iterator[Cause]:
+def match_causes(matches: object, where: str) -> Iterator[Cause]:
+    """Yield the mistakes in a list of matches at a field path."""
     if matches is None:
         yield Cause(where, "is missing")
     elif matches == []:

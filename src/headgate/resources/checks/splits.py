@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from headgate.errors import Cause, DecodeError
+from headgate.quantity import parse_percentage
 from headgate.resources.canaries import Canary
 from headgate.resources.meta import (
     Object,
@@ -18,7 +19,7 @@ from headgate.resources.meta import (
     type_name,
 )
 from headgate.resources.registry import split_api_version
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, STICKY, TrafficSplit
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY, TrafficSplit
 from headgate.resources.versions import MATCHLESS_VERSIONS, QUANTITY_VERSIONS
 from headgate.resources.weights import quantity, whole_weights
 
@@ -55,6 +56,9 @@ def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
     if isinstance(sticky, str) and not _STICKY.fullmatch(sticky):
         yield Cause(f"metadata.annotations.{STICKY}", f"must be cookie:NAME, header:NAME or source, not {sticky!r}")
     spec = part(obj, "spec")
+    mirror = annotation(obj, MIRROR)
+    if isinstance(mirror, str) and (fault := _mirror_fault(mirror, spec.get("backends"))):
+        yield Cause(f"metadata.annotations.{MIRROR}", fault)
     root = spec.get("service")
     if root == "":
         yield Cause("spec.service", "is missing")
@@ -64,6 +68,19 @@ def shared_causes(obj: Object, *, quantities: bool) -> Iterator[Cause]:
     if spec.get("backends") == []:
         yield Cause("spec.backends", "is empty: name at least one Service and its weight")
     yield from _backends_causes(spec.get("backends"), namespace_of(obj), quantities=quantities)
+
+
+def _mirror_fault(text: str, backends: object) -> str:
+    """Return what is wrong with the annotation for copies; empty if nothing is."""
+    service, _, percentage = text.partition("=")
+    known = [str(row.get("service")) for _, row in rows(backends)]
+    try:
+        share = parse_percentage(percentage)
+    except ValueError as error:
+        return f"must be SERVICE=PERCENTAGE, for example {known[-1] if known else 'website-v2'}=20%: {error}"
+    if service not in known:
+        return f"{service!r} is not one of spec.backends: {' or '.join(known)}"
+    return "" if 0 < share <= 1 else f"must be above 0% and at most 100%, not {percentage}"
 
 
 def _is_root(name: str) -> bool:

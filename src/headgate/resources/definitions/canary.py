@@ -1,6 +1,7 @@
 """The schema of Canaries (004; R108, R109, D19)."""
 
 from headgate.quantity import PERCENTAGE
+from headgate.resources.definitions.mesh import request_match
 from headgate.resources.definitions.schema_builders import (
     DURATION,
     PERCENTILE,
@@ -88,6 +89,17 @@ _ANALYSIS = record(
     baseline=text(
         "A backend with the primary's version and the canary's share; the canary is compared with it. "
         "When absent, the canary is compared with the primary."
+    ),
+    mirror=matching(
+        "A step before the first share: the canary gets copies of this part of the requests, for example 20%, and no "
+        "user's request. No such step when absent.",
+        PERCENTAGE,
+    ),
+    match=listing(
+        "A step before the first share: only the requests that satisfy one of these matches go to the canary. No such step "
+        "when empty.",
+        request_match(),
+        key="name",
     ),
     steps=_STEPS,
     stepWeight=whole(

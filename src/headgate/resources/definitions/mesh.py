@@ -125,13 +125,10 @@ def traffic_split(version: str) -> Schema:
     )
 
 
-def route_group() -> Schema:
-    """Return one schema for all four shapes of an HTTPRouteGroup (D4).
-
-    `matches` is in `spec` or at top level, and headers are a map or a list of maps.
-    """
+def request_match() -> Schema:
+    """Return the schema of a match of an HTTPRouteGroup; headers are a map or a list of maps (D4)."""
     regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
-    match = record(
+    return record(
         "A match of requests. A request must satisfy all fields that are set.",
         "name",
         name=text("The name of the match, which is unique in the group."),
@@ -139,8 +136,15 @@ def route_group() -> Schema:
         pathRegex=text("An RE2 expression for the path, which matches from its start."),
         headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
     )
+
+
+def route_group() -> Schema:
+    """Return one schema for all four shapes of an HTTPRouteGroup: `matches` is in `spec` or at top level (D4)."""
     matches = listing(
-        "The matches of the group. A request belongs to it if it satisfies one of them.", match, key="name", minItems=1
+        "The matches of the group. A request belongs to it if it satisfies one of them.",
+        request_match(),
+        key="name",
+        minItems=1,
     )
     return kind(
         "A named set of requests, for splits and access rules.",

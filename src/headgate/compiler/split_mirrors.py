@@ -1,0 +1,20 @@
+"""Compile the annotation of a split with which a backend gets copies of a part of the requests (R108)."""
+
+from collections.abc import Mapping
+
+from headgate.model.routing import Mirror, PortRef, Target
+from headgate.quantity import parse_percentage
+from headgate.resources.smi import MIRROR
+
+
+def split_mirrors(annotations: Mapping[str, str], usable: Mapping[str, Target]) -> tuple[Mirror, ...]:
+    """Return the mirror of a split on a port; empty without the annotation, or if its backend is not usable.
+
+    `usable` are the backends that can get requests on the port, by their names in the split.
+    """
+    name, _, percentage = annotations.get(MIRROR, "").partition("=")
+    target = usable.get(name)
+    if target is None:
+        return ()
+    share = parse_percentage(percentage)
+    return (Mirror(ref=target.ref, targets=(target,), numerator=share.numerator, denominator=share.denominator),)

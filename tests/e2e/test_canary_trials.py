@@ -1,0 +1,94 @@
+"""The steps of a Canary before its first share: copies of requests, and requests that fit a match (R108)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.e2e.manifests import external
+from tests.e2e.wire import Request
+from tests.e2e.world import World, until
+
+TESTER = {"x-tester": "yes"}
+PATIENT = {"interval": "1s", "success": {"margin": "50%"}}  # decides after few requests
+
+
+def canary(**analysis: Any) -> str:
+    """Return a Canary of website-v1 and website-v2, 90 to 10."""
+    backends = [{"service": "website-v1", "weight": 9}, {"service": "website-v2", "weight": 1}]
+    return json.dumps(
+        {
+            "apiVersion": "headgate.dev/v1beta1",
+            "kind": "Canary",
+            "metadata": {"name": "website"},
+            "spec": {
+                "service": "website",
+                "backends": backends,
+                "analysis": {"canary": "website-v2", **PATIENT, **analysis},
+            },
+        }
+    )
+
+
+class Trial:
+    """A Canary whose root has requests; the versions answer in the test's process."""
+
+    def __init__(self, world: World, namespace: str, **analysis: Any) -> None:
+        self.world, self.namespace = world, namespace
+        self.v1, self.v2 = world.backend("v1"), world.backend("v2")
+        world.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
+        world.apply(canary(**analysis), namespace=namespace)
+        self.request: Request = until(lambda: world.request("website", 8080, namespace=namespace))
+        self.until_status(lambda status: "waiting" not in status["message"])
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.world.get("canary/website", self.namespace).get("status") or {}
+        return found
+
+    def until_status(self, wanted: Any) -> Mapping[str, Any]:
+        """Send requests of users and testers until the status is as wanted; return it."""
+
+        def current() -> Mapping[str, Any]:
+            self.world.send(10, self.request)
+            self.world.send(10, self.request._replace(headers=TESTER))
+            found = self.status
+            assert wanted(found), found
+            return found
+
+        return until(current)
+
+
+def test_copies_and_then_testers_reach_the_canary_before_any_other_user(world: World, namespace: str) -> None:
+    match = [{"name": "testers", "headers": {"x-tester": "yes"}}]
+    trial = Trial(world, namespace, mirror="50%", match=match, steps=[{"weight": 10, "pause": True}], minRequests=100)
+    testers = trial.request._replace(headers=TESTER)
+    assert trial.status["step"] == 1
+    assert world.send(20, trial.request) == {"v1": 20}
+    assert world.send(20, testers) == {"v1": 20}
+    until(lambda: trial.v2.requests > 0)
+
+    trial.until_status(lambda status: status["step"] == 2 and "waiting" not in status["message"])
+    assert world.send(20, trial.request) == {"v1": 20}
+    assert world.send(20, testers) == {"v2": 20}
+    world.conditions("website-match", namespace, Programmed="True")
+
+    trial.until_status(lambda status: status["step"] == 3 and "waiting" not in status["message"])
+    assert "mirror" not in world.get("trafficsplit/website", namespace)["metadata"]["annotations"]
+    until(lambda: "website-match" not in str(world.get("trafficsplits", namespace)["items"]))
+    assert "website-match" not in str(world.get("httproutegroups", namespace)["items"])
+    world.settle()
+    assert world.send(100, testers) == {"v1": 90, "v2": 10}
+
+
+def test_failing_copies_roll_back_before_any_user_gets_the_canary(world: World, namespace: str) -> None:
+    trial = Trial(world, namespace, mirror="50%", steps=[{"weight": 10, "pause": True}], minRequests=100_000)
+    trial.v2.status = "500 Broken"
+    status = trial.until_status(lambda status: status["phase"] == "RolledBack")
+    assert (
+        "rolled back at step 1 of 3, copies of 50% of the requests: more requests fail than at website-v1"
+        in status["message"]
+    )
+    world.settle()
+    before = trial.v2.requests
+    assert world.send(50, trial.request) == {"v1": 50}
+    assert trial.v2.requests == before, "the copies have ended"
