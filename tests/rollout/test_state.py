@@ -13,7 +13,6 @@ from headgate.rollout.messages import message
 from headgate.rollout.state import Answer, Facts, Pause, Phase, Plan, State, following
 from headgate.telemetry.counters.counts import Counts
 
-
 MATCH = [{"name": "testers", "headers": {"x-tester": "yes"}}]
 ALL_TO_V1 = {"v1": 1, "v2": 0}
 

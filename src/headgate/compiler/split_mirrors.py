@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headgate.model.routing import Mirror, PortRef, Target
+from headgate.model.routing import Mirror, Target
 from headgate.quantity import parse_percentage
 from headgate.resources.smi import MIRROR
 
