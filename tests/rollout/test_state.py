@@ -104,6 +104,11 @@ def test_a_failing_canary_loses_all_requests_within_one_interval(rollout: Rollou
     assert rollout.message.startswith("rolled back at step 1 of 3, 10%: more requests fail than at v1; v2 failed ")
 
 
+def test_a_canary_that_fails_thousands_of_requests_at_once_is_rolled_back(rollout: Rollout) -> None:
+    rollout.look(1, v1=requests(90_000), v2=requests(10_000, failed=10_000))
+    assert (rollout.state.phase, rollout.state.cause) == (Phase.ROLLED_BACK, "success")
+
+
 def test_failures_of_both_versions_alike_are_no_reason_to_roll_back(rollout: Rollout) -> None:
     rollout.look(200, v1=requests(90, failed=27), v2=requests(10, failed=3))
     assert rollout.state.phase is Phase.PROGRESSING
