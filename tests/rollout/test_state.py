@@ -11,6 +11,7 @@ from headgate.resources.canaries import StepKind
 from headgate.resources.meta import Object
 from headgate.rollout.messages import message
 from headgate.rollout.state import Answer, Facts, Pause, Phase, Plan, State, following
+from headgate.rollout.status import canary_status
 from headgate.telemetry.counters.counts import Counts
 
 MATCH = [{"name": "testers", "headers": {"x-tester": "yes"}}]
@@ -245,6 +246,26 @@ def test_another_rule_begins_the_evidence_of_the_step_again(rollout: Rollout) ->
     rollout.plan = edited(canary(), analysis={**ANALYSIS, "interval": "40s"})
     rollout.look(1)
     assert (rollout.state.step, rollout.state.seen.candidate.trials) == (1, 0)
+
+
+def status_of(rollout: Rollout) -> Mapping[str, Any]:
+    return canary_status(canary(), rollout.plan, rollout.state, rollout.now)
+
+
+def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
+    latency = [{"percentile": "p99", "max": "500ms"}]
+    obj = canary(analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}], "latency": latency})
+    rollout = Rollout(obj)
+    rollout.pass_step()
+    rollout.pass_step()
+    rollout.look(60, v1=requests(90), v2=requests(10, slow=3))
+    assert rollout.state.cause == "p99.max"
+    rollout.plan = edited(obj, analysis={**ANALYSIS, "steps": [], "success": {"min": "99%"}})
+    rollout.look(1)
+    assert rollout.message.startswith("rolled back at step 2 of 2, 100%: the criterion p99.max was violated; v2 failed 0")
+    status = status_of(rollout)
+    assert (status["phase"], status["step"], status["steps"]) == ("RolledBack", 2, 2)
+    assert [item["name"] for item in status["criteria"]] == ["success"]
 
 
 def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:

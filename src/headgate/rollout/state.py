@@ -244,7 +244,7 @@ def _started(plan: Plan, before: State) -> State:
         return before
     changed = structs.replace(before, rules=plan.rules)
     if before.phase.is_over and plan.analysis:
-        return changed
+        return structs.replace(changed, step=min(before.step, len(plan.shares) - 1))
     return _step(plan, structs.replace(changed, limits={}), before.step)
 
 

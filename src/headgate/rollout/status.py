@@ -61,11 +61,16 @@ def call_body(key: Key, plan: Plan, state: State) -> Mapping[str, Any]:
 
 
 def _criteria(plan: Plan, state: State) -> Iterator[Mapping[str, str]]:
-    """Yield how near the evidence of each criterion is to a decision, on the logarithmic scale of the evidence."""
+    """Yield how near the evidence of each criterion is to a decision, on the logarithmic scale of the evidence.
+
+    Criteria that were added after the end of the rollout have no evidence.
+    """
     found = plan.criteria(state)
     thresholds = plan.thresholds(found)
     for item in found:
-        known = state.evidence[item.name]
+        known = state.evidence.get(item.name)
+        if known is None:
+            continue
         row = {"name": item.name, "rollBack": _part(known.against, thresholds.worse)}
         yield {**row, "promote": _part(known.fine.evidence, thresholds.fine)} if known.fine else row
 
