@@ -268,6 +268,17 @@ def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
     assert [item["name"] for item in status["criteria"]] == ["success"]
 
 
+@pytest.mark.parametrize("evidence", [{}, {"success": {"worse": {"stakes": [0.5, 0.2]}}}])
+def test_evidence_of_another_version_of_headgate_begins_again(rollout: Rollout, evidence: Mapping[str, Any]) -> None:
+    rollout.pass_step()
+    written: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(rollout.state))
+    rollout.state = msgspec.convert({**written, "evidence": evidence}, State)
+    rollout.look(1, v1=requests(90), v2=requests(10))
+    assert (rollout.state.phase, rollout.state.step) == (Phase.PROGRESSING, 1)
+    rollout.pass_step()
+    assert rollout.state.phase is Phase.PROMOTED
+
+
 def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
     rollout = Rollout(canary(analysis={**ANALYSIS, "dryRun": True}))
     rollout.look(300, v1=requests(90), v2=requests(10))

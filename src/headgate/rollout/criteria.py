@@ -143,6 +143,14 @@ def start(found: Sequence[Criterion]) -> Mapping[str, Evidence]:
     }
 
 
+def is_complete(found: Sequence[Criterion], evidence: Mapping[str, Evidence]) -> bool:
+    """Return whether there is evidence of each criterion, with the bets of this version of headgate."""
+    fresh = start(found)
+    return all(
+        (known := evidence.get(name)) is not None and _bets(known) == _bets(item) for name, item in fresh.items()
+    )
+
+
 def gathered(
     found: Sequence[Criterion], evidence: Mapping[str, Evidence], counts: Comparison, now: float
 ) -> Mapping[str, Evidence]:
@@ -241,6 +249,11 @@ def _is_fine(item: Criterion, evidence: Evidence, thresholds: Thresholds) -> boo
     if not item.is_ready:
         return False
     return evidence.fine is None or evidence.fine.evidence >= thresholds.fine
+
+
+def _bets(evidence: Evidence) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of stakes and of memories of each test."""
+    return tuple((len(known.stakes), len(known.memories)) for known in (evidence.worse, evidence.fine) if known)
 
 
 def _timed(latency: Buckets) -> int:

@@ -240,8 +240,9 @@ def _started(plan: Plan, before: State) -> State:
     """Begin another rollout if the versions have changed, and the tests of the step if only the rules have."""
     if before.subject != plan.subject:
         return _begun(plan, State(subject=plan.subject, rules=plan.rules, command=before.command))
-    if before.rules == plan.rules:
-        return before
+    is_known = before.phase.is_over or criteria.is_complete(plan.criteria(before), before.evidence)
+    if before.rules == plan.rules and is_known:
+        return before  # else the evidence is of other rules, or of another version of headgate
     changed = structs.replace(before, rules=plan.rules)
     if before.phase.is_over and plan.analysis:
         return structs.replace(changed, step=min(before.step, len(plan.shares) - 1))
