@@ -394,6 +394,32 @@ def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_
     assert rollout.plan.reference(rollout.state) == "base"
 
 
+def test_other_rules_do_not_replace_the_agreement_of_webhooks() -> None:
+    rollout = hooked("before")
+    hook = {"name": "check", "when": "before", "service": "tests", "port": 81}
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [hook]})
+    rollout.look(2)
+    assert (rollout.state.pause, rollout.plan.weights(rollout.state)) == (Pause.BEFORE, {"v1": 1, "v2": 0})
+
+
+def test_other_rules_do_not_replace_edited_weights(rollout: Rollout) -> None:
+    rollout.look(2, edit="[v1=1]")
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "interval": "40s"})
+    rollout.look(2, edit="[v1=1]")
+    assert (rollout.state.phase, rollout.state.pause) == (Phase.PAUSED, Pause.EDITED)
+
+
+def test_removed_steps_do_not_promote_the_canary(rollout: Rollout) -> None:
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "steps": [{"weight": 20}, {"weight": 50}]})
+    rollout.look(0)
+    rollout.pass_step()
+    rollout.pass_step()
+    assert rollout.state.step == 2
+    rollout.plan = edited(canary(), analysis=ANALYSIS)
+    rollout.look(2)
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PROGRESSING, {"v1": 1, "v2": 1})
+
+
 def test_the_state_in_a_status_is_the_whole_state(rollout: Rollout) -> None:
     rollout.look(20, v1=requests(90, failed=1), v2=requests(10, failed=1))
     written: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(rollout.state))
