@@ -303,9 +303,12 @@ SILENT, AGREES, REFUSES = (
 )
 
 
-def hooked(when: str) -> Rollout:
-    hook = {"name": "check", "when": when, "service": "tests", "port": 80}
-    return Rollout(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
+def hook_of(when: str) -> Mapping[str, Any]:
+    return {"name": "check", "when": when, "service": "tests", "port": 80}
+
+
+def hooked(when: str, **analysis: Any) -> Rollout:
+    return Rollout(canary(analysis={**ANALYSIS, "webhooks": [hook_of(when)], **analysis}))
 
 
 def test_before_a_webhook_agrees_the_canary_gets_no_request() -> None:
@@ -333,6 +336,26 @@ def test_a_webhook_that_refuses_rolls_back(when: str) -> None:
     rollout.look(1, answers=REFUSES)
     assert rollout.state.phase is Phase.ROLLED_BACK
     assert rollout.message == "rolled back at step 1 of 3, 10%: webhook check refused it (status 403)"
+
+
+def test_a_webhook_that_refuses_changes_no_weight_in_a_dry_run() -> None:
+    rollout = hooked("during", dryRun=True)
+    rollout.look(200, v1=requests(90), v2=requests(10), answers=REFUSES)
+    rollout.look(200, v1=requests(90), v2=requests(10), answers=REFUSES)
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+    assert "waiting until webhooks agree: check (status 403)" in rollout.message
+
+
+def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() -> None:
+    rollout = hooked("during")
+    running = rollout.plan
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [hook_of("during")]}, paused=True)
+    rollout.look(5, answers=REFUSES)
+    rollout.look(5, answers=REFUSES)
+    assert (rollout.state.phase, rollout.plan.weights(rollout.state)) == (Phase.PAUSED, {"v1": 9, "v2": 1})
+    rollout.plan = running
+    rollout.look(1, answers=REFUSES)
+    assert rollout.state.phase is Phase.ROLLED_BACK
 
 
 def test_webhooks_learn_the_end_once() -> None:
@@ -396,8 +419,7 @@ def test_before_the_first_share_the_canary_is_compared_with_the_primary_and_not_
 
 def test_other_rules_do_not_replace_the_agreement_of_webhooks() -> None:
     rollout = hooked("before")
-    hook = {"name": "check", "when": "before", "service": "tests", "port": 81}
-    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [hook]})
+    rollout.plan = edited(canary(), analysis={**ANALYSIS, "webhooks": [{**hook_of("before"), "port": 81}]})
     rollout.look(2)
     assert (rollout.state.pause, rollout.plan.weights(rollout.state)) == (Pause.BEFORE, {"v1": 1, "v2": 0})
 

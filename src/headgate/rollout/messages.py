@@ -103,7 +103,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
         yield f"about {max(known)} more requests to it are needed, {formatted(round(seconds))} at {rate:.{_DIGITS}g} per second"
     elif left > 0:
         yield f"the evidence is complete, the step lasts until {timestamp(state.since + analysis.interval_seconds)}"
-    elif analysis.dry_run:
+    elif analysis.dry_run and not state.replies:
         yield "a dry run, which would promote now"
     elif hooks := plan.hooks("during"):
         yield f"the evidence is complete, {_waiting_for(state, hooks)}"

@@ -151,6 +151,11 @@ class Plan:
         """The canary's share in each step; the last is 1."""
         return self.spec.shares
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the rollout makes no decision of its own: it is paused, or a dry run."""
+        return self.spec.paused or bool(self.analysis and self.analysis.dry_run)
+
     def reference(self, state: State) -> str:
         """Return the backend that the canary is compared with: the baseline, if it gets requests, or the primary."""
         baseline = self.analysis.baseline if self.analysis and self.step(state).kind is StepKind.SHARE else ""
@@ -220,7 +225,8 @@ def _running(plan: Plan, state: State, facts: Facts) -> State:
         return state
     replies = {name: answer.text for name, answer in facts.answers.items() if not answer.agrees}
     state = structs.replace(state, replies=replies)
-    if refusing := [name for name, answer in facts.answers.items() if answer.agrees is False]:
+    refusing = [name for name, answer in facts.answers.items() if answer.agrees is False]
+    if refusing and not plan.is_held:
         return _rolled_back(state, f"{WEBHOOK} {', '.join(refusing)}")
     if state.pause is Pause.BEFORE:
         agreed = not plan.spec.paused and facts.agree(plan.hooks("before"))
@@ -321,7 +327,7 @@ def _judged(plan: Plan, state: State, facts: Facts) -> State:
     if plan.analysis is None:
         return state
     found = judgment(plan, state)
-    if plan.analysis.dry_run or state.pause is Pause.SPEC:
+    if plan.is_held:
         return state
     if found.verdict is Verdict.ROLL_BACK:
         return _rolled_back(state, ", ".join(found.criteria))
