@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 from tests import virtual_time
 from tests.rollout.canaries import ANALYSIS, canary, requests
 
@@ -106,6 +107,17 @@ class World:
         split = await self.store.get(TRAFFIC_SPLIT.key("default", "website"))
         found: str | None = split["metadata"]["annotations"].get(MIRROR)
         return found
+
+    async def command(self, key: Key, command: str) -> None:
+        """Annotate a Canary with a command of a user."""
+        obj = await self.store.get(key)
+        annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": command}}
+        await self.store.update({**obj, "metadata": annotated})
+
+    async def until_phase(self, key: Key, phase: str) -> None:
+        """Wait until the status has a phase. The time of a real webhook passes meanwhile."""
+        while (await self.status(key)).get("phase") != phase:
+            await asyncio.sleep(0.01)
 
     async def load(self, seconds: int, copies: Counts | None = None, **backends: Counts) -> None:
         """Send requests, and copies for v2, in each of some seconds."""
@@ -416,6 +428,33 @@ def test_a_group_of_a_user_is_not_taken_over() -> None:
             await world.store.update({**obj, "spec": canary()["spec"]})
             await asyncio.sleep(3)
             assert (await world.status(key))["phase"] == "Progressing", "without a match the name is not needed"
+
+
+def test_a_refusal_of_the_rollout_before_a_restart_does_not_count() -> None:
+    async def scenario(world: World) -> None:
+        status, app = [403], web.Application()
+
+        async def handle(_: web.Request) -> web.Response:
+            return web.Response(status=status[0])
+
+        app.router.add_post("/", handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        tests = service("tests")
+        await world.store.create({**tests, "spec": {**tests["spec"], "clusterIP": "127.0.0.1"}})
+        await world.serve("v1", "v2")
+        hook = {"name": "check", "when": "before", "service": "tests", "port": port}
+        key = await world.create(canary(analysis={**ANALYSIS, "webhooks": [hook]}))
+        async with world.replica():
+            await world.until_phase(key, "RolledBack")
+            status[0] = 200
+            await world.command(key, "restart/1")
+            await world.until_phase(key, "Progressing")
+            await asyncio.sleep(60)
+            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
+        await runner.cleanup()
 
     run(scenario)
 

@@ -262,7 +262,9 @@ def test_other_rules_after_a_rollback_leave_its_reason_and_its_counts() -> None:
     assert rollout.state.cause == "p99.max"
     rollout.plan = edited(obj, analysis={**ANALYSIS, "steps": [], "success": {"min": "99%"}})
     rollout.look(1)
-    assert rollout.message.startswith("rolled back at step 2 of 2, 100%: the criterion p99.max was violated; v2 failed 0")
+    assert rollout.message.startswith(
+        "rolled back at step 2 of 2, 100%: the criterion p99.max was violated; v2 failed 0"
+    )
     status = status_of(rollout)
     assert (status["phase"], status["step"], status["steps"]) == ("RolledBack", 2, 2)
     assert [item["name"] for item in status["criteria"]] == ["success"]
@@ -356,6 +358,14 @@ def test_a_webhook_that_refuses_rolls_back_a_paused_rollout_once_it_continues() 
     rollout.plan = running
     rollout.look(1, answers=REFUSES)
     assert rollout.state.phase is Phase.ROLLED_BACK
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_restarted_rollout_asks_its_webhooks_again(when: str) -> None:
+    rollout = hooked(when)
+    rollout.look(1, command="abort/1")
+    rollout.look(1, command="restart/2", answers=REFUSES)
+    assert rollout.state.phase is Phase.PROGRESSING
 
 
 def test_webhooks_learn_the_end_once() -> None:

@@ -328,7 +328,7 @@ class RolloutController:
 
 
 def _occasion(state: State) -> Occasion:
-    return Occasion(state.subject, state.step, state.phase.value if state.phase.is_over else _when(state))
+    return Occasion(state.begun_by, state.step, state.phase.value if state.phase.is_over else _when(state))
 
 
 def _when(state: State) -> str:

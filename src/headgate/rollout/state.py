@@ -95,6 +95,11 @@ class State(Value, frozen=True, kw_only=True):
         return success.seen if success else criteria.NOTHING
 
     @property
+    def begun_by(self) -> str:
+        """The versions, the rules and the command that began the current rollout or its current step again."""
+        return f"{self.subject} {self.rules} {self.command}"
+
+    @property
     def is_counting(self) -> bool:
         """Whether requests are evidence: in a step whose weights every proxy has, until the rollout ends."""
         return self.since > 0 and self.phase in (Phase.PROGRESSING, Phase.PAUSED)
@@ -208,6 +213,8 @@ def following(plan: Plan, before: State, facts: Facts) -> State:
     if plan.analysis is None:
         return structs.replace(state, phase=Phase.SPLIT, since=state.since or (facts.now if facts.in_force else 0.0))
     state = _commanded(plan, state, facts)
+    if state.begun_by != before.begun_by:
+        facts = facts._replace(answers={})  # the webhooks were asked about the state before
     if plan.weights(state) != plan.weights(before):
         facts = facts._replace(in_force=False)  # the proxies have acknowledged other weights
     return _ended(plan, state, facts) if state.phase.is_over else _running(plan, _paused(plan, state, facts), facts)

@@ -25,7 +25,7 @@ AGAIN_S = 10.0
 class Occasion(NamedTuple):
     """What a webhook is called about: a phase of a step. Answers about an earlier occasion do not count."""
 
-    subject: str
+    begun_by: str
     step: int
     phase: str
 
