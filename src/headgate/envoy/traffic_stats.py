@@ -300,12 +300,12 @@ def scope_anchor() -> pb.AccessLog:
 # --- loggers
 
 
-def _requests(attributes: Attributes, *filters: pb.AccessLogFilter, latency: str = _WHOLE) -> list[pb.AccessLog]:
+def _requests(attributes: Attributes, *filters: pb.AccessLogFilter, latency: str = "") -> list[pb.AccessLog]:
     attributes = (*attributes, _CODE, _GRPC)
     histogram = pb.StatsAccessLog.Histogram(
         stat=_stat(LATENCY, attributes),
         unit=pb.StatsAccessLog.Histogram.Unit.Microseconds,
-        value_format=latency,
+        value_format=latency or _WHOLE,
     )
     answered = _status(pb.ComparisonFilter.Op.GE, _FIRST_RESPONSE)
     flagged_filters = (
