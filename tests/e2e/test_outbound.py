@@ -21,10 +21,12 @@ from headgate.model.routing import (
     Endpoint,
     Grant,
     InboundPort,
+    Mirror,
     PortProtocol,
     PortRef,
     Protocol,
     Route,
+    Target,
     TlsMode,
     Workload,
 )
@@ -58,6 +60,27 @@ def test_a_split_between_identities_is_exact_and_verifies_each_identity(rig):
         assert {(item.peer, item.version) for item in server.tls_connections} == {(CLIENT, "TLSv1.3")}
         assert {item.server_name for item in server.tls_connections} == {f"80.{server.name}.default.svc.cluster.local"}
         assert "headgate" not in {item.alpn for item in server.tls_connections}
+
+
+def test_a_copy_over_mutual_tls_is_counted_with_the_version_of_tls(rig):
+    blue, green = rig.server("blue", BLUE), rig.server("green", GREEN)
+    mesh = rig.mesh(
+        {"web": [blue.endpoint()], "green": [structs.replace(green.endpoint(), workload="default/green-1")]}
+    )
+    target = next(table.ref for table in mesh.tables if table.ref.service == "default/green")
+    mirror = Mirror(ref=target, targets=(Target(ref=target, weight=1),), numerator=1, denominator=1)
+    tables = tuple(
+        table
+        if table.ref == target
+        else structs.replace(table, routes=tuple(structs.replace(route, mirrors=(mirror,)) for route in table.routes))
+        for table in mesh.tables
+    )
+    rig.push(structs.replace(mesh, tables=tables))
+    assert load(rig, 5) == {"blue": 5}
+    until(lambda: green.tls_requests == 5)
+    assert green.plaintext == b""
+    pod = f'pod="default/green-1:{green.port} TLSv1.3"'
+    until(lambda: pod in rig.network.run(rig.envoy.admin.get("/stats?format=prometheus")).decode())
 
 
 def test_a_server_with_another_identity_gets_no_request(rig):
