@@ -304,6 +304,10 @@ def test_mirrored_requests_count_separately_for_the_pod_that_received_them(rig):
     rig.load(3)
     rig.reports.wait_for(LATENCY, {(arrived, "200-"): 10, (arrived, "500-"): 3}, "pod", "code", **COPIES)
     rig.reports.wait_for(REQUESTS, {"200-": 13}, "code", cluster=f"outbound/default/web/{rig.address.port}")
+    rig.echo("two").status = "200 OK\r\ncontent-type: application/grpc\r\ngrpc-status: 14"
+    for _ in range(2):
+        rig.ask(content_type="application/grpc")
+    rig.reports.wait_for(LATENCY, {("200-", ""): 10, ("500-", ""): 3, ("200-", "14"): 2}, "code", "grpc", **COPIES)
 
 
 def test_mirrored_requests_without_an_answer_are_failures_of_the_copies(rig):

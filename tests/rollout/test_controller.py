@@ -373,6 +373,20 @@ def test_a_rollout_with_copies_asks_for_them_in_its_first_step_only() -> None:
     run(scenario)
 
 
+def test_an_annotation_that_a_user_adds_to_the_split_does_not_stop_the_rollout() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            annotations = {**split["metadata"]["annotations"], MIRROR: "v2=5%", "headgate.dev/sticky": "source"}
+            await world.store.update({**split, "metadata": {**split["metadata"], "annotations": annotations}})
+            await world.load(200, v1=requests(90), v2=requests(10))
+            assert (await world.status(key))["phase"] == "Promoted"
+
+    run(scenario)
+
+
 def test_the_copies_end_when_they_cause_a_rollback() -> None:
     async def scenario(world: World) -> None:
         key = await world.create(canary(analysis={**ANALYSIS, "mirror": "20%"}))

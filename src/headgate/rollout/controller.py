@@ -30,6 +30,7 @@ from headgate.rollout.owned_split import (
     MATCH_SUFFIX,
     edit_of,
     has,
+    is_copying,
     is_in_force,
     is_owned,
     root_service,
@@ -236,7 +237,7 @@ class RolloutController:
             key_of(item): item for item in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))
         }
         for key, item in wanted.items():
-            if not has(stored.get(key), item):
+            if not has(stored.get(key), item) or is_copying(stored[key], item):
                 await self._ports.objects.apply(item, manager=MANAGER)
         await self._delete(obj, {key: item for key, item in stored.items() if key not in wanted})
 

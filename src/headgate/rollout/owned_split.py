@@ -64,11 +64,19 @@ def _owned(
 
 
 def has(stored: Object | None, wanted: Object) -> bool:
-    """Return whether a stored object has everything of the wanted one, and no other annotation of a rollout."""
+    """Return whether a stored object has everything of the wanted one."""
     if stored is None or stored["spec"] != wanted["spec"]:
         return False
-    annotations, expected = (item["metadata"].get("annotations") or {} for item in (stored, wanted))
-    return all(annotations.get(name) == expected.get(name) for name in (CANARY_WEIGHTS, MIRROR, *_COPIED))
+    return _annotations(wanted).items() <= _annotations(stored).items()
+
+
+def is_copying(stored: Object, wanted: Object) -> bool:
+    """Return whether a stored split still sends copies, which the wanted one does not."""
+    return MIRROR in _annotations(stored) and MIRROR not in _annotations(wanted)
+
+
+def _annotations(obj: Object) -> Mapping[str, str]:
+    return obj["metadata"].get("annotations") or {}
 
 
 def is_owned(stored: Object, owner: Object) -> bool:
