@@ -29,6 +29,7 @@ ROLES = roles(custom_metrics=True, cert_manager=False)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SHOP = "/api/v1/namespaces/shop"
 SPLITS = "/apis/split.smi-spec.io/v1alpha4/namespaces/shop/trafficsplits"
+GROUPS = "/apis/specs.smi-spec.io/v1alpha4/namespaces/shop/httproutegroups"
 CANARIES = "/apis/headgate.dev/v1beta1/namespaces/shop/canaries"
 GATEWAYS = "/apis/gateway.networking.k8s.io/v1/namespaces/shop/gateways"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/headgate-system/leases/headgate-control-plane"
@@ -73,7 +74,10 @@ spec: {service: first, backends: [{service: website, weight: 1}]}
 apiVersion: headgate.dev/v1beta1
 kind: Canary
 metadata: {namespace: shop, name: second}
-spec: {service: second, backends: [{service: website, weight: 1}]}
+spec:
+  service: second
+  backends: [{service: website, weight: 1}, {service: gone, weight: 1}]
+  analysis: {canary: gone, match: [{name: testers, headers: {x-tester: "yes"}}]}
 ---
 apiVersion: headgate.dev/v1beta1
 kind: Sidecar
@@ -310,12 +314,14 @@ async def _work(cluster: Cluster, plane: ControlPlane) -> None:
         found = cluster.call("GET", canary)[1]
         found["spec"]["backends"] = [{"service": backend, "weight": 1}]
         assert cluster.call("PUT", canary, found)[0] == 200
-    await eventually(lambda: cluster.call("GET", f"{SPLITS}/second")[0] == 200)
+    for path in (f"{SPLITS}/second", f"{SPLITS}/second-match", f"{GROUPS}/second-match"):
+        await eventually(lambda path=path: cluster.call("GET", path)[0] == 200)
     await eventually(lambda: cluster.call("GET", f"{SHOP}/services/second")[0] == 200)
     found = cluster.call("GET", f"{CANARIES}/second")[1]
-    found["spec"]["service"] = "first"  # the root belongs to an older Canary, so this one loses its split
+    found["spec"]["service"] = "first"  # the root belongs to an older Canary, so this one loses its objects
     assert cluster.call("PUT", f"{CANARIES}/second", found)[0] == 200
-    await eventually(lambda: cluster.call("GET", f"{SPLITS}/second")[0] == 404)
+    for path in (f"{SPLITS}/second", f"{SPLITS}/second-match", f"{GROUPS}/second-match"):
+        await eventually(lambda path=path: cluster.call("GET", path)[0] == 404)
     await eventually(lambda: _conditions(cluster, f"{GATEWAYS}/edge"))
     for path in (LEASE, f"{GATEWAYS}/edge"):
         assert cluster.call("DELETE", path)[0] == 200
