@@ -35,7 +35,8 @@ STATUS = {
     "steps": 4,
     "canaryWeight": "20%",
     "backends": [{"service": "website-v1", "weight": 4, "requests": 8, "failures": 0}],
-    "rollout": {"evidence": {"any": ["content", 1]}},
+    "criteria": [{"name": "success", "rollBack": "3%", "promote": "40%"}],
+    "rollout": '{"step": 1}',
 }
 
 
