@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,8 +13,8 @@ from tests import virtual_time
 from tests.rollout.canaries import ANALYSIS, canary, requests
 
 from headgate.compiler.snapshot import Snapshot
-from headgate.errors import NotFound
-from headgate.latest import Latest
+from headgate.errors import Gone, NotFound, Unavailable
+from headgate.latest import Latest, until
 from headgate.objects.events import EventRecorder
 from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import snapshot_of
@@ -40,11 +40,43 @@ def service(name: str) -> Object:
     }
 
 
+class FlakyStore(MemoryStore):
+    """A store whose next writes of a status of a Canary fail, and whose watches can break."""
+
+    failing = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._broken: Latest[bool] = Latest(value=False)
+
+    async def update(self, obj: Object, **options: Any) -> Object:
+        if self.failing and obj["kind"] == "Canary" and options.get("subresource"):
+            self.failing -= 1
+            raise Unavailable("the API server does not answer")
+        return await super().update(obj, **options)
+
+    async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncGenerator[Change]:
+        async with contextlib.aclosing(super().watch(group, kind, namespace, since=since)) as changes:
+            async for change in changes:
+                if self._broken.get():
+                    await until(lambda: not self._broken.get(), self._broken)
+                    raise Gone("the watch has expired")
+                yield change
+
+    @asynccontextmanager
+    async def broken_watches(self) -> AsyncIterator[None]:
+        """Report no changes meanwhile; readers must list again afterwards."""
+        self._broken.set(True)
+        yield
+        await asyncio.sleep(1)
+        self._broken.set(False)
+
+
 class World:
     """A store, the requests, and proxies that acknowledge each split at once while `acknowledging` is set."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
+        self.store = FlakyStore()
         self.increments = Increments()
         self.snapshot: Latest[Snapshot | None] = Latest(None)
         self.acknowledging = asyncio.Event()
@@ -333,6 +365,51 @@ def test_of_two_canaries_of_a_service_the_older_wins_and_the_younger_says_so() -
             await world.store.delete(first)
             await asyncio.sleep(3)
             assert (await world.status(second))["phase"] == "Progressing"
+
+    run(scenario)
+
+
+def test_a_status_that_could_not_be_written_is_written_later() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary(analysis=None))
+        async with world.replica():
+            world.acknowledging.clear()
+            await asyncio.sleep(10)
+            world.store.failing = 1
+            world.acknowledging.set()
+            await asyncio.sleep(60)
+            assert await world.conditions(key) >= {"Accepted=True", "Programmed=True"}
+
+    run(scenario)
+
+
+def test_an_invalid_canary_does_not_stop_the_others() -> None:
+    async def scenario(world: World) -> None:
+        broken: Any = canary(name="broken")
+        del broken["spec"]["service"]
+        await world.create(broken)
+        await world.create({**canary(name="empty"), "spec": None})
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Progressing"
+
+    run(scenario)
+
+
+def test_a_canary_that_replaces_one_of_the_same_name_begins_its_own_rollout() -> None:
+    """A new list after a broken watch has the new Canary, and no deletion of the old one."""
+
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await world.command(key, "abort/1")
+            await world.until_phase(key, "RolledBack")
+            async with world.store.broken_watches():
+                await world.store.delete(key)
+                await world.create(canary())
+            await asyncio.sleep(60)
+            assert ((await world.status(key))["phase"], await world.weights()) == ("Progressing", {"v1": 9, "v2": 1})
 
     run(scenario)
 

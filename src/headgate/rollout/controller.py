@@ -23,7 +23,7 @@ from headgate.plane.control_plane import ControlPlane
 from headgate.plane.status.conditions import status_of
 from headgate.resources.canaries import ROLLOUT_COMMAND, Canary
 from headgate.resources.decode import check_stored
-from headgate.resources.meta import Key, Object, Value, service_name
+from headgate.resources.meta import Key, Object, Value, part, service_name
 from headgate.resources.registry import CANARY, ROUTE_GROUP, TRAFFIC_SPLIT, Kind, key_of
 from headgate.rollout.owned_split import (
     MANAGER,
@@ -43,6 +43,7 @@ from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.increments import Increments
 
+PAUSE_S = 0.1  # Seconds between two looks at least. It limits the writes while the known objects are stale.
 LOOK_S = 1.0  # Seconds between two looks at the counts.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
 GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
@@ -118,8 +119,9 @@ class RolloutController:
             try:
                 while True:
                     await self._look()
+                    await asyncio.sleep(PAUSE_S)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S if any(self._waiting()) else None):
+                        async with asyncio.timeout(LOOK_S if self._touched or any(self._waiting()) else None):
                             await self._wake.wait()
             finally:
                 await self._webhooks.close()
@@ -153,7 +155,8 @@ class RolloutController:
         self._touched |= {own, CANARY.key(key.namespace, key.name.removesuffix(MATCH_SUFFIX))}
         if known is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
             self._touched |= self._canaries.keys()
-        if own not in self._canaries:
+        is_same = own in self._canaries and (known is not self._canaries or not before or _uid(before) == _uid(obj))
+        if not is_same:
             self._drop(own)
         self._wake.set()
 
@@ -165,15 +168,16 @@ class RolloutController:
         return found
 
     def _root(self, key: Key, obj: Object) -> str:
-        return service_name(str(obj["spec"]["service"]), key.namespace, self._domain)
+        """Return the `namespace/name` of the called Service; empty for an object without one, which is invalid."""
+        return service_name(str(part(obj, "spec").get("service", "")), key.namespace, self._domain)
 
     async def _attempt(self, key: Key, winners: Mapping[str, Key]) -> None:
         """Reconcile a Canary. After a failure the next look tries again with the same state."""
         obj = self._canaries[key]
-        canary = check_stored(obj).value
-        if not isinstance(canary, Canary) or obj["metadata"].get("deletionTimestamp"):
-            return  # admission names the mistakes of an invalid object
         try:
+            canary = check_stored(obj).value
+            if not isinstance(canary, Canary) or obj["metadata"].get("deletionTimestamp"):
+                return  # admission names the mistakes of an invalid object
             if problem := self._problem(key, obj, winners):
                 await self._refuse(key, obj, problem)
             else:
@@ -183,6 +187,8 @@ class RolloutController:
         except StoreError as error:
             log.warning("%s: the rollout can't be written, next attempt in %.0f s: %s", key, LOOK_S, error)
             self._touched.add(key)
+        except Exception:  # an error about one Canary must not stop other Canaries
+            log.exception("%s: can't reconcile the rollout", key)
 
     def _problem(self, key: Key, obj: Object, winners: Mapping[str, Key]) -> Problem | None:
         """Return why a Canary may not have a split: another one has the root, or the split belongs to a user."""
@@ -356,6 +362,10 @@ def _split_key(canary: Key) -> Key:
 
 def _generation(obj: Object) -> int:
     return int(obj["metadata"].get("generation", 0))
+
+
+def _uid(obj: Object | None) -> str:
+    return str(obj["metadata"]["uid"]) if obj else ""
 
 
 def _created(obj: Object) -> str:
