@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from msgspec import structs
 from tests import virtual_time
 
 from headgate.compiler.snapshot import Snapshot
@@ -40,15 +41,15 @@ class Program:
         return web.Response(status=self.status)
 
     @asynccontextmanager
-    async def run(self) -> AsyncIterator[tuple[Webhooks, Webhook]]:
+    async def run(self, address: str = "127.0.0.1") -> AsyncIterator[tuple[Webhooks, Webhook]]:
         app = web.Application()
         app.router.add_post("/{path:.*}", self.handle)
         runner = web.AppRunner(app)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, address, 0)
         await site.start()
         port = runner.addresses[0][1]
-        obj = service("127.0.0.1", port)
+        obj = service(address, port)
         hooks = Webhooks(Latest(snapshot_of({key_of(obj): obj})), asyncio.get_running_loop().time)
         yield hooks, Webhook(name="check", when="during", service="tests", port=port, path="/ready")
         await hooks.close()
@@ -92,6 +93,26 @@ def test_a_webhook_is_called_again_after_the_interval_and_for_each_step() -> Non
             assert not hooks.answers(CANARY, SECOND)
             await answer_to(hooks, hook, SECOND)
             assert [body["step"] for body in program.bodies] == [0, 0, 1]
+
+    virtual_time.run(scenario())
+
+
+def test_a_path_does_not_change_the_host() -> None:
+    async def scenario() -> None:
+        program = Program()
+        async with program.run() as (hooks, hook):
+            outside = structs.replace(hook, port=1, path=f"@127.0.0.1:{hook.port}/")
+            assert (await answer_to(hooks, outside, FIRST)).agrees is None
+            assert not program.paths
+
+    virtual_time.run(scenario())
+
+
+def test_an_ipv6_address_is_called() -> None:
+    async def scenario() -> None:
+        program = Program()
+        async with program.run("::1") as (hooks, hook):
+            assert await answer_to(hooks, hook, FIRST) == Answer(True, "status 200")
 
     virtual_time.run(scenario())
 

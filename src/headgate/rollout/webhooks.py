@@ -86,7 +86,9 @@ class Webhooks:
         _, service = snapshot.services.get(f"{namespace}/{hook.service}", (None, None)) if snapshot else (None, None)
         if service is None or service.spec.cluster_ip in {"", "None"}:
             return Answer(None, f"Service {namespace}/{hook.service} does not exist, or has no address")
-        url = f"http://{service.spec.cluster_ip}:{hook.port}{hook.path}"
+        address = service.spec.cluster_ip
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{hook.port}/{hook.path.removeprefix('/')}"  # a path without a slash would change the host
         headers = {"Host": f"{hook.service}.{namespace}:{hook.port}"}
         try:
             async with (
