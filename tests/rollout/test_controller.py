@@ -208,6 +208,42 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
     run(scenario)
 
 
+@pytest.mark.parametrize("root", ["website.default", "website.default.svc.cluster.local"])
+def test_a_root_service_with_a_domain_name_is_created_by_its_name(root: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.create(canary(analysis=None, service=root))
+        async with world.replica():
+            await world.serve("v1", "v2")
+            await asyncio.sleep(3)
+            assert (await world.store.get(Key("", "Service", "default", "website")))["spec"]["ports"]
+
+    run(scenario)
+
+
+def test_a_root_service_of_another_namespace_is_not_created() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(canary(analysis=None, service="website.other"))
+        async with world.replica():
+            await world.serve("v1", "v2")
+            await asyncio.sleep(3)
+            names = {obj["metadata"]["name"] for obj in (await world.store.list("", "Service")).items}
+            assert names == {"v1", "v2"}
+
+    run(scenario)
+
+
+def test_a_root_service_is_created_once_a_backend_exists() -> None:
+    async def scenario(world: World) -> None:
+        await world.create(canary(analysis=None))
+        async with world.replica():
+            await asyncio.sleep(60)
+            await world.serve("v1", "v2")
+            await asyncio.sleep(3)
+            assert (await world.store.get(Key("", "Service", "default", "website")))["spec"]["ports"]
+
+    run(scenario)
+
+
 def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_old_version_is_unused() -> None:
     async def scenario(world: World) -> None:
         key = await world.create(canary())

@@ -58,7 +58,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     `root` is the `namespace/name` of the called Service, and `stored` the last state in the object's status. `latency` is
     the histogram of the reference since this process began. `written` is the time of the last write of the status, and
     `is_calling` is True while webhooks do not know the end of the rollout yet. `copied` is the canary's Service, if the
-    analysis begins with copies for it.
+    analysis begins with copies for it. `has_root` is False while the root Service does not exist and can be created.
     """
 
     root: str
@@ -68,11 +68,12 @@ class Rollout(Value, frozen=True, kw_only=True):
     latency: Buckets = 0
     written: float = 0.0
     is_calling: bool = False
+    has_root: bool = False
 
     @property
     def is_waiting(self) -> bool:
         """Whether the next look may differ although no object changes."""
-        return not self.state.since or self.state.is_counting or self.is_calling
+        return not (self.has_root and self.state.since) or self.state.is_counting or self.is_calling
 
 
 class RolloutController:
@@ -323,15 +324,23 @@ class RolloutController:
         await self._ports.events.record(obj, type=kind, reason=state.phase.value, message=text)
 
     async def _create_root(self, key: Key, obj: Object, canary: Canary) -> None:
-        """Create the root Service, if it does not exist, with the ports of the first backend that exists (R32)."""
-        snapshot = self._snapshot.get()
-        if snapshot is None or self._rollouts[key].root in snapshot.services:
+        """Create the root Service, if it does not exist, with the ports of the first backend that exists (R32).
+
+        A root of another namespace is not created.
+        """
+        snapshot, root = self._snapshot.get(), self._rollouts[key].root
+        namespace, _, name = root.partition("/")
+        if snapshot is None:
+            return
+        has_root = root in snapshot.services or namespace != key.namespace
+        self._rollouts[key] = structs.replace(self._rollouts[key], has_root=has_root)
+        if has_root:
             return
         names = (service_name(item.service, key.namespace, self._domain) for item in canary.spec.backends)
         found = next((snapshot.services[name][1] for name in names if name in snapshot.services), None)
         if found:
             with contextlib.suppress(AlreadyExists):
-                await self._ports.objects.create(root_service(obj, canary, found))
+                await self._ports.objects.create(root_service(obj, name, found))
 
 
 def _occasion(state: State) -> Occasion:

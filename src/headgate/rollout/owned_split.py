@@ -108,8 +108,8 @@ def is_in_force(split: Object) -> bool:
     )
 
 
-def root_service(obj: Object, canary: Canary, backend: Service) -> Object:
-    """Return the root Service of a Canary, with the ports of a backend and without pods of its own (R32).
+def root_service(obj: Object, name: str, backend: Service) -> Object:
+    """Return the root Service `name` of a Canary, with the ports of a backend and without pods of its own (R32).
 
     The split decides about each request, so the Service needs no selector.
     """
@@ -118,7 +118,7 @@ def root_service(obj: Object, canary: Canary, backend: Service) -> Object:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": canary.spec.service,
+            "name": name,
             "namespace": metadata["namespace"],
             "ownerReferences": [_owner(obj)],
         },
