@@ -86,6 +86,7 @@ def test_a_mistake_in_the_split_is_reported_as_for_a_traffic_split(spec: Any, fi
         ),
         ({}, {"backends": weighted(0, 1)}, "spec.backends[0].weight", "must be above 0: the primary"),
         ({}, {"backends": weighted(0, 0)}, "spec.backends[0].weight", "must be above 0: the primary"),
+        ({}, {"backends": weighted(1, 0)}, "spec.backends[1].weight", "would get all traffic without evidence"),
         (BASELINE, {"backends": weighted(8, "100m", 1)}, "spec.backends[2].weight", "must be that of the canary, 100m"),
     ],
 )

@@ -50,6 +50,7 @@ def canary_causes(obj: Object) -> Iterator[Cause]:
     weights = None if roles else _weights(analysis, backends)
     if weights:
         yield from _weight_causes(analysis, backends, weights)
+        yield from _first_step_causes(analysis, backends, weights)
     yield from _step_causes(analysis, weights.share if weights else None)
     yield from _trial_causes(analysis)
     yield from _limit_causes(analysis)
@@ -101,6 +102,14 @@ def _weight_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _W
             yield Cause(where, message)
         elif service not in (canary, baseline) and not weights.primary:
             yield Cause(where, "must be above 0: the primary serves the users until the canary is promoted")
+
+
+def _first_step_causes(analysis: Mapping[str, Any], backends: _Backends, weights: _Weights) -> Iterator[Cause]:
+    """Yield a mistake if the canary would get all traffic before any evidence."""
+    shares = [step.get("weight") for _, step in rows(analysis.get("steps"))]
+    if weights.primary and not weights.canary and analysis.get("stepWeight") is None and shares in ([], [100]):
+        message = "is 0, so the canary would get all traffic without evidence; raise it, or add a step below 100"
+        yield Cause(f"spec.backends[{backends[str(analysis['canary'])][0]}].weight", message)
 
 
 def _step_causes(analysis: Mapping[str, Any], first: Fraction | None) -> Iterator[Cause]:
