@@ -263,6 +263,21 @@ def test_a_healthy_rollout_ends_with_all_weight_on_the_canary_and_says_that_the_
     run(scenario)
 
 
+def test_requests_from_before_a_step_are_no_evidence_although_they_are_reported_in_it() -> None:
+    """A report has the requests since the last one, 5 s before on a cluster."""
+
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await world.load(5, v1=requests(90), v2=requests(10, failed=10))
+            await world.load(20, v1=requests(90), v2=requests(10))
+            status = await world.status(key)
+            assert status["phase"] == "Progressing"
+            assert [row["failures"] for row in status["backends"]] == [0, 0]
+
+    run(scenario)
+
+
 def test_the_old_version_counts_as_used_until_every_proxy_has_the_weight_0() -> None:
     async def scenario(world: World) -> None:
         key = await world.create(canary(analysis={**ANALYSIS, "steps": []}))

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import structs
 
 from headgate.compiler.snapshot import Snapshot
+from headgate.envoy.stats_sink import CLUSTER_SECONDS
 from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, Relist, follow
@@ -45,6 +46,7 @@ from headgate.telemetry.increments import Increments
 
 PAUSE_S = 0.1  # Seconds between two looks at least. It limits the writes while the known objects are stale.
 LOOK_S = 1.0  # Seconds between two looks at the counts.
+SETTLE_S = float(CLUSTER_SECONDS)  # Seconds of a step whose reports may have requests from before the step.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
 GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
 _WARNINGS = frozenset({Phase.ROLLED_BACK, Phase.PAUSED})
@@ -273,16 +275,19 @@ class RolloutController:
         return structs.replace(known, root=root, copied=copied)
 
     def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, known: Rollout) -> Facts:
-        split, taken = stored.get(_split_key(key)), self._increments.take(known.root)
+        split, now = stored.get(_split_key(key)), self._clock()
+        taken, copies = self._increments.take(known.root), self._increments.take(known.copied, copies=True)
+        if now < known.state.since + SETTLE_S:
+            taken = copies = {}
         written = {service_name(item.service, key.namespace, self._domain): item.service for item in plan.spec.backends}
         wanted = wanted_objects(obj, plan.canary, plan.weights(known.state), plan.kind(known.state))
         return Facts(
-            now=self._clock(),
+            now=now,
             in_force=all(_is_applied(stored.get(key_of(item)), item) for item in wanted),
             edit=edit_of(split) if split else "",
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
-            copies=self._increments.take(known.copied, copies=True).get(known.copied, Counts()),
+            copies=copies.get(known.copied, Counts()),
             latency=known.latency,
             answers=self._webhooks.answers(key, _occasion(known.state)),
         )
