@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _QUANTITY = re.compile(r"(?P<sign>[+-]?)(?P<number>\d+(?:\.\d*)?|\.\d+)(?P<suffix>[a-zA-Z]*|[eE][+-]?\d+)", re.ASCII)
 _SUFFIXES = {
@@ -37,6 +38,7 @@ def parse_quantity(text: str) -> Fraction:
     return -value if found["sign"] == "-" else value
 
 
+@lru_cache(1000)
 def parse_percentage(text: str) -> Fraction:
     """Return the exact value of a percentage such as `1%` or `99.5%`. Raises ValueError with a message for the user."""
     if not re.fullmatch(PERCENTAGE, text, re.ASCII):

@@ -15,13 +15,14 @@ from headgate.errors import DecodeError
 from headgate.resources.canaries import Canary
 from headgate.resources.core import Service
 from headgate.resources.decode import check_stored, read
-from headgate.resources.meta import Key, Object
+from headgate.resources.meta import Key, Object, service_name
 from headgate.resources.pods import APPLICATION_PORTS, ENDED, SIDECAR
 from headgate.resources.registry import CANARY, POD, SERVICE, TLS_CONFIG, key_of
 from headgate.resources.registry import SIDECAR as SIDECAR_KIND
 from headgate.resources.workloads import Pod
 from headgate.rollout.owned_split import root_service, wanted_objects
 from headgate.rollout.state import Plan, State
+from headgate.settings import Settings
 from headgate.standalone.address_pool import AddressPool
 from headgate.standalone.pods import application_ports
 from headgate.standalone.pods.application_ports import ApplicationPorts
@@ -66,7 +67,8 @@ def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
             plan, state = Plan(canary), State()
             owned = wanted_objects(stored, canary, plan.weights(state), plan.kind(state))
             found |= {key_of(item): item for item in owned}
-            found[SERVICE.key(key.namespace, canary.spec.service)] = root_service(stored, canary, service)
+            root = service_name(canary.spec.service, key.namespace, Settings().domain).rpartition("/")[2]
+            found[SERVICE.key(key.namespace, root)] = root_service(stored, root, service)
     return found
 
 

@@ -48,6 +48,7 @@ PAUSE_S = 0.1  # Seconds between two looks at least. It limits the writes while 
 LOOK_S = 1.0  # Seconds between two looks at the counts.
 SETTLE_S = float(CLUSTER_SECONDS)  # Seconds of a step whose reports may have requests from before the step.
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
+MOST_WRITES_PER_S = 20.0  # Writes per second of statuses in which only counts differ. Many Canaries share them.
 GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
 _WARNINGS = frozenset({Phase.ROLLED_BACK, Phase.PAUSED})
 
@@ -102,6 +103,7 @@ class RolloutController:
         self._canaries: dict[Key, Object] = {}
         self._owned: dict[Kind, dict[Key, Object]] = {TRAFFIC_SPLIT: {}, ROUTE_GROUP: {}}
         self._rollouts: dict[Key, Rollout] = {}
+        self._plans: dict[Key, tuple[Object, Plan | None]] = {}
         self._touched: set[Key] = set()
         self._wake = asyncio.Event()
         self._webhooks = Webhooks(snapshot, clock)
@@ -159,6 +161,8 @@ class RolloutController:
         if known is self._canaries and (before is None or obj is None or _generation(before) != _generation(obj)):
             self._touched |= self._canaries.keys()
         is_same = own in self._canaries and (known is not self._canaries or not before or _uid(before) == _uid(obj))
+        if own not in self._canaries:
+            self._plans.pop(own, None)
         if not is_same:
             self._drop(own)
         self._wake.set()
@@ -178,13 +182,13 @@ class RolloutController:
         """Reconcile a Canary. After a failure the next look tries again with the same state."""
         obj = self._canaries[key]
         try:
-            canary = check_stored(obj).value
-            if not isinstance(canary, Canary) or obj["metadata"].get("deletionTimestamp"):
+            plan = self._plan(key, obj)
+            if plan is None or obj["metadata"].get("deletionTimestamp"):
                 return  # admission names the mistakes of an invalid object
             if problem := self._problem(key, obj, winners):
                 await self._refuse(key, obj, problem)
             else:
-                await self._reconcile(key, obj, Plan(canary))
+                await self._reconcile(key, obj, plan)
         except (Conflict, NotFound):
             self._touched.add(key)  # the object has changed, and the watch is behind
         except StoreError as error:
@@ -192,6 +196,14 @@ class RolloutController:
             self._touched.add(key)
         except Exception:  # an error about one Canary must not stop other Canaries
             log.exception("%s: can't reconcile the rollout", key)
+
+    def _plan(self, key: Key, obj: Object) -> Plan | None:
+        """Return the plan of a Canary; None if it is invalid. An object that has not changed keeps its plan."""
+        known = self._plans.get(key)
+        if known is None or known[0] is not obj:
+            canary = check_stored(obj).value
+            known = self._plans[key] = obj, Plan(canary) if isinstance(canary, Canary) else None
+        return known[1]
 
     def _problem(self, key: Key, obj: Object, winners: Mapping[str, Key]) -> Problem | None:
         """Return why a Canary may not have a split: another one has the root, or the split belongs to a user."""
@@ -312,7 +324,8 @@ class RolloutController:
         rollout, now = self._rollouts[key], self._clock()
         moved = rollout.state.has_moved(rollout.stored)
         is_stale = status_of(obj).get("observedGeneration") != _generation(obj)
-        if not (moved or is_stale or (rollout.state != rollout.stored and now >= rollout.written + WRITE_S)):
+        due = rollout.written + max(WRITE_S, len(self._rollouts) / MOST_WRITES_PER_S)
+        if not (moved or is_stale or (rollout.state != rollout.stored and now >= due)):
             return
         status = canary_status(obj, plan, rollout.state, now)
         await self._ports.objects.update({**obj, "status": status}, subresource="status")

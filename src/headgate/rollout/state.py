@@ -139,6 +139,7 @@ class Plan:
         self.canary = canary
         self.spec: CanarySpec = canary.spec
         self.analysis: Analysis | None = canary.spec.analysis
+        self._weights: dict[Fraction | None, Mapping[str, int]] = {}
 
     @cached_property
     def subject(self) -> str:
@@ -183,11 +184,13 @@ class Plan:
 
     def weights(self, state: State) -> Mapping[str, int]:
         """Return the weight of each backend that a state wants."""
-        if self.analysis is None or (self.analysis.dry_run and not state.phase.is_over):
-            wanted = self.spec.fixed_weights
-        else:
-            wanted = self.spec.weights_at(self.share(state))
-        return {backend.service: weight for backend, weight in zip(self.spec.backends, wanted, strict=True)}
+        is_fixed = self.analysis is None or (self.analysis.dry_run and not state.phase.is_over)
+        share = None if is_fixed else self.share(state)
+        if share not in self._weights:
+            wanted = self.spec.fixed_weights if share is None else self.spec.weights_at(share)
+            named = zip(self.spec.backends, wanted, strict=True)
+            self._weights[share] = {backend.service: weight for backend, weight in named}
+        return self._weights[share]
 
     def has_gate(self, state: State) -> bool:
         """Return whether the current step ends only when a user promotes."""
