@@ -41,18 +41,20 @@ def service(name: str) -> Object:
 
 
 class FlakyStore(MemoryStore):
-    """A store whose next writes of a status of a Canary fail, and whose watches can break."""
+    """A store whose next writes of a status of a Canary fail, whose updates wait while it is slow, and whose watches can break."""
 
     failing = 0
 
     def __init__(self) -> None:
         super().__init__()
         self._broken: Latest[bool] = Latest(value=False)
+        self.slow: Latest[bool] = Latest(value=False)
 
     async def update(self, obj: Object, **options: Any) -> Object:
         if self.failing and obj["kind"] == "Canary" and options.get("subresource"):
             self.failing -= 1
             raise Unavailable("the API server does not answer")
+        await until(lambda: not self.slow.get(), self.slow)
         return await super().update(obj, **options)
 
     async def watch(self, group: str, kind: str, namespace: str = "", *, since: str) -> AsyncGenerator[Change]:
@@ -444,6 +446,25 @@ def test_an_invalid_canary_does_not_stop_the_others() -> None:
         async with world.replica():
             await asyncio.sleep(3)
             assert (await world.status(key))["phase"] == "Progressing"
+
+    run(scenario)
+
+
+def test_a_canary_may_be_deleted_while_its_status_is_written(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        key, other = await world.create(canary()), await world.create(canary(name="other", service="other"))
+        world.store.slow.set(True)
+        async with world.replica():
+            await asyncio.sleep(1)
+            await world.store.delete(key)
+            await world.store.delete(other)
+            await asyncio.sleep(1)
+            world.store.slow.set(False)
+            await asyncio.sleep(3)
+            await world.create(canary())
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Progressing"
+        assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
     run(scenario)
 
