@@ -360,6 +360,7 @@ def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> N
             status = await world.status(key)
             assert (status["phase"], await world.weights()) == ("Paused", {"v1": 1, "v2": 3})
             assert "edited" in status["message"]
+            assert {row["service"]: row["weight"] for row in status["backends"]} == {"v1": 1, "v2": 3}
             obj = await world.store.get(key)
             annotated = {**obj["metadata"], "annotations": {"headgate.dev/rollout-command": "resume/1"}}
             await world.store.update({**obj, "metadata": annotated})

@@ -89,6 +89,28 @@ def test_without_requests_a_rollout_holds_and_says_so(rollout: Rollout) -> None:
     assert "no request has reached v2 yet" in rollout.message
 
 
+def test_a_holding_rollout_names_the_criteria_whose_need_is_unknown() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "success": {"min": "99%"}}))
+    rollout.look(20, v2=requests(1))
+    assert "v1 got no requests" in rollout.message
+    assert "how many more requests are needed can't be estimated yet (success)" in rollout.message
+
+
+def test_only_mistakes_need_attention(rollout: Rollout) -> None:
+    rollout.plan = edited(canary(), paused=True)
+    assert not rollout.look(1).needs_attention
+    assert rollout.look(1, edit="[v1=1]").needs_attention
+    assert not rollout.look(1, command="abort/1").needs_attention
+    assert rollout.look(1, command="restart/2").phase is not Phase.ROLLED_BACK
+
+
+def test_a_promoted_canary_has_no_counts_of_the_step_before(rollout: Rollout) -> None:
+    rollout.pass_step()
+    assert "requests" in status_of(rollout)["backends"][0]
+    rollout.pass_step()
+    assert status_of(rollout)["backends"] == [{"service": "v1", "weight": 0}, {"service": "v2", "weight": 1}]
+
+
 def test_a_holding_rollout_names_the_missing_requests_and_the_time(rollout: Rollout) -> None:
     rollout.look(20, v1=requests(9), v2=requests(1))
     assert rollout.state.seen.candidate == (20, 0)
@@ -382,7 +404,7 @@ def test_copies_decide_the_first_step_and_no_user_reaches_the_canary() -> None:
     assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (StepKind.MIRROR, ALL_TO_V1)
     rollout.look(20, v1=requests(90), v2=requests(10))
     assert rollout.state.seen.candidate.trials == 0, "users' requests to the canary are no copies"
-    assert rollout.message.startswith("step 1 of 4, copies of 20% of the requests to v2: v2 failed 0 of 0 requests")
+    assert rollout.message.startswith("step 1 of 4, copies of 20% of the requests to v2: v2 got no requests")
     rollout.look(300, v1=requests(90), copies=requests(18))
     rollout.look(0)
     assert (rollout.plan.kind(rollout.state), rollout.plan.weights(rollout.state)) == (

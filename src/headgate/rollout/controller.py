@@ -37,7 +37,7 @@ from headgate.rollout.owned_split import (
     root_service,
     wanted_objects,
 )
-from headgate.rollout.state import Facts, Pause, Phase, Plan, State, following
+from headgate.rollout.state import Facts, Pause, Plan, State, following
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
 from headgate.rollout.webhooks import AGAIN_S, Occasion, Webhooks
 from headgate.telemetry.counters.counts import Counts
@@ -50,7 +50,6 @@ SETTLE_S = float(CLUSTER_SECONDS)  # Seconds of a step whose reports may have re
 WRITE_S = 5.0  # Seconds between two writes of a status in which only counts differ.
 MOST_WRITES_PER_S = 20.0  # Writes per second of statuses in which only counts differ. Many Canaries share them.
 GIVE_UP_S = 3600.0  # Seconds after the end of a rollout in which webhooks are called until they answer.
-_WARNINGS = frozenset({Phase.ROLLED_BACK, Phase.PAUSED})
 
 log = logging.getLogger(__name__)
 
@@ -342,7 +341,7 @@ class RolloutController:
         before, state = rollout.stored, rollout.state
         if _milestone(before) == _milestone(state):
             return
-        kind: Literal["Normal", "Warning"] = "Warning" if state.phase in _WARNINGS else "Normal"
+        kind: Literal["Normal", "Warning"] = "Warning" if state.needs_attention else "Normal"
         await self._ports.events.record(obj, type=kind, reason=state.phase.value, message=text)
 
     async def _create_root(self, key: Key, obj: Object, canary: Canary) -> None:

@@ -29,9 +29,9 @@ def share_text(share: Fraction | float) -> str:
 
 def failures(seen: Sample, service: str, error: float) -> str:
     """Return the failed requests of a backend, with the interval of the rate: `v2 failed 3 of 120 requests (...)`."""
-    text = f"{service} failed {seen.events} of {pluralize(seen.trials, 'request')}"
     if not seen.trials:
-        return text
+        return f"{service} got no requests"
+    text = f"{service} failed {seen.events} of {pluralize(seen.trials, 'request')}"
     low, high = rate_interval(seen.events, seen.trials, error)
     observed = share_text(seen.events / seen.trials)
     return f"{text} ({observed}, {share_text(1 - error)} interval {share_text(low)} to {share_text(high)})"
@@ -70,7 +70,8 @@ def _parts(plan: Plan, analysis: Analysis, state: State, now: float) -> Iterator
     if not state.since:
         yield "waiting until every proxy has the weights"
         return
-    yield _compared(plan, analysis, state)
+    if any(sample.trials for sample in state.seen):
+        yield _compared(plan, analysis, state)
     found = judgment(plan, state)
     if analysis.dry_run and found.verdict is Verdict.ROLL_BACK:
         yield f"a dry run, which would roll back: {violated(plan, state, ', '.join(found.criteria))}"
@@ -87,6 +88,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
     requests = state.seen.candidate.trials
     if not requests:
         yield f"no request has reached {analysis.canary} yet, and without requests nothing is decided"
+        yield f"only requests that call {plan.spec.service} itself are counted, and none through a Gateway"
         return
     by_name = {item.name: item for item in plan.criteria(state)}
     needs = [_needed(plan, state, by_name[name]) for name in lacking]
@@ -96,7 +98,8 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
     if unready := [name for name in lacking if not by_name[name].is_ready]:
         yield f"more requests to {plan.reference(state)} are needed to know its percentile ({', '.join(unready)})"
     elif None in needs:
-        yield f"the evidence is open ({', '.join(lacking)})"
+        unknown = [name for name, number in zip(lacking, needs, strict=False) if number is None]
+        yield f"how many more requests are needed can't be estimated yet ({', '.join(unknown)})"
     elif max(known):
         rate = requests / max(now - state.since, 1.0)
         seconds = min(max(known) / rate, _LONGEST_FORECAST_S)

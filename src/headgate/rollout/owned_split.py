@@ -98,6 +98,11 @@ def edit_of(split: Object) -> str:
     return json.dumps([spec["backends"], spec.get("matches") or []], sort_keys=True)
 
 
+def edited_weights(edit: str) -> Mapping[str, int]:
+    """Return the weights by backend in a text of `edit_of`."""
+    return {backend["service"]: backend["weight"] for backend in json.loads(edit)[0]}
+
+
 def is_in_force(split: Object) -> bool:
     """Return whether every proxy that needs the split has acknowledged its current generation."""
     generation = split["metadata"].get("generation", 0)

@@ -95,6 +95,12 @@ class State(Value, frozen=True, kw_only=True):
         return success.seen if success else criteria.NOTHING
 
     @property
+    def needs_attention(self) -> bool:
+        """Whether something went wrong: the canary was rolled back, or the split was edited. Users' commands are no mistakes."""
+        is_rolled_back = self.phase is Phase.ROLLED_BACK and self.cause != BY_USER
+        return is_rolled_back or self.pause is Pause.EDITED
+
+    @property
     def begun_by(self) -> str:
         """The versions, the rules and the command that began the current rollout or its current step again."""
         return f"{self.subject} {self.rules} {self.command}"

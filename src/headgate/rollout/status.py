@@ -10,7 +10,8 @@ from headgate.compiler.report import StatusCondition
 from headgate.plane.status.conditions import status_of, timed
 from headgate.resources.meta import Key, Object, timestamp
 from headgate.rollout.messages import message, share_text
-from headgate.rollout.state import Phase, Plan, State
+from headgate.rollout.owned_split import edited_weights
+from headgate.rollout.state import Pause, Phase, Plan, State
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -30,11 +31,13 @@ def state_in(obj: Object) -> State:
 
 def canary_status(obj: Object, plan: Plan, state: State, now: float) -> Mapping[str, Any]:
     """Return the whole status of a Canary. `now` is in seconds since the epoch."""
-    weights, text = plan.weights(state), message(plan, state, now)
+    is_edited, text = state.pause is Pause.EDITED, message(plan, state, now)
+    weights = edited_weights(state.edit) if is_edited else plan.weights(state)
     status = _status(obj, state.phase, text, list(_conditions(plan, state, text)), now)
     status["backends"] = [{"service": service, "weight": weight} for service, weight in weights.items()]
     if plan.analysis:
-        seen = dict(zip((plan.reference(state), plan.analysis.canary), state.seen, strict=True))
+        names = () if state.phase is Phase.PROMOTED else (plan.reference(state), plan.analysis.canary)
+        seen = dict(zip(names, state.seen, strict=False))  # the counts of the step before are none of the last step
         for row in status["backends"]:
             if sample := seen.get(row["service"]):
                 row |= {"requests": sample.trials, "failures": sample.events}
