@@ -370,6 +370,25 @@ def test_an_edited_split_is_left_alone_until_the_user_resumes_the_rollout() -> N
     run(scenario)
 
 
+def test_matches_that_a_user_wrote_into_the_split_are_removed_when_the_rollout_resumes() -> None:
+    async def scenario(world: World) -> None:
+        key = await world.create(canary())
+        async with world.replica():
+            await asyncio.sleep(3)
+            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            matches = [{"kind": "HTTPRouteGroup", "name": "api"}]
+            await world.store.update({**split, "spec": {**split["spec"], "matches": matches}})
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Paused"
+            await world.command(key, "resume/1")
+            await asyncio.sleep(3)
+            assert (await world.status(key))["phase"] == "Progressing"
+            split = await world.store.get(TRAFFIC_SPLIT.key("default", "website"))
+            assert not split["spec"].get("matches")
+
+    run(scenario)
+
+
 def test_a_deleted_split_is_created_again_and_a_deleted_canary_takes_its_split_along() -> None:
     async def scenario(world: World) -> None:
         key = await world.create(canary())

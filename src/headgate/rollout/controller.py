@@ -34,12 +34,13 @@ from headgate.rollout.owned_split import (
     is_copying,
     is_in_force,
     is_owned,
+    replaced,
     root_service,
     wanted_objects,
 )
 from headgate.rollout.state import Facts, Pause, Plan, State, following
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
-from headgate.rollout.webhooks import AGAIN_S, Occasion, Webhooks
+from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
 from headgate.telemetry.counters.counts import Counts
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.increments import Increments
@@ -259,8 +260,13 @@ class RolloutController:
         wanted = {
             key_of(item): item for item in wanted_objects(obj, plan.canary, plan.weights(state), plan.kind(state))
         }
+        split = _split_key(key_of(obj))
         for key, item in wanted.items():
-            if not has(stored.get(key), item) or is_copying(stored[key], item):
+            current = stored.get(key)
+            if key == split and current is not None and edit_of(current):
+                # To apply would leave backends and matches that a user has added.
+                await self._ports.objects.update(replaced(current, item))
+            elif current is None or not has(current, item) or is_copying(current, item):
                 await self._ports.objects.apply(item, manager=MANAGER)
         await self._delete(obj, {key: item for key, item in stored.items() if key not in wanted})
 
@@ -304,7 +310,7 @@ class RolloutController:
             counts={written[name]: counts for name, counts in taken.items() if name in written},
             copies=copies.get(known.copied, Counts()),
             latency=known.latency,
-            answers=self._webhooks.answers(key, _occasion(known.state)),
+            answers=self._webhooks.answers(key, occasion_of(known.state)),
         )
 
     def _call_webhooks(self, key: Key, plan: Plan) -> None:
@@ -313,12 +319,12 @@ class RolloutController:
         state, analysis = rollout.state, plan.analysis
         if analysis is None:
             return
-        when, every_s = _when(state), analysis.interval_seconds if state.is_counting else AGAIN_S
+        when, every_s = when_called(state), analysis.interval_seconds if state.is_counting else AGAIN_S
         is_late = state.phase.is_over and self._clock() > (state.since or inf) + GIVE_UP_S
         hooks = [hook for hook in analysis.hooks(when) if hook.name not in state.informed and not is_late]
         body = call_body(key, plan, state)
         for hook in hooks:
-            self._webhooks.call(key, hook, _occasion(state), body, every_s)
+            self._webhooks.call(key, hook, occasion_of(state), body, every_s)
         is_calling = state.phase.is_over and bool(hooks)
         self._rollouts[key] = structs.replace(rollout, is_calling=is_calling)
 
@@ -362,17 +368,6 @@ class RolloutController:
         if found:
             with contextlib.suppress(AlreadyExists):
                 await self._ports.objects.create(root_service(obj, name, found))
-
-
-def _occasion(state: State) -> Occasion:
-    return Occasion(state.begun_by, state.step, state.phase.value if state.phase.is_over else _when(state))
-
-
-def _when(state: State) -> str:
-    """Return which webhooks a state calls: `before`, `during` or `after`; empty while it calls none."""
-    if state.phase.is_over:
-        return "after"
-    return "before" if state.pause is Pause.BEFORE else "during" if state.is_counting else ""
 
 
 def _milestone(state: State) -> tuple[object, ...]:

@@ -98,6 +98,12 @@ def edit_of(split: Object) -> str:
     return json.dumps([spec["backends"], spec.get("matches") or []], sort_keys=True)
 
 
+def replaced(split: Object, wanted: Object) -> Object:
+    """Return a stored split with the whole spec of the wanted one, and its annotations."""
+    metadata = {**split["metadata"], "annotations": {**_annotations(split), **_annotations(wanted)}}
+    return {**split, "metadata": metadata, "spec": wanted["spec"]}
+
+
 def edited_weights(edit: str) -> Mapping[str, int]:
     """Return the weights by backend in a text of `edit_of`."""
     return {backend["service"]: backend["weight"] for backend in json.loads(edit)[0]}

@@ -15,7 +15,7 @@ from headgate.http_failures import describe
 from headgate.latest import Latest
 from headgate.resources.canaries import Webhook
 from headgate.resources.meta import Key
-from headgate.rollout.state import Answer
+from headgate.rollout.state import Answer, Pause, State
 
 TIMEOUT_S = 10.0
 AGAIN_S = 10.0
@@ -100,3 +100,15 @@ class Webhooks:
             return Answer(None, f"no response: {describe(error)}")
         agrees = {2: True, 4: False}.get(status // 100)
         return Answer(agrees, f"status {status}")
+
+
+def occasion_of(state: State) -> Occasion:
+    """Return what webhooks are called about in a state."""
+    return Occasion(state.begun_by, state.step, state.phase.value if state.phase.is_over else when_called(state))
+
+
+def when_called(state: State) -> str:
+    """Return which webhooks a state calls: `before`, `during` or `after`; empty while it calls none."""
+    if state.phase.is_over:
+        return "after"
+    return "before" if state.pause is Pause.BEFORE else "during" if state.is_counting else ""

@@ -128,7 +128,7 @@ def _rollouts() -> Iterator[Rule]:
     It creates the root Service if there is none, but never changes a Service.
     """
     yield Rule(MESH, ("canaries/status",), ("update",), "rollouts do not go on, because their state can't be written")
-    yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "delete"), "Canaries do not change the traffic")
+    yield Rule(SPLIT, ("trafficsplits",), ("create", "patch", "update", "delete"), "Canaries do not change the traffic")
     yield Rule(
         SPECS, ("httproutegroups",), ("create", "patch", "delete"), "steps of Canaries with matches do not begin"
     )
