@@ -456,7 +456,7 @@ def test_a_status_that_could_not_be_written_is_written_later() -> None:
     run(scenario)
 
 
-def test_an_invalid_canary_does_not_stop_the_others() -> None:
+def test_an_invalid_canary_does_not_stop_other_canaries() -> None:
     async def scenario(world: World) -> None:
         broken: Any = canary(name="broken")
         del broken["spec"]["service"]

@@ -67,8 +67,9 @@ def splits(objects: Mapping[Key, Object]) -> Mapping[Key, Object]:
             plan, state = Plan(canary), State()
             owned = wanted_objects(stored, canary, plan.weights(state), plan.kind(state))
             found |= {key_of(item): item for item in owned}
-            root = service_name(canary.spec.service, key.namespace, Settings().domain).rpartition("/")[2]
-            found[SERVICE.key(key.namespace, root)] = root_service(stored, root, service)
+            namespace, _, root = service_name(canary.spec.service, key.namespace, Settings().domain).partition("/")
+            if namespace == key.namespace:
+                found[SERVICE.key(namespace, root)] = root_service(stored, root, service)
     return found
 
 
