@@ -115,8 +115,11 @@ SELDOM_USED = {
         ("specs.smi-spec.io", "tcproutes"),
         ("specs.smi-spec.io", "udproutes"),
     )
-}
-"""Objects of these kinds are read only for an Event about a mistake in them, and pods for the sidecars of Jobs."""
+} | {Permission(verb, "", "events") for verb in ("get", "create", "update")}
+"""Objects of these kinds are read only for an Event about a mistake in them, and pods for the sidecars of Jobs.
+
+Events of the core group are written only about GatewayClasses, or if the API server has no events.k8s.io/v1.
+"""
 VERBS = sorted({verb for role in ROLES for rule in role.rules for verb in rule.verbs})
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headgate.objects.events import TTL_SECONDS, EventRecorder
+from headgate.objects.events import TTL_SECONDS, EventRecorder, EventsV1
 from headgate.resources.meta import Key, Object
 from headgate.standalone.store.memory import MemoryStore
 
@@ -96,3 +96,34 @@ async def test_a_clusters_api_server_deletes_expired_events_itself(store, clock)
     clock.now += TTL_SECONDS + 1
     await recorder.record(birds, type="Normal", reason="A", message="new")
     assert sorted(event["message"] for event in await events(store)) == ["new", "old"]
+
+
+async def test_a_message_has_at_most_1024_bytes_and_no_broken_character(store, recorder):
+    await recorder.record(await service(store), type="Normal", reason="A", message="a" + "ü" * 1024)
+    (event,) = await events(store)
+    assert event["message"] == "a" + "ü" * 511
+
+
+async def test_a_long_name_of_an_object_does_not_make_the_name_of_the_event_invalid(store, recorder):
+    name = "a" * 229 + ".b"
+    await recorder.record(Key("", "Service", "default", name), type="Normal", reason="A", message="one")
+    (event,) = await events(store)
+    assert event["metadata"]["name"].startswith("a" * 229 + ".")
+    assert ".." not in event["metadata"]["name"]
+
+
+async def test_events_k8s_io_has_a_series_for_repetitions(store, clock):
+    recorder = EventRecorder(store, "headgate-test", version=EventsV1("pod-1"), clock=clock)
+    birds = await service(store)
+    await recorder.record(birds, type="Warning", reason="A", message="one")
+    (first,) = (await store.list("events.k8s.io", "Event")).items
+    assert "series" not in first
+    for _ in range(2):
+        clock.now += 5
+        await recorder.record(birds, type="Warning", reason="A", message="one")
+    (event,) = (await store.list("events.k8s.io", "Event")).items
+    assert event["series"] == {"count": 3, "lastObservedTime": "2023-11-14T22:13:30.000000Z"}
+    assert event["eventTime"] == first["eventTime"] == "2023-11-14T22:13:20.000000Z"
+    assert event["regarding"]["uid"] == birds["metadata"]["uid"]
+    assert (event["reportingController"], event["reportingInstance"]) == ("headgate-test", "pod-1")
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "A", "one")

@@ -38,13 +38,13 @@ from headgate.kubernetes.store import ClusterStore
 from headgate.kubernetes.token_reviews import TokenReview
 from headgate.kubernetes.webhooks import serve_webhooks
 from headgate.latest import Latest, until
-from headgate.objects.events import EventRecorder
+from headgate.objects.events import CoreV1, EventRecorder, EventsV1
 from headgate.objects.ports import Ports, Store
 from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.loop import HostProxies
 from headgate.plane.metrics import MeshMetrics
 from headgate.plane.trust import Trust
-from headgate.resources.registry import CLUSTER_KINDS
+from headgate.resources.registry import CLUSTER_KINDS, EVENT
 from headgate.rollout.controller import RolloutController
 
 COMPONENT = "headgate"
@@ -70,7 +70,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         trusted: Latest[str] = Latest("")
         sidecars = options.of_sidecars(native=await versions.native_sidecars())
         gateways = GatewayProxies(store, sidecars)
-        state, events = StateSecrets(client, lease.active), EventRecorder(store, COMPONENT, deletes_expired=False)
+        state, events = StateSecrets(client, lease.active), _events(store, versions, options.pod)
         ports = Ports(store, events, lease.active, state, gateways.findings)
         plane = ControlPlane(
             ports,
@@ -133,6 +133,13 @@ def _clients(credentials: CredentialSource, missing: MissingPermissions) -> Sequ
     """
     limits = (RequestLimits(), None, None)
     return [Client(credentials, denied=missing.add, limits=one) for one in limits]
+
+
+def _events(store: Store, versions: ServedVersions, pod: str) -> EventRecorder:
+    """Return a recorder that writes Events with events.k8s.io/v1, or with the core group if the cluster lacks it."""
+    is_served = (EVENT.group, EVENT.kind) in versions.current.get()
+    version = EventsV1(pod) if is_served else CoreV1()
+    return EventRecorder(store, COMPONENT, version=version, deletes_expired=False)
 
 
 def _roles(options: Options) -> Sequence[Role]:

@@ -11,14 +11,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from headgate.errors import AlreadyExists, Conflict, HeadgateError, NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.retries import until_answered
 from headgate.latest import Latest
-from headgate.resources.meta import Object
+from headgate.resources.meta import Object, micro_timestamp
 
 LIFETIME_S = 15
 STOP_S = 10.0
@@ -182,7 +181,7 @@ class Lease:
 
     def _spec(self, lease: Object, *, holder: str, seconds: int = LIFETIME_S) -> dict[str, Any]:
         before = lease.get("spec") or {}
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        now = micro_timestamp(time.time())
         changes = holder != before.get("holderIdentity")
         return {
             "holderIdentity": holder,

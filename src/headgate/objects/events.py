@@ -3,21 +3,113 @@
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 from headgate.errors import Invalid, NotFound
 from headgate.objects.ports import Store
-from headgate.resources.meta import Key, Object, epoch_seconds, timestamp
-from headgate.resources.registry import api_version, find, key_of
+from headgate.resources.meta import Key, Object, epoch_seconds, micro_timestamp, timestamp
+from headgate.resources.registry import EVENT, api_version, find, key_of
 
 TTL_SECONDS = 3600.0  # An Event expires this many seconds after its last occurrence.
 _SWEEP = 60.0  # Seconds between two deletions of expired Events.
-_LONGEST_MESSAGE = 1024  # The longest message in characters, as in Kubernetes.
+_LONGEST_MESSAGE = 1024  # The longest message in bytes, as in Kubernetes.
+_LONGEST_INSTANCE = 128  # The longest reportingInstance in characters.
 _LONGEST_NAME = 230  # The most characters of the object's name that an Event's name contains.
+_ACTION = "Reconcile"  # What headgate did with the object when it found the reason for the Event.
+
+
+class _Occurrence(NamedTuple):
+    """What an Event says, and at which time in seconds since the epoch. `about` refers to an object."""
+
+    about: dict[str, str]
+    type: str
+    reason: str
+    message: str
+    component: str
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The name of the Event, which is the same for each repetition."""
+        about = self.about
+        identifying = [about["kind"], about.get("uid", ""), self.component, self.type, self.reason, self.message]
+        digest = hashlib.sha256("\0".join(identifying).encode()).hexdigest()[:16]
+        return f"{about['name'][:_LONGEST_NAME].rstrip('-.')}.{digest}"
+
+
+class EventVersion(Protocol):
+    """A version of the Events API."""
+
+    api_version: str
+
+    def first(self, one: _Occurrence) -> dict[str, Any]:
+        """Return the fields of a new Event, besides those that all objects have."""
+
+    def repeated(self, old: Object, seconds: float) -> dict[str, Any]:
+        """Return the fields of an Event that a repetition changes."""
+
+
+class CoreV1:
+    """The Events of the core group, with a count of repetitions."""
+
+    api_version = "v1"
+
+    def first(self, one: _Occurrence) -> dict[str, Any]:
+        """Return the fields of a new Event, besides those that all objects have."""
+        now = timestamp(one.seconds)
+        return {
+            "involvedObject": one.about,
+            "type": one.type,
+            "reason": one.reason,
+            "message": one.message,
+            "source": {"component": one.component},
+            "reportingComponent": one.component,
+            "reportingInstance": "",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+    def repeated(self, old: Object, seconds: float) -> dict[str, Any]:
+        """Return the fields of an Event that a repetition changes."""
+        return {"count": old.get("count", 1) + 1, "lastTimestamp": timestamp(seconds)}
+
+
+class EventsV1:
+    """The Events of events.k8s.io/v1, with a series of repetitions. `instance` is the name of the reporting pod.
+
+    The API server converts between both versions, so that clients of either one see each Event.
+    """
+
+    api_version = EVENT.hub
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance[:_LONGEST_INSTANCE]
+
+    def first(self, one: _Occurrence) -> dict[str, Any]:
+        """Return the fields of a new Event, besides those that all objects have."""
+        return {
+            "regarding": one.about,
+            "type": one.type,
+            "reason": one.reason,
+            "note": one.message,
+            "action": _ACTION,
+            "reportingController": one.component,
+            "reportingInstance": self._instance,
+            "eventTime": micro_timestamp(one.seconds),
+        }
+
+    def repeated(self, old: Object, seconds: float) -> dict[str, Any]:
+        """Return the fields of an Event that a repetition changes. `old` may be written with the core group."""
+        before = (old.get("series") or {}).get("count") or old.get("deprecatedCount") or 1
+        return {"series": {"count": before + 1, "lastObservedTime": micro_timestamp(seconds)}}
 
 
 class EventRecorder:
-    """Writes core/v1 Events. A repetition increases the count of the existing Event.
+    """Writes Events with a version of their API. A repetition increases the count of the existing Event.
+
+    Events about objects without a namespace have the version of the core group: with events.k8s.io/v1, the API server of
+    Kubernetes 1.20 accepts them only in `kube-system`.
 
     With `deletes_expired`, it also deletes Events after TTL_SECONDS, as the API server of a cluster does by itself.
     """
@@ -27,12 +119,14 @@ class EventRecorder:
         store: Store,
         component: str,
         *,
+        version: EventVersion | None = None,
         deletes_expired: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._deletes_expired = deletes_expired
         self._component = component
+        self._version = version or CoreV1()
         self._clock = clock
         self._swept = clock()
 
@@ -40,10 +134,10 @@ class EventRecorder:
         self, about: Object | Key, *, type: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
         """Record an Event about an object. Write nothing if the object's namespace is deleted or terminating."""
-        involved = await self._involved(about)
-        event = self._event(involved, type=type, reason=reason, message=message[:_LONGEST_MESSAGE])
+        text = message.encode()[:_LONGEST_MESSAGE].decode(errors="ignore")
+        one = _Occurrence(await self._involved(about), type, reason, text, self._component, self._clock())
         try:
-            await self._write(event)
+            await self._write(one)
         except (NotFound, Invalid):
             return
         if self._deletes_expired:
@@ -65,37 +159,19 @@ class EventRecorder:
         except NotFound:
             return _reference(key)
 
-    def _event(self, involved: dict[str, str], *, type: str, reason: str, message: str) -> Object:
-        identifying = [involved["kind"], involved.get("uid", ""), self._component, type, reason, message]
-        digest = hashlib.sha256("\0".join(identifying).encode()).hexdigest()[:16]
-        now = timestamp(self._clock())
-        return {
-            "apiVersion": "v1",
+    async def _write(self, one: _Occurrence) -> None:
+        version = self._version if "namespace" in one.about else CoreV1()
+        event = {
+            "apiVersion": version.api_version,
             "kind": "Event",
-            "metadata": {
-                "name": f"{involved['name'][:_LONGEST_NAME]}.{digest}",
-                "namespace": involved.get("namespace", "default"),
-            },
-            "involvedObject": involved,
-            "type": type,
-            "reason": reason,
-            "message": message,
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "reportingInstance": "",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+            "metadata": {"name": one.name, "namespace": one.about.get("namespace", "default")},
         }
-
-    async def _write(self, event: Object) -> None:
         try:
             old = await self._store.get(key_of(event))
         except NotFound:
-            await self._store.create(event)
+            await self._store.create({**event, **version.first(one)})
             return
-        again = {"count": old["count"] + 1, "lastTimestamp": event["lastTimestamp"]}
-        await self._store.update({**old, **again})
+        await self._store.update({**old, **version.repeated(old, one.seconds)})
 
     async def _sweep(self) -> None:
         now = self._clock()

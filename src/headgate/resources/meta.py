@@ -134,6 +134,11 @@ def precise_timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def micro_timestamp(seconds: float) -> str:
+    """Format seconds since the epoch as Kubernetes' MicroTime: `2026-01-31T12:00:00.125000Z`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def epoch_seconds(text: str) -> float:
     """Parse a timestamp to seconds since the epoch. The result is 0 for an empty or malformed text."""
     try:

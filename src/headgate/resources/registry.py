@@ -147,6 +147,8 @@ KINDS = (
     _kind(MESH, "Sidecar", versions=("v1beta1",), status=True, shape=Sidecar),
     _kind(MESH, "Canary", versions=("v1beta1",), status=True, shape=Canary, aliases=_BARE),
 )
+EVENT = Kind(group="events.k8s.io", kind="Event", plural="events")
+"""Events in a cluster. Those of the core group, which the embedded API serves, are the same objects there."""
 DISRUPTION_BUDGET = _kind("policy", "PodDisruptionBudget", versions=("v1", "v1beta1"))
 OWNERS = (
     _kind("", "ReplicationController"),
@@ -155,7 +157,7 @@ OWNERS = (
     _kind("batch", "Job"),
 )
 """Further kinds that own pods; headgate reads their objects for the metrics of workloads."""
-CLUSTER_KINDS = (*KINDS, DISRUPTION_BUDGET, *OWNERS)
+CLUSTER_KINDS = (*KINDS, EVENT, DISRUPTION_BUDGET, *OWNERS)
 """The kinds that headgate reads or writes on a cluster. The embedded API serves only `KINDS`."""
 
 _BY_KIND = {(kind.group, kind.kind): kind for kind in CLUSTER_KINDS}

@@ -14,6 +14,7 @@ from headgate.kubernetes.names import EVENTS_NAMESPACE, NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role, Rule
 from headgate.plane.feed import COMPILED
 from headgate.plane.status.writer import ONLY_WITH_FINDINGS, STATUSES
+from headgate.resources.registry import EVENT
 
 ACCOUNT = (
     f"system:serviceaccount:{NAMESPACE}:{NAME}",
@@ -39,7 +40,12 @@ _CERTIFICATE_REQUESTS = Role(
         ),
     ),
 )
-_EVENTS = Rule("", ("events",), ("get", "create", "update"), "Events are not written")
+_RECORD = ("get", "create", "update")
+_EVENTS = (
+    Rule(EVENT.group, (EVENT.plural,), _RECORD, "Events are not written"),
+    # For objects without a namespace, and clusters without events.k8s.io/v1. The same objects: it adds no right.
+    Rule("", ("events",), _RECORD, "Events of objects without a namespace are not written"),
+)
 _OF_CLUSTER = {(kind.group, kind.plural) for kind in NAMES if not kind.namespaced}
 _REQUEST_HEADERS = Rule(
     "",
@@ -79,7 +85,7 @@ def _in_namespaces(mesh: Sequence[Rule], namespaces: Sequence[str]) -> Iterator[
     for namespace in dict.fromkeys((*namespaces, NAMESPACE)):
         yield Role("Role", NAMESPACE_ROLE, namespace, rules)
     if EVENTS_NAMESPACE not in namespaces:
-        yield Role("Role", NAMESPACE_ROLE, EVENTS_NAMESPACE, (_EVENTS,))
+        yield Role("Role", NAMESPACE_ROLE, EVENTS_NAMESPACE, _EVENTS)
 
 
 def _part(rules: Iterable[Rule], *, namespaced: bool) -> Iterator[Rule]:
@@ -114,7 +120,7 @@ def _writes() -> Iterator[Rule]:
         yield Rule(group, resources, ("update",), "these statuses are not written")
     yield Rule(GATEWAY, ("gateways/status",), ("patch",), "Gateways get no addresses")
     yield Rule(GATEWAY, ("gatewayclasses",), ("create",), f"the GatewayClass {OWN_CLASS} is not created")
-    yield _EVENTS
+    yield from _EVENTS
     without = "pods with a sidecar do not start in namespaces that had none before"
     yield Rule("", ("configmaps",), ("create",), without)
     yield Rule("", ("configmaps",), ("patch", "delete"), without, (ROOTS_CONFIG_MAP,))
