@@ -1,8 +1,22 @@
 """Helpers for tests: decode an object in one call, and an admission step that rejects invalid objects."""
 
-from headgate.errors import DecodeError, Invalid
-from headgate.resources.decode import check
+from tests.cel_rules import broken_rules
+
+from headgate.errors import Cause, DecodeError, Invalid
+from headgate.resources import decode as admission
 from headgate.resources.meta import Object, Resource
+
+
+def check(obj: Object, *, request: bool = False) -> admission.Checked:
+    """Check an object. An API server must not reject by its rules what admission accepts."""
+    found = admission.check(obj, request=request)
+    assert found.causes or not (broken := broken_rules(obj)), broken
+    return found
+
+
+def validate(obj: Object) -> tuple[Cause, ...]:
+    """Return all structural mistakes of an object; empty if it is valid."""
+    return check(obj).causes
 
 
 def decode(obj: Object) -> Resource:

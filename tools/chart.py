@@ -23,6 +23,7 @@ from headgate.kubernetes.install.custom_resources import mesh_kinds
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
 from headgate.kubernetes.install.roles import CERTIFICATE_REQUESTS_ROLE, CUSTOM_METRICS_ROLE, roles
 from headgate.kubernetes.names import NAME
+from headgate.resources.definitions.schema_builders import RULES
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "deploy/chart"
@@ -42,6 +43,8 @@ CONDITIONS = {
 }
 """The conditions of optional objects, by kind or by name."""
 BUDGET = '{{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}'
+RULES_OF_TEXT = re.compile(rf"^( *){RULES}:\n(?:\1[- ] .*\n)+", re.MULTILINE)
+WITH_RULES = 'semverCompare ">=1.25-0" .Capabilities.KubeVersion.Version'
 WIDTH, LONGEST_DEFAULT = 118, 120
 
 Text = dict[str, str]
@@ -139,6 +142,7 @@ def _objects(namespaces: str) -> dict[tuple[str, str, str], str]:
         if "{{" in text:
             raise ValueError(f"{kind} {obj['metadata']['name']} contains {{{{, which Helm would evaluate")
         text = expressions.render(text)
+        text = RULES_OF_TEXT.sub(rf"{{{{- if {WITH_RULES} }}}}\n\g<0>{{{{- end }}}}\n", text)
         if condition := CONDITIONS.get(kind) or CONDITIONS.get(obj["metadata"]["name"]):
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
         metadata = obj["metadata"]

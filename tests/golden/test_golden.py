@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from tests.decoding import validate
 from tests.golden import sidecars
 
 from headgate.cli.compile import Stage, documents
@@ -23,7 +24,6 @@ from headgate.envoy import names
 from headgate.envoy.view import sidecar
 from headgate.model.check import check
 from headgate.plane.feed import snapshot_of
-from headgate.resources.decode import validate
 from headgate.resources.meta import Key, Object
 from headgate.resources.registry import find_written
 from headgate.resources.versions import to_hub, with_metadata_name

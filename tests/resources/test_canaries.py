@@ -7,11 +7,11 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.decoding import check
 from tests.resources.canary import WITH_BASELINE, canary
 from tests.resources.seeds import CANARY_004
 
 from headgate.resources.canaries import Canary, CanarySpec
-from headgate.resources.decode import check
 from headgate.resources.versions import from_hub
 
 

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.decoding import admit, decode
+from tests.decoding import admit, decode, validate
 
 from headgate.errors import DecodeError, Invalid
 from headgate.resources.core import EndpointSlice, Service
-from headgate.resources.decode import read, validate
+from headgate.resources.decode import read
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.smi import ALLOW_SELF_REFERENCE, NO_ENDPOINTS, TrafficSplit
 from headgate.resources.versions import to_hub

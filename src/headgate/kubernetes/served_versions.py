@@ -19,6 +19,8 @@ from headgate.resources.registry import CLUSTER_KINDS, Kind, ServedKind, api_ver
 
 NATIVE_SIDECARS = (1, 29)
 """The version of Kubernetes, major and minor, that enables native sidecars by default."""
+RULES_OF_DEFINITIONS = (1, 25)
+"""The version of Kubernetes, major and minor, that evaluates the rules of CustomResourceDefinitions by default."""
 REFRESH_S = 10.0
 """Seconds between two discovery requests while a kind is missing."""
 
@@ -40,9 +42,7 @@ class ServedVersions:
 
     async def native_sidecars(self) -> bool:
         """Return whether init containers may be sidecars (Kubernetes 1.29 and newer). Raises HeadgateError."""
-        found = await self._get("/version")
-        numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
-        return all(numbers) and tuple(map(int, numbers)) >= NATIVE_SIDECARS
+        return is_since(await self._get("/version"), NATIVE_SIDECARS)
 
     @property
     def missing(self) -> tuple[Kind, ...]:
@@ -88,6 +88,12 @@ class ServedVersions:
 
     async def _get(self, path: str) -> Mapping[str, Any]:
         return await until_answered(lambda: self._client.get(path), f"API discovery: {path} can't be read")
+
+
+def is_since(found: Mapping[str, Any], version: tuple[int, int]) -> bool:
+    """Return whether a response of `/version` names this version of Kubernetes, major and minor, or a newer one."""
+    numbers = [re.match(r"\d*", str(found.get(name, "")))[0] for name in ("major", "minor")]  # type: ignore[index]
+    return all(numbers) and tuple(map(int, numbers)) >= version
 
 
 def _aggregated(found: Object) -> Iterator[tuple[str, frozenset[str]]]:

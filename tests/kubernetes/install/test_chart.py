@@ -11,7 +11,9 @@ import yaml
 from tests.helm import CHART, helm
 
 from headgate.cli.mesh_options import IMAGE
+from headgate.kubernetes.install.custom_resources import without_rules
 from headgate.kubernetes.install.manifests import MANAGED_BY, Values, manifests
+from headgate.resources.definitions.schema_builders import RULES
 
 NAMESPACE = ("--namespace", "headgate-system")
 DIGEST = f"sha256:{'0123' * 16}"
@@ -138,9 +140,18 @@ def test_values_of_the_chart_only_change_what_they_name(tmp_path: Path) -> None:
     assert_same(rendered(tmp_path, OF_THE_CHART_ONLY), expected)
 
 
-def test_the_chart_uses_the_disruption_budgets_of_old_clusters(tmp_path: Path) -> None:
+def test_the_chart_uses_the_disruption_budgets_of_old_clusters_and_omits_the_rules_of_definitions(
+    tmp_path: Path,
+) -> None:
     old = rendered(tmp_path, {}, "--kube-version", "1.20.2")
-    assert_same(old, applied(Values(image=IMAGE, budget_version="policy/v1beta1")))
+    expected = applied(Values(image=IMAGE, budget_version="policy/v1beta1"))
+    assert RULES in str(expected)
+    assert_same(old, without_rules(expected))
+
+
+@pytest.mark.parametrize("version", ["1.25.0", "1.31.5-gke.1068000"])
+def test_the_chart_has_the_rules_of_definitions_for_newer_clusters(tmp_path: Path, version: str) -> None:
+    assert_same(rendered(tmp_path, {}, "--kube-version", version), applied(Values(image=IMAGE)))
 
 
 def test_the_chart_can_be_the_part_of_another_chart(tmp_path: Path) -> None:

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.decoding import admit, decode
+from tests.decoding import admit, decode, validate
 from tests.resources.seeds import SEED_004
 
 from headgate.errors import DecodeError
 from headgate.manifests.documents import parse
-from headgate.resources.decode import validate
 from headgate.resources.routes import TCPRoute as GatewayTCPRoute
 from headgate.resources.smi import TCPRoute, TLSConfig, TrafficTarget, UDPRoute
 from headgate.resources.versions import MATCHES, from_hub, to_hub, with_metadata_name

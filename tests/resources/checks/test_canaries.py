@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.decoding import check, validate
 from tests.resources.canary import BACKENDS, WITH_BASELINE, canary
 
 from headgate.admission.chain import object_check
-from headgate.resources.decode import check, validate
 from headgate.settings import Settings
 
 ANALYSIS = "spec.analysis"

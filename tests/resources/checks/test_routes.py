@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.decoding import decode
+from tests.decoding import decode, validate
 
-from headgate.resources.decode import validate
 from headgate.resources.routes import Fraction, GRPCRoute, HTTPRoute, TCPRoute
 
 GROUP = "gateway.networking.k8s.io"

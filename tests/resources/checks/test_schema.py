@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.decoding import check
 
 from headgate.kinds import GATEWAY
 from headgate.resources.checks.schema import FORMATS, PATTERNS, check_schema
-from headgate.resources.decode import check
 from headgate.resources.definitions.catalog import schemas
 
 ROUTE = schemas()[GATEWAY, "v1", "HTTPRoute"]

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.decoding import check, validate
 
 from headgate.admission.sidecar_containers import CONTAINER, INIT_CONTAINER, SidecarOptions, with_transparent_sidecar
-from headgate.resources.checks.sidecars import RESERVED_CONTAINERS, RESERVED_VOLUMES
-from headgate.resources.decode import check, validate
+from headgate.resources.definitions.mesh import RESERVED_CONTAINERS, RESERVED_VOLUMES
 
 MOUNT = {"name": "spool", "mountPath": "/spool"}
 
@@ -60,5 +60,5 @@ def test_a_mistake_is_reported_with_its_field(spec: Any, field: str, message: st
 def test_the_names_that_injection_uses_are_reserved() -> None:
     pod = {"metadata": {}, "spec": {"containers": []}}
     injected = with_transparent_sidecar(pod, SidecarOptions(image="headgate:1", xds="headgate:15010"))["spec"]
-    assert {CONTAINER, INIT_CONTAINER} == RESERVED_CONTAINERS
-    assert {item["name"] for item in injected["volumes"]} == RESERVED_VOLUMES
+    assert {CONTAINER, INIT_CONTAINER} == set(RESERVED_CONTAINERS)
+    assert {item["name"] for item in injected["volumes"]} == set(RESERVED_VOLUMES)

@@ -6,6 +6,7 @@ from typing import Any
 from headgate.kinds import GATEWAY
 from headgate.resources.definitions.catalog import schemas
 from headgate.resources.definitions.printer_columns import AGE, COLUMNS, additional_printer_columns
+from headgate.resources.definitions.schema_builders import RULES
 from headgate.resources.meta import Object
 from headgate.resources.registry import KINDS, Kind
 
@@ -28,6 +29,7 @@ _KEPT = frozenset(
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
+        RULES,
     }
 )
 _FORMATS = frozenset({"int32", "int64", "date-time", "byte"})
@@ -51,6 +53,13 @@ def custom_resource_definitions(kinds: Iterable[Kind], webhook: Mapping[str, Any
     `webhook` is the `clientConfig` of the webhook that converts objects between versions.
     """
     return tuple(_definition(kind, webhook) for kind in kinds)
+
+
+def without_rules(part: Any) -> Any:
+    """Return a definition, or a part of it, without rules: API servers before Kubernetes 1.25 reject an applied one with rules."""
+    if isinstance(part, Mapping):
+        return {name: without_rules(value) for name, value in part.items() if name != RULES}
+    return [without_rules(item) for item in part] if isinstance(part, list) else part
 
 
 def _definition(kind: Kind, webhook: Mapping[str, Any]) -> Object:

@@ -12,10 +12,12 @@ from headgate.compiler.gateway_api.gateways import OWN_CLASS
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.custom_resources import without_rules
 from headgate.kubernetes.install.manifests import LABELS, NAMESPACE_NAME, is_own_api_service
 from headgate.kubernetes.install.roles import roles
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.kubernetes.permissions import Role
+from headgate.kubernetes.served_versions import RULES_OF_DEFINITIONS, is_since
 from headgate.resources.inspect import API_VERSION
 from headgate.resources.meta import Object
 from headgate.resources.pods import SIDECAR
@@ -51,6 +53,7 @@ class Installer:
 
     async def apply(self, objects: Iterable[Object]) -> AsyncIterator[tuple[Object, str]]:
         """Apply objects in their order. Yield each with `created`, `configured` or `unchanged`."""
+        with_rules = is_since(await self._client.get("/version"), RULES_OF_DEFINITIONS)
         for obj in objects:
             path = await self._path(obj)
             try:
@@ -59,7 +62,8 @@ class Installer:
                 before = {}
             # API servers of Kubernetes 1.20 panic when an APIService is applied.
             write = self._replace if obj["kind"] == "APIService" else self._apply
-            yield obj, _outcome(before, await write(path, before, obj))
+            written = obj if with_rules or obj["kind"] != "CustomResourceDefinition" else without_rules(obj)
+            yield obj, _outcome(before, await write(path, before, written))
 
     async def _apply(self, path: str, _before: Object, obj: Object) -> Object:
         return await self._client.apply(path, obj, manager=MANAGER)

@@ -1,15 +1,14 @@
 """Checks of Sidecars that their schema can't express (R79, D18)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headgate.errors import Cause
 from headgate.resources.checks.schema import check_schema
 from headgate.resources.definitions.catalog import schemas
+from headgate.resources.definitions.mesh import RESERVED_CONTAINERS, RESERVED_VOLUMES
 from headgate.resources.meta import Object, label_fault, part, rows
 
-RESERVED_CONTAINERS = frozenset({"headgate-sidecar", "headgate-redirect"})
-RESERVED_VOLUMES = frozenset({"headgate", "headgate-secrets"})
 _CONTAINERS = ("initContainers", "containers")
 _ADDITIONS = (*_CONTAINERS, "volumes", "env")
 _UNSELECTED = "is missing: select pods by their labels, or write {} for all pods of the namespace"
@@ -29,7 +28,7 @@ def sidecar_causes(obj: Object) -> Iterator[Cause]:
     for field in _CONTAINERS:
         yield from _names(spec, field, seen, RESERVED_CONTAINERS)
     yield from _names(spec, "volumes", {}, RESERVED_VOLUMES)
-    yield from _names(spec, "env", {}, frozenset())
+    yield from _names(spec, "env", {}, ())
     yield from _mounts(spec)
 
 
@@ -59,7 +58,7 @@ def _pod_causes(spec: Mapping[str, Any]) -> Iterator[Cause]:
     yield from (cause for cause in found.causes if cause.field not in found.unknown)
 
 
-def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: frozenset[str]) -> Iterator[Cause]:
+def _names(spec: Mapping[str, Any], field: str, seen: dict[str, str], reserved: Collection[str]) -> Iterator[Cause]:
     for index, item in rows(spec.get(field)):
         name, where = item.get("name"), f"spec.{field}[{index}].name"
         if not isinstance(name, str):

@@ -1,7 +1,7 @@
 """The schema of Canaries (004; R108, R109, D19)."""
 
 from headgate.quantity import PERCENTAGE
-from headgate.resources.definitions.mesh import request_match
+from headgate.resources.definitions.mesh import SPLIT_RULES, request_match
 from headgate.resources.definitions.schema_builders import (
     DURATION,
     PERCENTILE,
@@ -14,6 +14,7 @@ from headgate.resources.definitions.schema_builders import (
     port,
     quantity,
     record,
+    ruled,
     status,
     text,
     whole,
@@ -31,13 +32,20 @@ _BACKENDS = listing(
     ),
     key="service",
 )
-_STEPS = listing(
-    "The steps after the first one, whose shares rise. A last step with 100 follows by itself.",
-    record(
-        "One step of the rollout.",
-        "weight",
-        weight=whole("The canary's share in percent.", minimum=1, maximum=100),
-        pause=flag("Whether the step ends only when a user promotes the canary; false when absent."),
+_STEPS = ruled(
+    listing(
+        "The steps after the first one, whose shares rise. A last step with 100 follows by itself.",
+        record(
+            "One step of the rollout.",
+            "weight",
+            weight=whole("The canary's share in percent.", minimum=1, maximum=100),
+            pause=flag("Whether the step ends only when a user promotes the canary; false when absent."),
+        ),
+        maxItems=100,
+    ),
+    (
+        "self.all(step, self.exists_one(other, step.weight == other.weight))",
+        "the weight of each step must be above that of the step before",
     ),
 )
 _SUCCESS = record(
@@ -58,12 +66,18 @@ _SUCCESS = record(
 )
 _LATENCY = listing(
     "The limits of the canary's latency; none when empty.",
-    record(
-        "A limit of one percentile: max, maxIncrease, or both.",
-        "percentile",
-        percentile=matching("The percentile: p50 to p99, or with more digits, as p999 for 99.9%.", PERCENTILE),
-        max=matching("The highest latency, for example 500ms.", DURATION),
-        maxIncrease=matching("The highest increase above the latency of the primary, for example 10%.", PERCENTAGE),
+    ruled(
+        record(
+            "A limit of one percentile: max, maxIncrease, or both.",
+            "percentile",
+            percentile=matching("The percentile: p50 to p99, or with more digits, as p999 for 99.9%.", PERCENTILE),
+            max=matching("The highest latency, for example 500ms.", DURATION),
+            maxIncrease=matching("The highest increase above the latency of the primary, for example 10%.", PERCENTAGE),
+        ),
+        (
+            "has(self.max) || has(self.maxIncrease)",
+            "has no limit: write max, for example 500ms, or maxIncrease, for example 10%",
+        ),
     ),
 )
 _WEBHOOKS = listing(
@@ -80,6 +94,60 @@ _WEBHOOKS = listing(
         path=text("The path of the request; / when absent."),
     ),
     key="name",
+)
+_ANALYSIS_RULES = (
+    (
+        "!has(self.baseline) || self.baseline != self.canary",
+        "baseline is the canary; name another backend, with the primary's version, or remove the field",
+    ),
+    (
+        "!has(self.steps) || size(self.steps) == 0 || !has(self.stepWeight) && !has(self.maxWeight)",
+        "stepWeight and maxWeight can't be combined with steps; remove one of them",
+    ),
+    (
+        "has(self.stepWeight) == has(self.maxWeight)",
+        "stepWeight and maxWeight belong together: each step raises the canary's share by stepWeight, up to maxWeight",
+    ),
+    (
+        "!has(self.baseline) || !has(self.maxWeight) || self.maxWeight <= 50",
+        "maxWeight must be at most 50, because the baseline has the same share",
+    ),
+    (
+        "!has(self.baseline) || !has(self.steps) || self.steps.all(step, step.weight <= 50 || step.weight == 100)",
+        "the weight of a step must be at most 50, because the baseline has the same share; only a last step has 100",
+    ),
+    (
+        "!has(self.dryRun) || !self.dryRun || !has(self.mirror) && !has(self.match)",
+        "mirror and match can't be combined with dryRun, which changes nothing for the canary; remove one of them",
+    ),
+    (
+        "!has(self.interval) || !self.interval.matches('^(0+[hms]+)+$')",
+        "interval must be longer than 0; write for example 30s",
+    ),
+)
+
+
+def _is_backend(field: str) -> str:
+    """Return the expression that a field of `spec` is one of two or three backends. A loop would cost too much."""
+    first, second, third = (f"{field} == self.backends[{index}].service" for index in range(3))
+    return f"{first} || {second} || size(self.backends) == 3 && {third}"
+
+
+_WITH_BACKENDS = "has(self.analysis) && size(self.backends) in [2, 3]"
+_SPEC_RULES = (
+    *SPLIT_RULES,
+    (
+        "!has(self.analysis) || size(self.backends) == (has(self.analysis.baseline) ? 3 : 2)",
+        "backends must be 2 for an analysis, the primary and the canary, and 3 with spec.analysis.baseline",
+    ),
+    (
+        f"!({_WITH_BACKENDS}) || {_is_backend('self.analysis.canary')}",
+        "analysis.canary is not one of spec.backends; name the backend with the new version",
+    ),
+    (
+        f"!({_WITH_BACKENDS} && has(self.analysis.baseline)) || {_is_backend('self.analysis.baseline')}",
+        "analysis.baseline is not one of spec.backends; name the backend with the primary's version",
+    ),
 )
 _ANALYSIS = record(
     "How the canary is compared with the primary, and moved to all traffic or back to none. When absent, the backends "
@@ -167,10 +235,10 @@ def canary() -> Schema:
         service=text("The root: the Service that clients call, as a short name or a full domain name."),
         backends=_BACKENDS,
         paused=flag("Whether the rollout keeps its weights until this is false again; false when absent."),
-        analysis=_ANALYSIS,
+        analysis=ruled(_ANALYSIS, *_ANALYSIS_RULES),
     )
     return kind(
         "Moves the traffic of a root Service to a new version, step by step, or back if the new version is worse.",
-        spec=spec,
+        spec=ruled(spec, *_SPEC_RULES),
         status=_STATUS,
     )

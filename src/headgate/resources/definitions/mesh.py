@@ -1,5 +1,8 @@
 """The schemas of SMI's kinds, and of headgate's TLSConfig and Sidecar, in all their versions."""
 
+from collections.abc import Iterable
+
+from headgate.kinds import SPECS
 from headgate.resources.definitions.schema_builders import (
     CONDITIONS,
     SELECTOR,
@@ -10,6 +13,7 @@ from headgate.resources.definitions.schema_builders import (
     port,
     quantity,
     record,
+    ruled,
     status,
     text,
     whole,
@@ -17,6 +21,13 @@ from headgate.resources.definitions.schema_builders import (
 )
 from headgate.resources.smi import METHODS, RULE_KINDS
 
+RESERVED_CONTAINERS = ("headgate-redirect", "headgate-sidecar")
+RESERVED_VOLUMES = ("headgate", "headgate-secrets")
+SPLIT_RULES = (
+    ("self.service != ''", "service is missing"),
+    ("size(self.backends) > 0", "backends is empty: name at least one Service and its weight"),
+)
+"""The rules of `spec` in TrafficSplits and Canaries."""
 _PROXIES = record(
     "The progress of the object's configuration on proxies.",
     programmed=whole("The number of proxies that acknowledged the configuration."),
@@ -50,14 +61,27 @@ _SPLIT_STATUS = status(
     ),
     proxies=_PROXIES,
 )
+_IN_SPECS = " || ".join(
+    (
+        "!has(self.apiGroup)",
+        "self.apiGroup == ''",
+        f"self.apiGroup == '{SPECS}'",
+        "self.apiGroup.startsWith('/')",
+        f"self.apiGroup.startsWith('{SPECS}/')",
+    )
+)
 _MATCHES = listing(
     "Only requests that match one of these groups are split; all other requests go to the root Service itself.",
-    record(
-        "A reference to an HTTPRouteGroup.",
-        "kind name",
-        apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
-        kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
-        name=text("The name of the HTTPRouteGroup in the split's own namespace."),
+    ruled(
+        record(
+            "A reference to an HTTPRouteGroup.",
+            "kind name",
+            apiGroup=text("The API group of the kind; specs.smi-spec.io when absent."),
+            kind=choice("The kind: HTTPRouteGroup.", "HTTPRouteGroup"),
+            name=text("The name of the HTTPRouteGroup in the split's own namespace."),
+        ),
+        ("self.name != ''", "name is missing"),
+        (_IN_SPECS, "apiGroup must be specs.smi-spec.io"),
     ),
     key="kind name",
 )
@@ -78,13 +102,21 @@ _SOURCES = listing(
 )
 _RULES = listing(
     "The traffic that is allowed; none when empty. A request must satisfy one of the rules.",
-    record(
-        "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
-        "kind name",
-        kind=choice("The kind.", " ".join(RULE_KINDS)),
-        name=text("The name of the route in the TrafficTarget's own namespace.", "subdomain"),
-        matches=listing(
-            "The matches of an HTTPRouteGroup that are allowed; all when absent.", text("A match's name."), minItems=1
+    ruled(
+        record(
+            "Allowed traffic: requests of an HTTPRouteGroup, or connections of a TCPRoute.",
+            "kind name",
+            kind=choice("The kind.", " ".join(RULE_KINDS)),
+            name=text("The name of the route in the TrafficTarget's own namespace.", "subdomain"),
+            matches=listing(
+                "The matches of an HTTPRouteGroup that are allowed; all when absent.",
+                text("A match's name."),
+                minItems=1,
+            ),
+        ),
+        (
+            "!has(self.matches) || self.kind == 'HTTPRouteGroup'",
+            "matches is only possible for an HTTPRouteGroup: leave it out to allow the whole route",
         ),
     ),
 )
@@ -120,7 +152,7 @@ def traffic_split(version: str) -> Schema:
         spec["matches"] = _MATCHES
     return kind(
         "Shares the traffic of a root Service between backend Services by weight.",
-        spec=record("The desired split.", "service backends", **spec),
+        spec=ruled(record("The desired split.", "service backends", **spec), *SPLIT_RULES),
         status=_SPLIT_STATUS,
     )
 
@@ -128,13 +160,16 @@ def traffic_split(version: str) -> Schema:
 def request_match() -> Schema:
     """Return the schema of a match of an HTTPRouteGroup; headers are a map or a list of maps (D4)."""
     regex = "RE2 expressions by header name, as a map or a list of maps; each must match the whole value."
-    return record(
-        "A match of requests. A request must satisfy all fields that are set.",
-        "name",
-        name=text("The name of the match, which is unique in the group."),
-        methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
-        pathRegex=text("An RE2 expression for the path, which matches from its start."),
-        headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
+    return ruled(
+        record(
+            "A match of requests. A request must satisfy all fields that are set.",
+            "name",
+            name=text("The name of the match, which is unique in the group."),
+            methods=listing("The methods; all when absent, or with *.", choice("A method.", " ".join(METHODS))),
+            pathRegex=text("An RE2 expression for the path, which matches from its start."),
+            headers={"description": regex, "x-kubernetes-preserve-unknown-fields": True},
+        ),
+        ("self.name != ''", "name is missing"),
     )
 
 
@@ -146,12 +181,23 @@ def route_group() -> Schema:
         key="name",
         minItems=1,
     )
-    return kind(
+    group = kind(
         "A named set of requests, for splits and access rules.",
         "",
         spec=record("The matches of the group.", matches=matches),
         matches=matches,
         status=record("The status of the group. Only the control plane writes it.", conditions=CONDITIONS),
+    )
+    return ruled(
+        group,
+        (
+            "!has(self.matches) || !has(self.spec) || !has(self.spec.matches)",
+            "matches is also in spec; write it in only one of the two places",
+        ),
+        (
+            "has(self.matches) || has(self.spec) && has(self.spec.matches)",
+            "spec.matches is missing: add a match",
+        ),
     )
 
 
@@ -212,16 +258,29 @@ def sidecar() -> Schema:
 
     `checks.sidecars` checks them with that schema.
     """
-    spec = record(
-        "The selected pods, and what they get in addition.",
-        "selector",
-        selector={**SELECTOR, "description": "The selector of pods in the Sidecar's own namespace; {} selects all."},
-        containers=_additions("Containers that run beside the application.", "A container, as in a pod."),
-        initContainers=_additions(
-            "Containers that end before the application starts, after those of the pod.", "A container, as in a pod."
+    container, volume = "A container, as in a pod.", "A volume, as in a pod."
+    additions = {
+        "containers": _additions("Containers that run beside the application.", container, RESERVED_CONTAINERS),
+        "initContainers": _additions(
+            "Containers that end before the application starts, after those of the pod.", container, RESERVED_CONTAINERS
         ),
-        volumes=_additions("Volumes of the pod, for these containers.", "A volume, as in a pod."),
-        env=_additions("Variables for the containers of the application.", "A variable, as in a container."),
+        "volumes": _additions("Volumes of the pod, for these containers.", volume, RESERVED_VOLUMES),
+        "env": _additions("Variables for the containers of the application.", "A variable, as in a container."),
+    }
+    spec = ruled(
+        record(
+            "The selected pods, and what they get in addition.",
+            "selector",
+            selector={
+                **SELECTOR,
+                "description": "The selector of pods in the Sidecar's own namespace; {} selects all.",
+            },
+            **additions,
+        ),
+        (
+            " || ".join(f"has(self.{name}) && size(self.{name}) > 0" for name in additions),
+            "adds nothing: write containers, initContainers, volumes or env",
+        ),
     )
     current = status(
         "Sidecar",
@@ -236,6 +295,11 @@ def sidecar() -> Schema:
     return kind("Adds containers, for example of a monitoring agent, to the selected pods.", spec=spec, status=current)
 
 
-def _additions(description: str, item: str) -> Schema:
-    named = record(item, "name", name=text("The name."))
+def _additions(description: str, item: str, reserved: Iterable[str] = ()) -> Schema:
+    """Return the schema of a list of named items, whose names are not empty and not reserved."""
+    named = ruled(
+        record(item, "name", name=text("The name.")),
+        ("self.name != ''", "name is empty"),
+        *((f"self.name != '{name}'", f"{name} is a name of headgate's own; choose another name") for name in reserved),
+    )
     return listing(description, {**named, "x-kubernetes-preserve-unknown-fields": True}, key="name")
