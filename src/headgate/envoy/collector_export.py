@@ -50,6 +50,11 @@ def _cluster(collector: Collector) -> pb.Cluster:
         name=CLUSTER,
         type=kind.STATIC if _is_numeric(collector.host) else kind.STRICT_DNS,
         connect_timeout=pb.Duration(seconds=_CONNECT_SECONDS),
+        # By default Envoy uses only the IPv6 address of `localhost`, where many collectors do not listen.
+        dns_lookup_family=pb.Cluster.DnsLookupFamily.V4_PREFERRED,
+        # By default Envoy asks for no configuration until the name is resolved or rejected. While DNS did not answer,
+        # it asked for none in 60 s.
+        wait_for_warm_on_init=pb.BoolValue(value=False),
         load_assignment=pb.ClusterLoadAssignment(
             cluster_name=CLUSTER, endpoints=[pb.LocalityLbEndpoints(lb_endpoints=[endpoint])]
         ),
