@@ -52,10 +52,18 @@ def inject(run: Callable[..., Ran], tmp_path: Path) -> Inject:
 @pytest.mark.parametrize("native", [False, True])
 def test_the_pods_of_a_workload_get_what_the_webhook_adds(inject: Inject, kind: str, *, native: bool) -> None:
     ran = inject(
-        yaml.safe_dump(workload(kind)), "--image", "mesh:2", "--pull-secrets", "registry", *["--native"] * native
+        yaml.safe_dump(workload(kind)),
+        *("--image", "mesh:2", "--pull-secrets", "registry", "--otlp-collector", "collector.monitoring:4317"),
+        *["--native"] * native,
     )
     found = template_of(yaml.safe_load(ran.out))
-    options = SidecarOptions(image="mesh:2", xds=XDS_ADDRESS, pull_secrets=("registry",), native=native)
+    options = SidecarOptions(
+        image="mesh:2",
+        xds=XDS_ADDRESS,
+        pull_secrets=("registry",),
+        native=native,
+        collector="collector.monitoring:4317",
+    )
     written = template_of(workload(kind))
     labels = {**written["metadata"]["labels"], "headgate.dev/inject": "true"}
     pod = {**written, "metadata": {**written["metadata"], "labels": labels, "namespace": "shop"}}
@@ -168,3 +176,9 @@ def test_a_missing_file_is_wrong_usage(run: Callable[..., Ran]) -> None:
     ran = run("inject", "-f", "missing.yaml")
     assert ran.code == 2
     assert "missing.yaml does not exist" in ran.err
+
+
+def test_a_wrong_address_of_a_collector_is_rejected(inject: Inject) -> None:
+    ran = inject(yaml.safe_dump(workload("Deployment")), "--otlp-collector", "collector.monitoring")
+    assert ran.code == 2
+    assert "write HOST:PORT without http://" in " ".join(ran.err.split())

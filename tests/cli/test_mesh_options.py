@@ -7,6 +7,8 @@ import pytest
 import yaml
 from tests.cli.conftest import Ran
 
+from headgate.cli.mesh_options import parse_metrics_source, series_by
+
 
 def deployment(text: str) -> Any:
     return next(item for item in yaml.safe_load_all(text) if item["kind"] == "Deployment")["spec"]["template"]["spec"]
@@ -84,3 +86,41 @@ def test_an_installation_rejects_an_invalid_image_or_trust_domain(
     ran = run("install", "--dry-run", option, value)
     assert ran.code == 2
     assert message in " ".join(ran.err.split())
+
+
+def test_install_passes_the_options_of_telemetry(run: Callable[..., Ran]) -> None:
+    telemetry = [
+        "--metrics-by=pod",
+        "--metrics-source=prometheus=https://prometheus.monitoring:9090/base",
+        "--otlp-collector=collector.monitoring:4317",
+    ]
+    assert set(telemetry) <= {*deployment(run("install", "--dry-run", *telemetry).out)["containers"][0]["args"]}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--otlp-collector=http://collector.monitoring:4317", "write HOST:PORT without http://"),
+        ("--otlp-collector=collector.monitoring", "'collector.monitoring' is not the address of a collector"),
+        ("--otlp-collector=collector.monitoring:65536", "is not the address of a collector"),
+        ("--metrics-source=http://prometheus:9090", "is not a source of metrics: write prometheus=http://HOST:PORT"),
+        ("--metrics-source=prometheus=http://me:secret@prometheus:9090", "must not have a password"),
+        ("--metrics-by=service", "'service' is not one of"),
+    ],
+)
+@pytest.mark.parametrize("command", ["install --dry-run", "control-plane --image headgate:1"])
+def test_a_wrong_option_of_telemetry_is_rejected(
+    run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, command: str, option: str, message: str
+) -> None:
+    monkeypatch.setenv("POD_NAME", "headgate-1")
+    ran = run(*command.split(), option)
+    assert ran.code == 2
+    assert message in " ".join(ran.err.split())
+    assert option.partition("=")[0] in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_prometheus_as_the_source_needs_series_with_pods() -> None:
+    source = parse_metrics_source("prometheus=http://127.0.0.1:9090")
+    assert series_by("workload", source) == "pod"
+    assert [series_by(by, None) for by in ("workload", "pod")] == ["workload", "pod"]

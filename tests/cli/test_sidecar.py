@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.collector import collector
+from tests.e2e.world import until as poll
 from tests.inotify_limit import limited
 from tests.ports import free_port
 from tests.telemetry.proxies import ABSENCES
@@ -230,3 +232,16 @@ async def test_a_sidecar_serves_with_four_inotify_instances(world: World) -> Non
         await world.first_report()
         await world.end_application()
         assert await sidecar.wait() == 0
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+async def test_the_proxy_also_reports_to_the_collector_of_the_installation(world: World, host: str) -> None:
+    with collector() as (address, found):
+        async with asyncio.timeout(DEADLINE_S):
+            variable = f"{host}:{address.rpartition(':')[2]}"
+            sidecar = await world.start(HEADGATE_OTLP_COLLECTOR=variable)
+            await world.first_report()
+            await asyncio.to_thread(poll, lambda: NODE in found.values, "a report to the collector")
+            await world.end_application()
+            assert await sidecar.wait() == 0
+    assert found.services == {"headgate-proxy"}

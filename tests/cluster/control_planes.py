@@ -117,7 +117,11 @@ class ControlPlane:
         self.ports = {name: free_port() for name in ("XDS_PORT", "WEBHOOK_PORT", "API_PORT")}
 
     async def get(self, path: str, *, user: str = "admin") -> Any:
-        """Call the aggregated APIs as the API server does. Raises NotAnswered after a status of 500 or more."""
+        """Call the aggregated APIs as the API server does; return the JSON. Raises NotAnswered after a status of 500 or more."""
+        return json.loads(await self.get_text(path, user=user))
+
+    async def get_text(self, path: str, *, user: str = "admin") -> str:
+        """Do the same, and return the text of the answer."""
         trust = ssl.create_default_context()
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         trust.load_cert_chain(self.cluster.root / "front-proxy.crt", self.cluster.root / "front-proxy.key")
@@ -126,7 +130,7 @@ class ControlPlane:
         async with aiohttp.ClientSession() as session, session.get(url, ssl=trust, headers=headers) as response:
             if response.status >= 500:
                 raise NotAnswered(await response.text())
-            return await response.json()
+            return await response.text()
 
     async def problems(self) -> list[str]:
         """Return what `headgate status` names as problems."""

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from headgate.envoy.bootstrap import bootstrap
-from headgate.envoy.collector_export import Collector, with_collector
+from headgate.envoy.collector_export import Collector, parse_collector, with_collector
+from headgate.errors import HeadgateError
 
 PLAIN = bootstrap(node_id="sidecar/default/web-1", admin_socket="/a", xds_socket="/x", token="/t")
 
@@ -43,3 +44,25 @@ def test_the_collector_gets_the_same_reports_as_headgate(host, kind):
 def test_equal_arguments_give_equal_bytes():
     """A running Envoy is adopted only if its bootstrap is unchanged."""
     assert len({with_collector(PLAIN, Collector(host="127.0.0.1", port=4317)) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("collector.monitoring:4317", "collector.monitoring"),
+        ("10.0.0.1:4317", "10.0.0.1"),
+        ("[fd00::1]:4317", "fd00::1"),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(text, host):
+    assert parse_collector(text) == Collector(host=host, port=4317)
+
+
+@pytest.mark.parametrize("text", ["collector", "http://collector:4317", "collector:0", ":4317", "collector:4317/v1"])
+def test_a_wrong_address_is_rejected_with_an_example(text):
+    with pytest.raises(HeadgateError, match="write HOST:PORT without http://, for example"):
+        parse_collector(text)
+
+
+def test_an_empty_address_is_no_collector():
+    assert parse_collector("") is None

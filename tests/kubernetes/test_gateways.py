@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.backoff import LONGEST_S
@@ -95,6 +96,20 @@ async def test_a_gateway_gets_pods_and_a_service_with_the_ports_of_its_listeners
     assert template["metadata"]["annotations"] == {"headgate.dev/gateway": "shop/edge"}
     assert template["spec"]["serviceAccountName"] == "gateway"
     assert (await store.get(SERVICE))["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+
+
+async def test_the_proxy_of_a_gateway_reports_to_the_collector_of_the_installation(store, proxies):
+    """A change of the collector replaces the pods."""
+    await store.create(gateway(80))
+    await proxies.reconcile()
+
+    async def variables() -> Mapping[str, str]:
+        (container,) = (await store.get(DEPLOYMENT))["spec"]["template"]["spec"]["containers"]
+        return {item["name"]: item.get("value", "") for item in container["env"]}
+
+    assert "HEADGATE_OTLP_COLLECTOR" not in await variables()
+    await GatewayProxies(store, structs.replace(OPTIONS, collector="collector.monitoring:4317")).reconcile()
+    assert (await variables())["HEADGATE_OTLP_COLLECTOR"] == "collector.monitoring:4317"
 
 
 async def test_the_address_is_that_of_the_load_balancer_and_else_the_cluster_ip(store, proxies):

@@ -168,7 +168,7 @@ async def test_requests_before_the_first_scrape_are_left_out_and_the_reading_men
 
 
 async def test_the_error_about_a_prometheus_without_headgate_says_what_to_do():
-    with pytest.raises(TelemetryError, match="add that address to scrape_configs"):
+    with pytest.raises(TelemetryError, match="add headgate's metrics to its scrape_configs"):
         await Scraped().source.read(30)
 
 

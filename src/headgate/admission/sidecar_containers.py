@@ -29,6 +29,8 @@ NEVER_INJECTED = ("kube-system", SYSTEM_NAMESPACE)
 """Namespaces whose pods get no sidecar, so that system pods and the control plane do not wait for the webhook."""
 JOB = "--job"
 """The option of the sidecar's program in pods that end by themselves, such as those of Jobs."""
+COLLECTOR = "HEADGATE_OTLP_COLLECTOR"
+"""The variable with the address of the user's OpenTelemetry collector."""
 _KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 _MOVED_CHECKS = ("httpGet", "tcpSocket", "grpc")
 """The checks of probes that the sidecar makes for the kubelet."""
@@ -38,7 +40,8 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     """The options of injected sidecars. `xds` is the address of the control plane's xDS server, as `host:port`.
 
     `pull_secrets` are names of Secrets in the pod's namespace with which the image is pulled. With `native`, the sidecar is
-    an init container with the restart policy Always (Kubernetes 1.29 and newer).
+    an init container with the restart policy Always (Kubernetes 1.29 and newer). `collector` is the address of an
+    OpenTelemetry collector, to which proxies report too; empty means none.
     """
 
     image: str
@@ -46,6 +49,7 @@ class SidecarOptions(Value, frozen=True, kw_only=True):
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     native: bool = False
+    collector: str = ""
     log_level: str = "warning"
 
 
@@ -199,6 +203,7 @@ def _proxy(options: SidecarOptions, role: str, hooks: Sequence[tuple[str, Sequen
         "env": [
             {"name": "HEADGATE_XDS", "value": options.xds},
             {"name": "HEADGATE_LOG_LEVEL", "value": options.log_level},
+            *([{"name": COLLECTOR, "value": options.collector}] if options.collector else []),
             _field_variable("POD_NAMESPACE", "metadata.namespace"),
             _field_variable("POD_NAME", "metadata.name"),
         ],

@@ -13,14 +13,20 @@ from headgate import event_loop
 from headgate.cli.mesh_options import (
     Access,
     CertManagerIssuer,
+    MetricsBy,
+    MetricsSource,
     Mtls,
     Namespaces,
+    OtlpCollector,
     PullSecrets,
     Sidecars,
     TrustDomain,
+    check_collector,
     parse_issuer,
+    parse_metrics_source,
     parse_namespaces,
     parse_pull_secrets,
+    series_by,
 )
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
@@ -45,6 +51,9 @@ def control_plane(
             "--custom-metrics/--no-custom-metrics", help="Serve custom.metrics.k8s.io to HorizontalPodAutoscalers."
         ),
     ] = False,
+    metrics_by: MetricsBy = "workload",
+    metrics_source: MetricsSource = "",
+    otlp_collector: OtlpCollector = "",
     volume_sync: Annotated[
         float,
         typer.Option(
@@ -66,6 +75,7 @@ def control_plane(
         raise usage_error(
             "the environment has no POD_NAME: run the command in a pod, as the chart does", option="control-plane"
         )
+    source = parse_metrics_source(metrics_source)
     options = Options(
         pod=pod,
         image=image,
@@ -73,6 +83,9 @@ def control_plane(
         pull_secrets=parse_pull_secrets(pull_secrets),
         issuer=parse_issuer(cert_manager_issuer),
         custom_metrics=custom_metrics,
+        metrics_by=series_by(metrics_by, source),
+        metrics_source=source,
+        collector=check_collector(otlp_collector),
         namespaces=parse_namespaces(namespaces),
         settings=Settings(mtls=mtls, access=access, trust_domain=trust_domain, gateway_pods=True),
         volume_seconds=volume_sync,

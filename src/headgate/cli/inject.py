@@ -12,7 +12,15 @@ import typer
 from headgate.admission.offline_injection import inject_manifest
 from headgate.admission.sidecar_containers import SidecarOptions
 from headgate.cli.arguments import check_paths
-from headgate.cli.mesh_options import IMAGE, Image, PullSecrets, check_image, parse_pull_secrets
+from headgate.cli.mesh_options import (
+    IMAGE,
+    Image,
+    OtlpCollector,
+    PullSecrets,
+    check_collector,
+    check_image,
+    parse_pull_secrets,
+)
 from headgate.cli.output import note
 from headgate.errors import HeadgateError
 from headgate.kubernetes.names import XDS_ADDRESS
@@ -41,6 +49,7 @@ def inject(
     *,
     image: Image = IMAGE,
     pull_secrets: PullSecrets = "",
+    otlp_collector: OtlpCollector = "",
     native: Native = False,
     output: Output = "yaml",
 ) -> None:
@@ -50,7 +59,11 @@ def inject(
     stay unchanged, and so do all other objects. If there is a mistake, nothing is printed.
     """
     options = SidecarOptions(
-        image=check_image(image), xds=XDS_ADDRESS, pull_secrets=parse_pull_secrets(pull_secrets), native=native
+        image=check_image(image),
+        xds=XDS_ADDRESS,
+        pull_secrets=parse_pull_secrets(pull_secrets),
+        native=native,
+        collector=check_collector(otlp_collector),
     )
     files, unreadable = read_texts(check_paths(filename))
     documents, broken = written_documents(files)

@@ -9,9 +9,14 @@ from headgate import __version__
 from headgate.admission.injection import InjectionMode
 from headgate.admission.sidecar_containers import NEVER_INJECTED
 from headgate.cli.output import usage_error
+from headgate.envoy.collector_export import parse_collector
+from headgate.errors import HeadgateError, TelemetryError
 from headgate.kubernetes.cert_manager import IssuerRef
 from headgate.model.identities import parse_id, spiffe_id
+from headgate.plane.metrics import By
 from headgate.resources.meta import is_dns_label, is_dns_subdomain
+from headgate.telemetry.counters.flows import Source
+from headgate.telemetry.prometheus_source import parse_source
 
 IMAGE = f"ghcr.io/headgate/headgate:{__version__}"
 Image = Annotated[str, typer.Option(help="Image of the control plane and of the sidecars.")]
@@ -51,6 +56,24 @@ Namespaces = Annotated[
     typer.Option(
         help="Names of the namespaces that belong to the mesh, separated by commas; by default all.",
         metavar="NAME[,NAME]",
+        show_default=False,
+    ),
+]
+MetricsBy = Annotated[
+    By, typer.Option(help="Labels of the traffic metrics for Prometheus; pod creates many more series.")
+]
+MetricsSource = Annotated[
+    str,
+    typer.Option(
+        help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters, and the series have"
+        " the labels of pods.",
+        show_default=False,
+    ),
+]
+OtlpCollector = Annotated[
+    str,
+    typer.Option(
+        help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report.",
         show_default=False,
     ),
 ]
@@ -113,3 +136,25 @@ def parse_issuer(text: str) -> IssuerRef | None:
         message = f"{kind} is not a cert-manager kind; write Issuer, ClusterIssuer or KIND.GROUP"
         raise usage_error(message, option="--cert-manager-issuer")
     return IssuerRef(name=name, kind=kind, group=group or "cert-manager.io")
+
+
+def parse_metrics_source(text: str) -> Source | None:
+    """Return the source of the metrics API; None for headgate's own counters. Raises BadParameter."""
+    try:
+        return parse_source(text) if text else None
+    except TelemetryError as error:
+        raise usage_error(str(error), option="--metrics-source") from error
+
+
+def series_by(by: By, source: Source | None) -> By:
+    """Return the labels of the series for Prometheus: those of pods if it is the `source`, whose answers are about pods."""
+    return "pod" if source else by
+
+
+def check_collector(address: str) -> str:
+    """Return the address of an OpenTelemetry collector, or an empty text. Raises BadParameter."""
+    try:
+        parse_collector(address)
+    except HeadgateError as error:
+        raise usage_error(str(error), option="--otlp-collector") from error
+    return address

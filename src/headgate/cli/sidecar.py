@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import DIRECTORY, JOB, ROOTS_KEY, SECRETS
+from headgate.admission.sidecar_containers import COLLECTOR, DIRECTORY, JOB, ROOTS_KEY, SECRETS
 from headgate.cli.job_sidecar import end_with_application, pause_randomly
 from headgate.cli.output import usage_error
 from headgate.cli.proxy_calls import Calls, report_last_requests
 from headgate.envoy.bootstrap import XdsAddress, bootstrap, roots_source, token_source
+from headgate.envoy.collector_export import parse_collector, with_collector
 from headgate.envoy.probes import READY_PATH
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT, PROBE_PORT
 from headgate.envoy.view import SIDECAR as NODE_PREFIX
@@ -105,18 +106,19 @@ def exec_envoy(environ: Mapping[str, str], node_id: str) -> None:
     (xds,) = variables(environ, "HEADGATE_XDS")
     host, _, port = xds.rpartition(":")
     directory, secrets = Path(DIRECTORY), Path(SECRETS)
+    content = bootstrap(
+        node_id=node_id,
+        admin_socket=str(directory / ADMIN_SOCKET),
+        xds=XdsAddress(host=host, port=int(port), name=host, roots=str(directory / "roots.json")),
+        token=str(directory / "token.json"),
+    )
     files = {
         "token.json": token_source(str(secrets / "token")),
         "roots.json": roots_source(str(secrets / ROOTS_KEY)),
-        "bootstrap.json": bootstrap(
-            node_id=node_id,
-            admin_socket=str(directory / ADMIN_SOCKET),
-            xds=XdsAddress(host=host, port=int(port), name=host, roots=str(directory / "roots.json")),
-            token=str(directory / "token.json"),
-        ),
+        "bootstrap.json": with_collector(content, parse_collector(environ.get(COLLECTOR, ""))),
     }
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
+    for name, written in files.items():
+        (directory / name).write_bytes(written)
     binary = str(find_envoy(environ))
     flags = EnvoyFlags(log_level=environ.get("HEADGATE_LOG_LEVEL") or "warning")
     os.execv(binary, [binary, "-c", str(directory / "bootstrap.json"), *flags.arguments()])  # noqa: S606 - Envoy replaces this process

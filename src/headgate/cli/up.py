@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-import re
 import signal
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,31 +12,39 @@ import typer
 from headgate import event_loop
 from headgate.cli.arguments import DEFAULT_STATE
 from headgate.cli.live import watch_table
-from headgate.cli.mesh_options import Access, Mtls, Sidecars, TrustDomain, check_trust_domain
+from headgate.cli.mesh_options import (
+    Access,
+    MetricsBy,
+    MetricsSource,
+    Mtls,
+    OtlpCollector,
+    Sidecars,
+    TrustDomain,
+    check_collector,
+    check_trust_domain,
+    parse_metrics_source,
+    series_by,
+)
 from headgate.cli.messages import Messages
 from headgate.cli.output import Format, OncePerReason, note, usage_error
 from headgate.cli.reporter import JsonReporter, Reporter, TextReporter
 from headgate.cli.up_tasks import UpTasks
 from headgate.durations import milliseconds
-from headgate.envoy.collector_export import Collector
-from headgate.errors import HeadgateError, TelemetryError, Unavailable
+from headgate.envoy.collector_export import parse_collector
+from headgate.errors import HeadgateError, Unavailable
 from headgate.identity.pem import Files
+from headgate.plane.metrics import By
 from headgate.settings import Settings
 from headgate.standalone.app import Running, running
 from headgate.standalone.listeners import LOOPBACK
-from headgate.standalone.options import By, Options
+from headgate.standalone.options import Options
 from headgate.standalone.request_counters import RequestCounters
-from headgate.telemetry.counters.flows import Source
-from headgate.telemetry.prometheus_source import parse_source
 
 REPORT_S = 2.0  # seconds between two reports of the processes that the shutdown waits for
 REFUSED_BY_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SHORTEST_LIFETIME_S, LONGEST_LIFETIME_S = 10, 30 * 24 * 60 * 60
-LAST_PORT = 65535
-# A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
-_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 CertificateLifetime = Annotated[
     str, typer.Option(help="Lifetime of certificates, 10s to 720h; proxies get a new certificate after half of it.")
@@ -47,15 +54,6 @@ CaKey = Annotated[Path | None, typer.Option(help="PEM file with the key of --ca-
 MetricsAddress = Annotated[
     str,
     typer.Option(help="HOST:PORT of /metrics for Prometheus; port 0 chooses a free port. By default /metrics is off."),
-]
-MetricsBy = Annotated[By, typer.Option(help="Labels of the traffic metrics in /metrics; pod creates many more series.")]
-MetricsSource = Annotated[
-    str,
-    typer.Option(help="prometheus=URL: the metrics API reads this Prometheus instead of headgate's own counters."),
-]
-OtlpCollector = Annotated[
-    str,
-    typer.Option(help="HOST:PORT of an OpenTelemetry collector (gRPC, plaintext) to which proxies also report."),
 ]
 ProxyAddress = Annotated[str, typer.Option(help="HOST:PORT of the HTTP proxy; port 0 chooses a free port.")]
 Output = Annotated[
@@ -105,6 +103,7 @@ def up(
     if not verbose:
         messages.addFilter(OncePerReason())
     logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[messages], format="%(message)s")
+    source = parse_metrics_source(metrics_source)
     options = Options(
         state=state.absolute(),
         sidecars=sidecars,
@@ -120,9 +119,9 @@ def up(
         proxy_address=proxy_address,
         concurrency=concurrency,
         metrics_address=metrics_address,
-        metrics_by=check_metrics_by(metrics_by, metrics_address),
-        metrics_source=parse_metrics_source(metrics_source),
-        collector=parse_collector(otlp_collector),
+        metrics_by=series_by(check_metrics_by(metrics_by, metrics_address), source),
+        metrics_source=source,
+        collector=parse_collector(check_collector(otlp_collector)),
     )
     reporter = _reporter(output, messages, table=table)
     _run(_up(directory, options, reporter, table=messages if table else None))
@@ -160,26 +159,6 @@ def check_metrics_by(by: By, address: str) -> By:
             option="--metrics-by",
         )
     return by
-
-
-def parse_metrics_source(text: str) -> Source | None:
-    """Return the source of the metrics API; None for headgate's own counters. Raises BadParameter."""
-    try:
-        return parse_source(text) if text else None
-    except TelemetryError as error:
-        raise usage_error(str(error), option="--metrics-source") from error
-
-
-def parse_collector(text: str) -> Collector | None:
-    """Return the OpenTelemetry collector of the user, or None. Raises BadParameter."""
-    address, _, port = text.rpartition(":")
-    host = address.strip("[]")
-    if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= LAST_PORT):
-        raise usage_error(
-            f"{text!r} is not the address of a collector; write HOST:PORT without http://, for example 127.0.0.1:4317",
-            option="--otlp-collector",
-        )
-    return Collector(host=host, port=int(port)) if text else None
 
 
 def _reporter(output: Format, messages: Messages, *, table: bool) -> Reporter:

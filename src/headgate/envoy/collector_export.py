@@ -1,24 +1,40 @@
 """Add a second stats sink to a bootstrap: the proxy also reports to the user's OpenTelemetry collector."""
 
 import ipaddress
+import re
 
 from google.protobuf import json_format
 
 from headgate.envoy import descriptors, pb
 from headgate.envoy.stats_sink import NODE
+from headgate.errors import HeadgateError
 from headgate.resources.meta import Value
 
 CLUSTER = "collector"
 SERVICE_NAME = "headgate-proxy"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _CONNECT_SECONDS = 5
+_LAST_PORT = 65535
+# A name or an address. A URL is rejected: its scheme could ask for TLS, which is not supported.
+_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
 
 
 class Collector(Value, frozen=True, kw_only=True):
-    """The address of a collector on the same machine or node, which accepts OTLP over gRPC in plaintext."""
+    """The address of a collector, which accepts OTLP over gRPC in plaintext. Proxies resolve the name `host`."""
 
     host: str
     port: int
+
+
+def parse_collector(text: str) -> Collector | None:
+    """Return the collector at `HOST:PORT`; None if the text is empty. Raises HeadgateError."""
+    address, _, port = text.rpartition(":")
+    host = address.strip("[]")
+    if text and not (_HOST.fullmatch(host) and port.isdecimal() and 0 < int(port) <= _LAST_PORT):
+        raise HeadgateError(
+            f"{text!r} is not the address of a collector; write HOST:PORT without http://, for example 127.0.0.1:4317"
+        )
+    return Collector(host=host, port=int(port)) if text else None
 
 
 def with_collector(bootstrap: bytes, collector: Collector | None) -> bytes:

@@ -88,7 +88,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
     closing = asyncio.Event()
     host = ClusterHost(sources.versions, sources.permissions, options)
     app = create_aggregated_app(
-        MetricsApi(sources.objects, plane.traffic.windows, settings=options.settings),
+        MetricsApi(sources.objects, options.metrics_source or plane.traffic.windows, settings=options.settings),
         config,
         DelegatedAuthorizer(api),
         InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),

@@ -28,7 +28,7 @@ from headgate.plane.control_plane import ControlPlane, ProxyOptions
 from headgate.plane.inspector import Inspector
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies
-from headgate.plane.metrics import MeshMetrics
+from headgate.plane.metrics import By, MeshMetrics
 from headgate.plane.trust import Trust
 from headgate.resources.inspect import PodCounts, ProxyProcess
 from headgate.resources.meta import Object
@@ -38,7 +38,7 @@ from headgate.standalone.apiserver.app import ComputedGroups, create_app, serve,
 from headgate.standalone.controllers.gateways import GatewayAddresses
 from headgate.standalone.gateway import GATEWAY, keep_token, report_exits, serving
 from headgate.standalone.listeners import split_address
-from headgate.standalone.options import By, Options
+from headgate.standalone.options import Options
 from headgate.standalone.pods.environment import NO_PROXY
 from headgate.standalone.pods.runtime import LocalRuntime
 from headgate.standalone.pods.sidecars import ProxyServices, probe_socket

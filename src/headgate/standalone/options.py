@@ -1,18 +1,15 @@
 """The options of `headgate up`."""
 
 from pathlib import Path
-from typing import Literal
 
 from headgate.admission.injection import InjectionMode
 from headgate.envoy.collector_export import Collector
 from headgate.identity.pem import Files
+from headgate.plane.metrics import By
 from headgate.resources.meta import Value
 from headgate.settings import Settings
 from headgate.standalone.listeners import LOOPBACK
 from headgate.telemetry.counters.flows import Source
-
-By = Literal["workload", "pod"]
-"""Whether the series of `/metrics` identify source and destination by workload or by pod."""
 
 
 class Options(Value, frozen=True, kw_only=True):

@@ -83,6 +83,7 @@ def parse_source(text: str) -> Prometheus:
         raise TelemetryError(f"{text!r} is not a source of metrics: write prometheus=http://HOST:PORT")
     if where.username or where.password:
         raise TelemetryError(
-            "the URL of a source of metrics must not have a password, because other users of this machine could read it"
+            "the URL of a source of metrics must not have a password, because other users of this machine or cluster could"
+            " read it"
         )
     return Prometheus(url)

@@ -42,6 +42,22 @@ SAME: dict[str, tuple[Mapping[str, Any], Values]] = {
     "namespaces": ({"namespaces": ["shop", "pay"]}, Values(image=IMAGE, namespaces="shop,pay")),
     "the namespace of Events": ({"namespaces": ["default"]}, Values(image=IMAGE, namespaces="default")),
     "custom metrics": ({"customMetrics": {"enabled": True}}, Values(image=IMAGE, custom_metrics=True)),
+    "telemetry": (
+        {
+            "metrics": {"by": "pod", "source": "prometheus=https://prometheus.monitoring:9090/base"},
+            "otlpCollector": "collector.monitoring:4317",
+        },
+        Values(
+            image=IMAGE,
+            metrics_by="pod",
+            metrics_source="prometheus=https://prometheus.monitoring:9090/base",
+            otlp_collector="collector.monitoring:4317",
+        ),
+    ),
+    "a collector at an address": (
+        {"otlpCollector": "[fd00::1]:4317"},
+        Values(image=IMAGE, otlp_collector="[fd00::1]:4317"),
+    ),
     "tag": (
         {"image": {"repository": "registry.example:5000/headgate", "tag": "2.0", "pullPolicy": "Always"}},
         Values(image="registry.example:5000/headgate:2.0", pull_policy="Always"),
@@ -83,6 +99,11 @@ WRONG: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("/podDisruptionBudget/enabled", {"podDisruptionBudget": {"enabled": "yes"}}),
     ("/certManager/issuer", {"certManager": {"issuer": "mesh"}}),
     ("/customMetrics/enabled", {"customMetrics": {"enabled": "yes"}}),
+    ("/metrics/by", {"metrics": {"by": "service"}}),
+    ("/metrics/source", {"metrics": {"source": "http://prometheus:9090"}}),
+    ("/metrics/source", {"metrics": {"source": "prometheus=http://me:secret@prometheus:9090"}}),
+    ("/otlpCollector", {"otlpCollector": "http://collector.monitoring:4317"}),
+    ("/otlpCollector", {"otlpCollector": "collector.monitoring"}),
     ("/networkPolicy", {"networkPolicy": {"enable": True}}),
     ("'replica'", {"replica": 2}),
 )

@@ -31,7 +31,7 @@ class Values(Value, frozen=True, kw_only=True):
     `budget_version` is the apiVersion of PodDisruptionBudgets that the cluster serves. With `custom_metrics`, headgate is the
     cluster's server of custom metrics, which HorizontalPodAutoscalers read. `pull_secrets` are names separated by commas.
     `cert_manager_issuer` is `KIND/NAME`; empty means that headgate has its own authority. `namespaces` are names separated by
-    commas; empty means all.
+    commas; empty means all. `metrics_source` is `prometheus=URL`, and `otlp_collector` is `HOST:PORT`; empty means none.
     """
 
     image: str
@@ -43,6 +43,9 @@ class Values(Value, frozen=True, kw_only=True):
     trust_domain: str = "cluster.local"
     budget_version: str = "policy/v1"
     custom_metrics: bool = False
+    metrics_by: str = "workload"
+    metrics_source: str = ""
+    otlp_collector: str = ""
     pull_secrets: str = ""
     cert_manager_issuer: str = ""
     namespaces: str = ""
@@ -165,6 +168,9 @@ def _container(values: Values) -> Mapping[str, Any]:
         "pull-secrets": values.pull_secrets,
         "cert-manager-issuer": values.cert_manager_issuer,
         "namespaces": values.namespaces,
+        "metrics-by": values.metrics_by,
+        "metrics-source": values.metrics_source,
+        "otlp-collector": values.otlp_collector,
     }
     flag = "--custom-metrics" if values.custom_metrics else "--no-custom-metrics"
     ports = {"grpc-xds": XDS_PORT, "webhooks": WEBHOOK_PORT, "https": API_PORT}

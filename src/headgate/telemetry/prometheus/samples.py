@@ -144,8 +144,8 @@ def _lifetimes(series: Iterable[Series], url: str) -> Mapping[Scraped, Lifetime]
     found = [one for one in series if one.metric["__name__"] == text.STARTED and one.values]
     if not found:
         raise TelemetryError(
-            f"the Prometheus {url} has no series of headgate from the last minutes: start `headgate up` with"
-            " --metrics-address, and add that address to scrape_configs"
+            f"the Prometheus {url} has no series of headgate from the last minutes: add headgate's metrics to its"
+            " scrape_configs (on one machine, also start `headgate up` with --metrics-address)"
         )
     ends = {_scraped(one.metric): one.values[-1][0] for one in found if _counts_workloads(one)}
     lifetimes = {
@@ -156,7 +156,7 @@ def _lifetimes(series: Iterable[Series], url: str) -> Mapping[Scraped, Lifetime]
     begun = max(((lifetime.scraped, *lifetime.restarts)[-1] for lifetime in lifetimes.values()), default=0.0)
     if any(end > begun for end in ends.values()):
         raise TelemetryError(
-            f"the series of headgate in the Prometheus {url} have no pods: start `headgate up` with --metrics-by pod"
+            f"the series of headgate in the Prometheus {url} have no pods: start headgate with --metrics-by pod"
         )
     return lifetimes
 
