@@ -7,7 +7,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,22 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(root: Path, *targets: str, rules: Path | None = None) -> Iterator[Prometheus]:
-    """Run a Prometheus that scrapes `targets` (host:port) every second; `rules` is a file of recording rules."""
+def prometheus(
+    root: Path,
+    *targets: str,
+    rules: Path | None = None,
+    host: str = "127.0.0.1",
+    job: Mapping[str, Any] | None = None,
+) -> Iterator[Prometheus]:
+    """Run a Prometheus that scrapes `targets` (host:port) every second.
+
+    `rules` is a file of recording rules, `host` the address at which it listens. `job` has more fields of its scrape job.
+    """
     assert BINARY
     port = free_port()
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "scrape_configs": [{"job_name": "headgate", "static_configs": [{"targets": list(targets)}]}],
+        "scrape_configs": [{"job_name": "headgate", "static_configs": [{"targets": list(targets)}], **(job or {})}],
         "rule_files": [str(rules)] if rules else [],
     }
     root.mkdir()
@@ -59,14 +68,14 @@ def prometheus(root: Path, *targets: str, rules: Path | None = None) -> Iterator
                 BINARY,
                 f"--config.file={root / 'prometheus.yml'}",
                 f"--storage.tsdb.path={root / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
+                f"--web.listen-address={host}:{port}",
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
         )
     try:
-        found = Prometheus(f"http://127.0.0.1:{port}")
+        found = Prometheus(f"http://{host}:{port}")
         until(found.healthy, "Prometheus")
         yield found
     finally:

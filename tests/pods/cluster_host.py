@@ -18,7 +18,7 @@ from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.e2e.wire import Address, Answer, Network, Request, ask_once
 from tests.e2e.world import until
-from tests.pods.conftest import BIN, Cluster, build_image, deployment, namespace, service
+from tests.pods.conftest import BIN, Cluster, build_image, deployment, namespace, service, token
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 
 from headgate.kinds import names_of
@@ -237,9 +237,8 @@ def token_kubeconfig(cluster: Cluster, path: Path, place: str = SITE) -> Path:
     cluster.kubectl("-n", place, "create", "serviceaccount", "tests")
     account = f"--serviceaccount={place}:tests"
     cluster.kubectl("create", "clusterrolebinding", "tests", "--clusterrole=cluster-admin", account)
-    requested = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
-    tokens = f"/api/v1/namespaces/{place}/serviceaccounts/tests/token"
-    token = json.loads(cluster.kubectl("create", "--raw", tokens, "-f", "-", stdin=requested))["status"]["token"]
     found = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-    path.write_text(json.dumps({**found, "users": [{"name": "tests", "user": {"token": token}}]}))
+    path.write_text(
+        json.dumps({**found, "users": [{"name": "tests", "user": {"token": token(cluster, place, "tests")}}]})
+    )
     return path

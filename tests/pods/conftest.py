@@ -236,6 +236,21 @@ def kill_program(pod: str) -> None:
     os.kill(program(pod), signal.SIGKILL)
 
 
+def counted(cluster: Cluster, place: str, name: str) -> int:
+    """Return how many requests a Deployment received in the last 15 minutes, by the metrics API."""
+    path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}/deployments?t=15m"
+    items = json.loads(cluster.kubectl("get", "--raw", path))["items"]
+    metrics = [metric for item in items if item["resource"]["name"] == name for metric in item["metrics"]]
+    return sum(int(metric["value"]) for metric in metrics if metric["name"].endswith("_count"))
+
+
+def token(cluster: Cluster, place: str, account: str) -> str:
+    """Return a token of a ServiceAccount."""
+    requested = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
+    path = f"/api/v1/namespaces/{place}/serviceaccounts/{account}/token"
+    return str(json.loads(cluster.kubectl("create", "--raw", path, "-f", "-", stdin=requested))["status"]["token"])
+
+
 # --- objects
 
 

@@ -1,11 +1,10 @@
 """Jobs of a real cluster: their pods complete although they have a sidecar, and their requests are counted."""
 
-import json
 from typing import Any
 
 import pytest
 from tests.e2e.world import until
-from tests.pods.conftest import APPLICATION, Cluster, deployment, namespace, service
+from tests.pods.conftest import APPLICATION, Cluster, counted, deployment, namespace, service
 
 BATCH = "batch"
 REQUESTS = 10
@@ -39,14 +38,6 @@ def job(name: str, policy: str, container: dict[str, Any], **pod: Any) -> dict[s
     }
 
 
-def counted(cluster: Cluster) -> int:
-    """Return how many requests the Deployment `server` received in the last 15 minutes, by the metrics API."""
-    path = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{BATCH}/deployments?t=15m"
-    items = json.loads(cluster.kubectl("get", "--raw", path))["items"]
-    metrics = [metric for item in items if item["resource"]["name"] == "server" for metric in item["metrics"]]
-    return sum(int(metric["value"]) for metric in metrics if metric["name"].endswith("_count"))
-
-
 @pytest.fixture(scope="module")
 def batch(installed: Cluster) -> Cluster:
     servers = ("server", "prepares")
@@ -60,17 +51,17 @@ def batch(installed: Cluster) -> Cluster:
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 def test_a_job_completes_and_its_requests_are_counted(batch: Cluster, policy: str) -> None:
     """R85. The sidecar is a container of the pod on Kubernetes before 1.29, and a native sidecar since then."""
-    name, before = f"complete-{policy.lower()}", counted(batch)
+    name, before = f"complete-{policy.lower()}", counted(batch, BATCH, "server")
     batch.apply(job(name, policy, sender("app", "server")))
     batch.kubectl("-n", BATCH, "wait", "--for=condition=complete", f"job/{name}", "--timeout=100s")
-    until(lambda: counted(batch) == before + REQUESTS)
+    until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
 
 
 def test_a_job_whose_container_fails_is_failed_and_its_requests_are_counted(batch: Cluster) -> None:
-    before = counted(batch)
+    before = counted(batch, BATCH, "server")
     batch.apply(job("fail", "Never", sender("app", "server", code=3)))
     batch.kubectl("-n", BATCH, "wait", "--for=condition=failed", "job/fail", "--timeout=100s")
-    until(lambda: counted(batch) == before + REQUESTS)
+    until(lambda: counted(batch, BATCH, "server") == before + REQUESTS)
 
 
 def test_an_init_container_of_a_job_reaches_a_service(batch: Cluster) -> None:
