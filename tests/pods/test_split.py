@@ -97,7 +97,25 @@ def test_commands_use_the_aggregated_api(shop: Shop) -> None:
     assert "httproutes.gateway.networking.k8s.io" in status  # the cluster has no definitions of the Gateway API
     assert "Route      TrafficSplit shop/canary" in shop.cluster.headgate("explain", "http://website.shop:8080/")
     assert shop.cluster.headgate("proxies").count("InSync") == 4
+    assert "NotRouted Service kube-system/kube-dns" in shop.cluster.headgate("check")
     assert "no rotation is in progress" in shop.cluster.headgate("ca", "status")
+
+
+def test_prometheus_gets_a_count_of_each_request(shop: Shop) -> None:
+    """The counters belong to the active replica; another one begins at 0. The proxies report earlier requests first."""
+    until(lambda: shop.counted() == shop.sent)
+    before = requests_to(shop, "v1", "v2")
+    shop.send(100)
+    until(lambda: shop.counted() == shop.sent)
+    assert requests_to(shop, "v1", "v2") == before + 100
+
+
+def requests_to(shop: Shop, *workloads: str) -> int:
+    """Return how many requests to workloads the metrics for Prometheus have counted."""
+    text = shop.cluster.kubectl("get", "--raw", "/apis/inspect.headgate.dev/v1/meshstatuses/mesh/metrics")
+    counters = [line for line in text.splitlines() if line.startswith("headgate_requests_total{")]
+    labels = [f'destination_workload="{name}",destination_workload_namespace="{SHOP}"' for name in workloads]
+    return sum(int(line.rpartition(" ")[2]) for line in counters if any(label in line for label in labels))
 
 
 def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
