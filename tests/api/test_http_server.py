@@ -1,4 +1,4 @@
-"""Streamed responses: their source is closed as soon as the response ends, for any reason."""
+"""Idle connections, and streamed responses: their source is closed as soon as the response ends, for any reason."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,13 @@ import gc
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
+from starlette.applications import Starlette
 from starlette.types import Message
 
-from headgate.api.http_server import StreamResponse
+from headgate.api.http_server import Server, StreamResponse
+
+IDLE_SECONDS_OF_GO = 90
+"""The time after which Go's HTTP clients close an idle connection."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,3 +92,8 @@ async def test_an_exception_of_the_source_is_raised() -> None:
     with pytest.raises(LookupError):
         await StreamResponse(source(), client.closing, "text/plain")({"type": "http"}, client.receive, client.send)
     assert not client.is_ended
+
+
+def test_a_server_closes_an_idle_connection_after_its_client() -> None:
+    """Else a request could arrive while the server closes the connection."""
+    assert Server(Starlette()).config.timeout_keep_alive > IDLE_SECONDS_OF_GO

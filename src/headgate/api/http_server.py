@@ -1,4 +1,4 @@
-"""The base of all HTTP servers: uvicorn without signal handlers and access log, and streamed responses."""
+"""The base of all HTTP servers: uvicorn without signal handlers and access log, their end, and streamed responses."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,16 @@ from typing import Any
 
 import uvicorn
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SHUTDOWN_SECONDS = 3  # time for open requests to finish when the server stops
+_IDLE_SECONDS = 120
+"""The time after which the server closes an idle connection.
+
+Go's clients, such as a cluster's API server, close it after 90 s. A server must not close it first: a client may send a
+request at that moment, and repeats only idempotent ones.
+"""
+_READING_PASSES = 2  # the passes of the event loop in which it reads all sockets once
 
 
 class Server(uvicorn.Server):
@@ -28,6 +35,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 lifespan="off",
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+                timeout_keep_alive=_IDLE_SECONDS,
                 **options,
             )
         )
@@ -36,6 +44,23 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Install no signal handlers, because headgate handles signals."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer all requests that have arrived, and close the connections."""
+        for _ in range(_READING_PASSES):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+
+async def serve(server: Server, listener: socket.socket, closing: Callable[[], object] = lambda: None) -> None:
+    """Serve on a bound socket until canceled. `closing` is then called to end streamed responses."""
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        closing()
+        server.should_exit = True
+        await serving
 
 
 async def serve_on_loopback(
@@ -48,13 +73,24 @@ async def serve_on_loopback(
     address = listener.getsockname()[0]
     if not ipaddress.ip_address(address).is_loopback:
         raise ValueError(f"this server must listen on loopback, not on {address}; bind 127.0.0.1")
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        closing()
-        server.should_exit = True
-        await serving
+    await serve(server, listener, closing)
+
+
+def drained(app: ASGIApp, draining: asyncio.Event) -> ASGIApp:
+    """Let the responses of an application close their connections once `draining` is set.
+
+    So a client sends its next request on a new connection, which leads to another replica.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_closing(message: Message) -> None:
+            if message["type"] == "http.response.start" and draining.is_set():
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        await app(scope, receive, send_closing)
+
+    return answer
 
 
 class StreamResponse(Response):

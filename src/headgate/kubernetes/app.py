@@ -87,6 +87,8 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         stack.push_async_exit(_Ending(plane, lease).end)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(plane.drain)
+        draining = asyncio.Event()
+        stack.callback(draining.set)
         tasks.create_task(versions.run(), name="served versions")
         tasks.create_task(report_permissions(Reviewer(reviews.post), missing), name="permissions")
         for name, work in plane.work():
@@ -96,7 +98,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         tasks.create_task(follow_roots(issuer_of_servers, certificate), name="roots of the serving certificate")
         if isinstance(issuer_of_servers, EmbeddedIssuer):
             tasks.create_task(follow_keys(store, issuer_of_servers), name="keys of the authority")
-        webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate)
+        webhooks = serve_webhooks(options, sidecars, plane.live_state, certificate, draining)
         last_tasks.create_task(webhooks, name="webhooks")
         tasks.create_task(hold(lease, client, reviews), name="lease")
         roots = ClusterStore(client, versions, options.namespaces, sidecar_roots.SELECTORS)

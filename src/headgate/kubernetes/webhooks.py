@@ -5,7 +5,7 @@ import socket
 
 from headgate.admission.chain import object_check
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, workload_causes
-from headgate.api.http_server import Server
+from headgate.api.http_server import Server, drained, serve
 from headgate.api.serving_tls import follow_renewals, tls_context
 from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
@@ -18,9 +18,17 @@ from headgate.plane.snapshot_view import SnapshotView
 
 
 async def serve_webhooks(
-    options: Options, sidecars: SidecarOptions, live_state: LiveState, certificate: Latest[Credential]
+    options: Options,
+    sidecars: SidecarOptions,
+    live_state: LiveState,
+    certificate: Latest[Credential],
+    draining: asyncio.Event,
 ) -> None:
-    """Serve the webhooks until canceled. New connections use the newest certificate."""
+    """Serve the webhooks until canceled. New connections use the newest certificate.
+
+    Once `draining` is set, each connection is closed after its next response. The API server does not repeat a request
+    whose connection is closed.
+    """
     reviews = Reviews(
         inject_transparent_sidecars(options.sidecars, sidecars),
         lambda obj, view: workload_causes(obj, options.sidecars, view),
@@ -30,11 +38,11 @@ async def serve_webhooks(
     )
     app = create_webhooks(reviews, lambda: live_state.loop.compiled.get() is not None)
     context = tls_context(certificate.get())
-    server = Server(app, ssl_context_factory=lambda *_: context)
+    server = Server(drained(app, draining), ssl_context_factory=lambda *_: context)
     with socket.create_server(("", WEBHOOK_PORT), family=socket.AF_INET) as listener:
         async with asyncio.TaskGroup() as tasks:
             renewing = tasks.create_task(follow_renewals(context, certificate), name="certificate of the webhooks")
             try:
-                await server.serve(sockets=[listener])
+                await serve(server, listener)
             finally:
                 renewing.cancel()
