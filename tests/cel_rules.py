@@ -21,7 +21,7 @@ def compiled(rule: str) -> Any:
 
 
 def broken_rules(obj: Object) -> list[str]:
-    """Return the message of each rule that is false for an object, with the error of one that can't be evaluated.
+    """Return the message of each rule that is false for an object, or its error if it can't be evaluated.
 
     Nulls count as missing: API servers reject them before they evaluate rules.
     """
