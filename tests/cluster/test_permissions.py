@@ -317,6 +317,12 @@ async def _work(cluster: Cluster, plane: ControlPlane) -> None:
         found = cluster.call("GET", canary)[1]
         found["spec"]["backends"] = [{"service": backend, "weight": 1}]
         assert cluster.call("PUT", canary, found)[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{SPLITS}/first")[0] == 200)
+    edited = cluster.call("GET", f"{SPLITS}/first")[1]
+    wanted = edited["spec"]["backends"]
+    edited["spec"]["backends"] = [*wanted, {"service": "gone", "weight": 1}]  # the Canary removes it
+    assert cluster.call("PUT", f"{SPLITS}/first", edited)[0] == 200
+    await eventually(lambda: cluster.call("GET", f"{SPLITS}/first")[1]["spec"]["backends"] == wanted)
     for path in (f"{SPLITS}/second", f"{SPLITS}/second-match", f"{GROUPS}/second-match"):
         await eventually(lambda path=path: cluster.call("GET", path)[0] == 200)
     await eventually(lambda: cluster.call("GET", f"{SHOP}/services/second")[0] == 200)
