@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from tests.e2e.world import until
@@ -127,7 +128,11 @@ def test_a_server_that_is_being_deleted_serves_clients_that_do_not_know_it_yet(b
 
 
 def test_mutual_tls_stays_strict_while_replicas_are_replaced_and_killed(bank: Cluster) -> None:
-    """R74, D28. Each request of the client without a sidecar has its own connection."""
+    """R74, D28. Each request of the client without a sidecar has its own connection. Nothing changes for users of the object."""
+    bank.wait_ended(BANK)
+    until(lambda: strict(bank)["status"]["pods"]["total"] == 2, "the end of pods that another test has deleted")
+    bank.wait_programmed("tlsconfig/strict", BANK)
+    before = strict(bank)
     with (
         load(bank, BANK, "accounts") as inside,
         load(bank, OUTSIDE, f"accounts.{BANK}", reconnect=True) as outside,
@@ -143,6 +148,12 @@ def test_mutual_tls_stays_strict_while_replicas_are_replaced_and_killed(bank: Cl
     assert not failures(inside, "accounts")
     assert sum(outside.values()) > 0
     assert all("RemoteDisconnected" in text or "ConnectionResetError" in text for text in outside), outside
+    assert strict(bank) == before
+
+
+def strict(cluster: Cluster) -> Any:
+    """Return the TLSConfig, which selects the pods of the server and of the client."""
+    return cluster.get("-n", BANK, "tlsconfig/strict")
 
 
 def is_ready_endpoint(cluster: Cluster, replaced: str, service: str) -> bool:
