@@ -1,10 +1,12 @@
 """Requests on a real cluster while pods, sidecars, the control plane and the API server fail or are replaced."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
 import signal
 import subprocess
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +31,9 @@ from tests.pods.conftest import (
 from tests.pods.load import CONNECTIONS, failures, load
 from tests.pods.test_split import COUNT
 
-SHOP, ROLLOUT = "shop", "rollout"
+from headgate.resources.metrics import FAILURE, SUCCESS
+
+SHOP, ROLLOUT, UNLABELED = "shop", "rollout", "unlabeled"
 OLD, NEW = "foobar-v1", "foobar-v2"
 LEAVE = """
 import http.client, json, signal, sys, threading
@@ -101,20 +105,28 @@ def shift(cluster: Cluster, **weights: int) -> None:
 
 def pods(cluster: Cluster, app: str) -> list[str]:
     """Return the names of the pods of a Deployment, without those that are being deleted."""
-    found = cluster.get("-n", SHOP, "pods", "-l", f"app={app}")["items"]
+    return running(cluster, SHOP, f"app={app}")
+
+
+def running(cluster: Cluster, place: str, selector: str = "") -> list[str]:
+    """Return the names of the pods that a selector selects, without those that are being deleted."""
+    found = cluster.get("-n", place, "pods", "-l", selector)["items"]
     return [pod["metadata"]["name"] for pod in found if not pod["metadata"].get("deletionTimestamp")]
 
 
-def counted(cluster: Cluster, place: str, path: str = "") -> Counter[str]:
+def counted(cluster: Cluster, place: str, path: str = "", caller: str = "") -> Counter[str]:
     """Return how many requests resources received in the last 15 minutes, by the metrics API.
 
-    `path` is the rest of the API's path; without one, return the requests of the whole namespace.
+    `path` is the rest of the API's path; without one, return the requests of the whole namespace. Of edges, return those
+    from the pod `caller`.
     """
     url = f"/apis/traffic.metrics.k8s.io/v1beta1/namespaces/{place}{path and f'/{path}'}?t=15m"
     answer = json.loads(cluster.kubectl("get", "--raw", url))
     found: Counter[str] = Counter()
     for item in answer.get("items", [answer]):
-        values = [int(metric["value"]) for metric in item["metrics"] if metric["name"].endswith("_count")]
+        if caller and item["edge"]["resource"].get("name") != caller:
+            continue
+        values = [int(metric["value"]) for metric in item["metrics"] if metric["name"] in (SUCCESS, FAILURE)]
         found[item["resource"]["name"]] += sum(values)
     return +found
 
@@ -175,18 +187,26 @@ def test_no_request_is_lost_when_pods_are_replaced_removed_or_evicted(shop: Clus
     until(lambda: results(shop, "customer") - counted_before == counts)
 
 
-def test_a_client_that_is_asked_to_end_can_still_send_requests(shop: Cluster) -> None:
-    """The proxy ends after the application."""
-    shop.apply(deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"]))
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_client_that_is_asked_to_end_can_still_send_requests_and_they_are_counted(
+    shop: Cluster, *, is_killed: bool
+) -> None:
+    """The proxy ends after the application and after its last report, for which it waits for the next active replica."""
+    leaver = deployment(SHOP, "leaver", command=["python3", "-c", LEAVE, "website"])
+    leaver["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 60
+    shop.apply(leaver)
     shop.wait_rolled_out(SHOP, "leaver")
     (pod,) = pods(shop, "leaver")
     logs = [BIN / "kubectl", "--kubeconfig", shop.work / "kubeconfig", "-n", SHOP, "logs", "-f", pod, "-c", "app"]
     with subprocess.Popen(logs, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
+        if is_killed:
+            kill_active(shop)
         shop.kubectl("-n", SHOP, "delete", "deployment/leaver")
         printed = process.stdout.readline()
     assert json.loads(printed) == [200] * 100
+    until(lambda: counted(shop, SHOP, "services/website/edges", pod)["website"] == 100)
 
 
 def test_a_killed_sidecar_misroutes_no_request(shop: Cluster) -> None:
@@ -323,6 +343,56 @@ def test_a_rollout_of_a_new_version_loses_no_request_has_exact_shares_and_counts
         installed.wait_ended(place)
     assert rollout.received[OLD] > 0
     until(lambda: counted(installed, place)[place] == rollout.received.total())
+
+
+@contextlib.contextmanager
+def creating_pods(cluster: Cluster, place: str, **annotations: str) -> Iterator[list[str]]:
+    """Create pods one after the other, without running them; add the names of the containers of each to the yielded list."""
+    template = deployment(place, "many")["spec"]["template"]
+    metadata = {"generateName": "many-", "namespace": place, "annotations": annotations}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    many = json.dumps({"apiVersion": "v1", "kind": "List", "items": [pod] * 20})
+    containers: list[str] = []
+    ended = threading.Event()
+
+    def create() -> None:
+        while not ended.is_set():
+            names = 'jsonpath={.spec.containers[*].name}{"\\n"}'
+            made = cluster.kubectl("create", "--dry-run=server", "-o", names, "-f", "-", stdin=many)
+            containers.extend(made.splitlines())
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        creating = threads.submit(create)
+        try:
+            until(lambda: containers)
+            yield containers
+        finally:
+            ended.set()
+            creating.result()
+
+
+def test_all_pods_that_are_created_while_replicas_end_get_a_sidecar(shop: Cluster) -> None:
+    """D28. The active replica and the other one. The webhook for the namespace fails closed, and that for the annotation fails open."""
+    shop.apply(namespace(UNLABELED, injected=False))
+    shop.wait_rolled_out(SYSTEM, "headgate")
+    old = running(shop, SYSTEM)
+    old.sort(key=active_pod(shop).__ne__)
+    with (
+        creating_pods(shop, SHOP) as labeled,
+        creating_pods(shop, UNLABELED, **{"headgate.dev/inject": "enabled"}) as annotated,
+    ):
+        for pod in old:
+            until(lambda: webhook_replicas(shop) == len(old), "all replicas as endpoints of the webhooks")
+            shop.kubectl("-n", SYSTEM, "delete", "pod", pod, "--wait=false")
+            shop.wait_ended(SYSTEM)
+    assert set(labeled) == set(annotated) == {"headgate-sidecar app"}
+    shop.wait_rolled_out(SYSTEM, "headgate")
+
+
+def webhook_replicas(cluster: Cluster) -> int:
+    """Return to how many replicas the API server may send webhook requests."""
+    subsets = cluster.get("-n", SYSTEM, "endpoints/headgate-webhooks").get("subsets", ())
+    return sum(len(one.get("addresses", ())) for one in subsets)
 
 
 @pytest.fixture(scope="module")
