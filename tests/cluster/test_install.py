@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.cluster.conftest import ADMIN, Cluster, started
+from tests.cluster.control_planes import eventually
 
 from headgate.errors import HeadgateError
 from headgate.kubernetes.client import Client
@@ -52,6 +53,21 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     assert left == ["Namespace"]  # the other objects are gone
     with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
         await installer.check_own_namespace()
+
+
+async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_without_them(
+    cluster: Cluster, installer: Installer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kubernetes 1.20 rejects them; a newer server could, if a rule costs more than it allows."""
+    monkeypatch.setattr("headgate.kubernetes.install.installer.RULES_OF_DEFINITIONS", (1, 20))
+    (sidecars,) = (
+        obj for obj in manifests(Values(image="headgate:1")) if obj["metadata"]["name"] == "sidecars.headgate.dev"
+    )
+    assert [outcome async for _, outcome in installer.apply([sidecars])] == ["created"]
+    assert "sidecars.headgate.dev is installed without CEL rules: " in caplog.text
+    assert [outcome async for _, outcome in installer.delete([sidecars])] == ["deleted"]
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecars.headgate.dev"
+    await eventually(lambda: cluster.call("GET", definition)[0] == 404)
 
 
 async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:

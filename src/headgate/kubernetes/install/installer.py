@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -9,7 +10,7 @@ from urllib.parse import quote
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.gateway_api.gateways import OWN_CLASS
-from headgate.errors import HeadgateError, NotFound, Unavailable
+from headgate.errors import HeadgateError, Invalid, NotFound, Unavailable
 from headgate.kinds import GATEWAY
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import without_rules
@@ -35,6 +36,7 @@ _PRUNED = (
     ("apiregistration.k8s.io/v1", "apiservices", "APIService"),
 )
 _OWN = ",".join(f"{name}={value}" for name, value in LABELS.items())
+log = logging.getLogger(__name__)
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 
 
@@ -62,11 +64,23 @@ class Installer:
                 before = {}
             # API servers of Kubernetes 1.20 panic when an APIService is applied.
             write = self._replace if obj["kind"] == "APIService" else self._apply
-            written = obj if with_rules or obj["kind"] != "CustomResourceDefinition" else without_rules(obj)
-            yield obj, _outcome(before, await write(path, before, written))
+            if obj["kind"] == "CustomResourceDefinition":
+                write = self._apply_definition if with_rules else self._apply_without_rules
+            yield obj, _outcome(before, await write(path, before, obj))
 
     async def _apply(self, path: str, _before: Object, obj: Object) -> Object:
         return await self._client.apply(path, obj, manager=MANAGER)
+
+    async def _apply_definition(self, path: str, before: Object, obj: Object) -> Object:
+        """Apply a definition with its rules, or without them if the API server rejects it: admission checks them too."""
+        try:
+            return await self._apply(path, before, obj)
+        except (Invalid, Unavailable) as error:
+            log.warning("%s is installed without CEL rules: %s", obj["metadata"]["name"], error)
+            return await self._apply_without_rules(path, before, obj)
+
+    async def _apply_without_rules(self, path: str, before: Object, obj: Object) -> Object:
+        return await self._apply(path, before, without_rules(obj))
 
     async def _replace(self, path: str, before: Object, obj: Object) -> Object:
         """Create an object, or update an existing one with the fields that `spec` of `obj` sets."""
