@@ -15,6 +15,7 @@ from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
 
 ROOTS = {"name": "headgate-roots", "namespace": "default"}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 CUSTOM = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.custom.metrics.k8s.io"
 
@@ -49,6 +50,9 @@ async def test_all_objects_are_accepted_then_unchanged_when_applied_again_then_d
     assert cluster.call("GET", "/api/v1/namespaces/default/configmaps/headgate-roots")[0] == 404
     gone = [outcome async for _, outcome in installer.delete(manifests(values))]
     assert set(gone) == {"deleted"}
+    await eventually(
+        lambda: not cluster.call("GET", f"{DEFINITIONS}?labelSelector=app.kubernetes.io/name=headgate")[1]["items"]
+    )
     left = [obj["kind"] async for obj, _ in installer.delete(manifests(values))]
     assert left == ["Namespace"]  # the other objects are gone
     with pytest.raises(HeadgateError, match=r"the namespace headgate-system is being deleted; wait until it is gone"):
@@ -66,8 +70,7 @@ async def test_a_definition_whose_rules_the_api_server_rejects_is_installed_with
     assert [outcome async for _, outcome in installer.apply([sidecars])] == ["created"]
     assert "sidecars.headgate.dev is installed without CEL rules: " in caplog.text
     assert [outcome async for _, outcome in installer.delete([sidecars])] == ["deleted"]
-    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecars.headgate.dev"
-    await eventually(lambda: cluster.call("GET", definition)[0] == 404)
+    await eventually(lambda: cluster.call("GET", f"{DEFINITIONS}/sidecars.headgate.dev")[0] == 404)
 
 
 async def test_pods_with_a_sidecar_are_listed(cluster: Cluster, installer: Installer) -> None:
