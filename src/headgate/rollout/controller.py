@@ -58,10 +58,11 @@ log = logging.getLogger(__name__)
 class Rollout(Value, frozen=True, kw_only=True):
     """What the controller remembers about a Canary between two looks.
 
-    `uid` is that of the Canary, `root` is the `namespace/name` of the called Service, and `stored` the last state in the object's status. `latency` is
-    the histogram of the reference since this process began. `written` is the time of the last write of the status, and
-    `is_calling` is True while webhooks do not know the end of the rollout yet. `copied` is the canary's Service, if the
-    analysis begins with copies for it. `has_root` is False while the root Service does not exist and can be created.
+    `uid` is that of the Canary. `root` is the `namespace/name` of the called Service, and `copied` that of the canary, if
+    the analysis begins with copies for it. `stored` is the last state in the object's status, and `written` the time of
+    its last write. `latency` is the histogram of the reference since this process began. `is_calling` is True while
+    webhooks do not know the end of the rollout yet. `has_root` is False while the root Service does not exist and can be
+    created.
     """
 
     uid: str

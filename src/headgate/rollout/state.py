@@ -70,8 +70,7 @@ class State(Value, frozen=True, kw_only=True):
     `step` counts from 0. `since` is when every proxy had the weights of the step, in seconds since the epoch; 0 before.
     `limits` are those of relative latency criteria, `command` is the last command that was obeyed. `edit` is what a user wrote
     into the split; it stays after a resumption until the split has the weights again. `cause` are the criteria that
-    ended the rollout, and `informed` the webhooks that know its end. `replies`
-    say why webhooks do not agree.
+    ended the rollout, and `informed` the webhooks that know its end. `replies` say why webhooks do not agree.
     """
 
     subject: str = ""
