@@ -31,6 +31,7 @@ from headgate.cli.mesh_options import (
 from headgate.cli.output import usage_error
 from headgate.kubernetes.app import run
 from headgate.kubernetes.credentials import InCluster
+from headgate.kubernetes.lease import LeaseLost
 from headgate.kubernetes.options import VOLUME_S, Options
 from headgate.kubernetes.permissions import DeniedRequests
 from headgate.settings import Settings
@@ -94,9 +95,20 @@ def control_plane(
 
 
 async def _until_signal(options: Options) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT. Raises LeaseLost, not in a group, so that it prints no traceback."""
     running = asyncio.ensure_future(run(options, InCluster(os.environ)))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    except BaseExceptionGroup as group:
+        if group.split(LeaseLost)[1]:
+            raise
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup) -> BaseException:
+    """Return the first error in a group, which may contain groups."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
