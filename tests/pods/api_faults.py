@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from aiohttp import AddrInfoType, ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
-_OWN_HEADERS = frozenset({"host", "connection", "transfer-encoding", "content-length", "content-encoding"})
+_OWN_HEADERS = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 GONE = {
     "kind": "Status",
     "apiVersion": "v1",
