@@ -12,8 +12,7 @@ run: $(VENV)/run.stamp            ## start an example and watch its traffic
 	@$(BIN)/headgate up $(EXAMPLE) --watch --state .headgate/$(notdir $(abspath $(EXAMPLE)))
 
 test: $(VENV)/dev.stamp           ## all tests in parallel, as root or not; ARGS="tests/xds -x" runs some, in one process
-	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder --ignore tests/pods)
-	$(if $(ARGS),,$(BIN)/pytest -q tests/pods)
+	$(BIN)/pytest $(or $(ARGS),-q -n auto --dist loadfile --no-loadscope-reorder)
 
 check: $(VENV)/dev.stamp          ## format, lint, types, layers, sizes, spelling, words, the chart, conformance; imports every test
 	$(BIN)/ruff format --check .

@@ -8,9 +8,11 @@ import sys
 import time
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from headgate.standalone.runtime_directory import remove_unused
 
@@ -19,7 +21,9 @@ pytest_plugins = ["tests.embedded_api"]  # fixtures of the embedded API
 RUN = "HEADGATE_TESTS"
 os.environ.setdefault(RUN, str(os.getpid()))  # marks all processes that this run starts, workers included
 PATIENCE_S = 20.0
+PODS = "tests/pods"
 SLOW = (  # files and directories that run first, in this order; all other files are faster
+    PODS,
     "tests/standalone/apiserver/test_kubectl.py",
     "tests/docs",
     "tests/cluster",
@@ -54,6 +58,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of workers for `-n auto`: more than CPUs, because most slow tests wait for a process or a clock."""
     return 2 * (os.cpu_count() or 1) + 1
+
+
+class Scheduling(LoadFileScheduling):
+    """Gives the tests of a file to one worker, and all tests of pods to one worker: one cluster runs at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return PODS if nodeid.startswith(f"{PODS}/") else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Return the scheduler of `--dist loadfile`."""
+    return Scheduling(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
