@@ -3,18 +3,19 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from headgate.api.aggregated_server import api_services
 from headgate.api.metrics.custom import CUSTOM_METRICS
 from headgate.compiler.snapshot import Snapshot
-from headgate.errors import HeadgateError, NotFound
+from headgate.errors import NotFound
 from headgate.kubernetes.client import Client
 from headgate.kubernetes.install.custom_resources import converted_kinds
 from headgate.kubernetes.install.manifests import is_own_api_service
 from headgate.kubernetes.names import ACTIVE, NAME, NAMESPACE
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.retries import Step, Steps
 from headgate.kubernetes.sidecar_roots import SidecarRoots
 from headgate.latest import Latest, wait_for_any
 from headgate.model.identities import Credential
@@ -52,37 +53,35 @@ class Registration:
     async def _restore(self) -> None:
         """Write the label and the CA bundles that differ: after each change of the roots, and every RESTORE_S seconds.
 
-        An upgrade may have reset them.
+        An upgrade may have reset them. A write that fails is tried again with growing pauses: without the label, no proxy
+        finds this replica.
         """
+        retries = Steps()
         while True:
-            changed, roots, is_done = self._certificate.next_change(), self._certificate.get().roots, True
-            for step in self._steps(roots):
-                try:
-                    await step
-                except HeadgateError as error:
-                    is_done = False
-                    log.warning(
-                        "the active replica can't be registered in the cluster, next attempt in %g s: %s",
-                        RESTORE_S,
-                        error,
-                    )
-            if is_done:
+            changed, roots = self._certificate.next_change(), self._certificate.get().roots
+            await retries.run(tuple(self._steps(roots)))
+            pause = retries.pause()
+            if pause is None:
                 self._in_bundles.set(roots)
-            await wait_for_any(changed.wait(), asyncio.sleep(RESTORE_S))
+            await wait_for_any(changed.wait(), asyncio.sleep(RESTORE_S if pause is None else min(RESTORE_S, pause)))
 
-    def _steps(self, roots: str) -> Iterator[Coroutine[Any, Any, None]]:
+    def _steps(self, roots: str) -> Iterator[Step]:
         """Yield the writes of the label and of the CA bundle of each object."""
         bundle = base64.b64encode(roots.encode()).decode()
-        yield self._label()
+        yield Step("the pod of the active replica can't be labeled", self._label)
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            yield self._amend(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
+            yield self._step(f"/apis/admissionregistration.k8s.io/v1/{kind}/{NAME}", bundle)
         for custom in converted_kinds():
             name = f"{custom.plural}.{custom.group}"
-            yield self._amend(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
+            yield self._step(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", bundle)
         services = api_services(f"{NAMESPACE}/{NAME}", b"", custom_metrics=self._options.custom_metrics)
         for service in services:
             path = f"/apis/apiregistration.k8s.io/v1/apiservices/{service['metadata']['name']}"
-            yield self._amend(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
+            yield self._step(path, bundle, optional=service["spec"]["group"] == CUSTOM_METRICS[0])
+
+    def _step(self, path: str, bundle: str, *, optional: bool = False) -> Step:
+        work = partial(self._amend, path, bundle, optional=optional)
+        return Step(f"the CA bundle of {path} can't be written", work, bundle)
 
     async def _confirm(self) -> None:
         """Set `trusted` to the roots that are in all bundles and ConfigMaps once the kubelets have read them."""
