@@ -40,10 +40,12 @@ from headgate.kubernetes.client import Client, ErrorHints
 from headgate.kubernetes.credentials import Kubeconfig as Credentials
 from headgate.kubernetes.install.installer import Installer
 from headgate.kubernetes.install.manifests import NAMESPACE_NAME, Values, manifests
-from headgate.kubernetes.install.unready import unready_reasons
+from headgate.kubernetes.install.unready import UnreadyPods
 from headgate.kubernetes.names import NAMESPACE
 from headgate.resources.meta import Object
 
+REPORT_S = 3.0
+"""Seconds between two looks at why the control plane is not ready yet."""
 _HINTS = ErrorHints(
     unreachable="check the cluster that --kubeconfig or $KUBECONFIG names",
     refused="use a kubeconfig of a cluster administrator",
@@ -116,7 +118,7 @@ def _credentials(kubeconfig: Path | None) -> Credentials:
     return Credentials([kubeconfig] if kubeconfig else paths or [Path.home() / ".kube" / "config"])
 
 
-async def _install(client: Client, values: Values, *, patience: int) -> None:
+async def _install(client: Client, values: Values, *, patience: float) -> None:
     async with client:
         installer = Installer(client)
         if values.custom_metrics:
@@ -129,7 +131,7 @@ async def _install(client: Client, values: Values, *, patience: int) -> None:
             _print(obj, outcome)
         async for obj, outcome in installer.prune(objects):
             _print(obj, outcome)
-        await _wait_ready(client, installer, patience)
+        await wait_ready(client, installer, patience)
         for name in unlabeled:
             note(
                 f"the namespace {name} has no label {NAMESPACE_NAME}, by which the webhooks select it, so its pods get no"
@@ -139,21 +141,41 @@ async def _install(client: Client, values: Values, *, patience: int) -> None:
         stdout().print(f"headgate is ready{hint if values.sidecars == 'labelled' else ''}")
 
 
-async def _wait_ready(client: Client, installer: Installer, patience: int) -> None:
-    """Wait until the control plane is ready. Raises TimedOut with the reasons for which its pods are not."""
-    with contextlib.suppress(TimeoutError), Status("waiting until the control plane is ready", console=stderr()):
-        async with asyncio.timeout(patience):
-            return await installer.wait_ready()
-    reasons = await unready_reasons(client) or ["its pods are ready, but its API does not respond"]
+async def wait_ready(client: Client, installer: Installer, patience: float) -> None:
+    """Wait until the control plane is ready, and print why it is not yet. Raises TimedOut with the last reasons.
+
+    No reason ends the wait early: registries, quotas and nodes can become available at any time.
+    """
+    unready = UnreadyPods(client)
+    reporting = asyncio.create_task(_report(unready))
+    try:
+        with contextlib.suppress(TimeoutError), Status("waiting until the control plane is ready", console=stderr()):
+            async with asyncio.timeout(patience):
+                return await installer.wait_ready()
+    finally:
+        reporting.cancel()
+    reasons = await unready.reasons() or ["its pods are ready, but its API does not respond"]
     raise TimedOut(
         "\n".join(
             (
-                f"the control plane is not ready after {patience} s:",
+                f"the control plane is not ready after {patience:g} s:",
                 *(f"  {reason}" for reason in reasons),
                 "see `kubectl -n headgate-system describe pods`",
             )
         )
     )
+
+
+async def _report(unready: UnreadyPods) -> None:
+    """Print each reason once, when it is first read, until canceled."""
+    printed: set[str] = set()
+    while True:
+        await asyncio.sleep(REPORT_S)
+        with contextlib.suppress(HeadgateError):  # the API server may fail now and then
+            for reason in await unready.reasons():
+                if reason not in printed:
+                    printed.add(reason)
+                    note(f"waiting: {reason}")
 
 
 async def _uninstall(client: Client, *, force: bool) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.errors import NotFound
 from headgate.kubernetes.client import Client
-from headgate.kubernetes.install.unready import unready_reasons
+from headgate.kubernetes.install.unready import UnreadyPods, unready_reasons
 
 READY = [{"type": "Ready", "status": "True"}]
 UNSCHEDULED = [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]
@@ -26,10 +26,10 @@ class FakeClient:
     """A cluster with a pod of the control plane, whose log has one line unless it is empty."""
 
     def __init__(self, *pods: Any, conditions: Sequence[Any] = (), log: str = "") -> None:
-        self._pods, self._conditions, self._log = pods, conditions, log
+        self.pods, self._conditions, self._log = pods, conditions, log
 
     async def get(self, path: str, **_query: str) -> Any:
-        return {"items": self._pods} if path.endswith("/pods") else {"status": {"conditions": self._conditions}}
+        return {"items": self.pods} if path.endswith("/pods") else {"status": {"conditions": self._conditions}}
 
     async def stream(self, _path: str, **_query: str) -> AsyncGenerator[bytes]:
         if not self._log:
@@ -56,3 +56,14 @@ class FakeClient:
 )
 async def test_each_pod_that_is_not_ready_has_a_reason(cluster: FakeClient, reasons: list[str]) -> None:
     assert await unready_reasons(cast("Client", cluster)) == reasons
+
+
+async def test_a_pause_between_pulls_keeps_the_cause_of_the_last_failure() -> None:
+    waits = ({"reason": "ErrImagePull", "message": "not found"}, {"reason": "ImagePullBackOff", "message": "Back-off"})
+    cluster = FakeClient(pod(waits[0]))
+    unready = UnreadyPods(cast("Client", cluster))
+    first = await unready.reasons()
+    cluster.pods = (pod(waits[1]),)
+    assert await unready.reasons() == first == ["pod headgate-1: ErrImagePull: not found"]
+    cluster.pods = (pod({"reason": "ContainerCreating"}),)
+    assert await unready.reasons() == ["pod headgate-1: ContainerCreating"]

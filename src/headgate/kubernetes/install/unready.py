@@ -9,8 +9,31 @@ from headgate.kubernetes.client import Client
 from headgate.kubernetes.names import NAME, NAMESPACE
 from headgate.resources.meta import Object
 
+PULL_FAILED, PULL_PAUSED = "ErrImagePull", "ImagePullBackOff"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+
+
+class UnreadyPods:
+    """Reads why pods are not ready, again and again.
+
+    The kubelet alternates between a failed pull of an image and a pause before the next one. Only the failure has its cause,
+    so this cause is kept during the pauses.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._failed_pulls: dict[str, str] = {}  # by the beginning of the line, which names the pod
+
+    async def reasons(self) -> Sequence[str]:
+        """Return the lines of `unready_reasons`. Raises HeadgateError."""
+        return [self._with_cause(line) for line in await unready_reasons(self._client)]
+
+    def _with_cause(self, line: str) -> str:
+        pod, _, reason = line.partition(": ")
+        if reason.startswith(PULL_FAILED):
+            self._failed_pulls[pod] = line
+        return self._failed_pulls.get(pod, line) if reason.startswith(PULL_PAUSED) else line
 
 
 async def unready_reasons(client: Client) -> Sequence[str]:

@@ -1,0 +1,56 @@
+"""`headgate install` while the control plane is not ready, with the answers of an API server."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from headgate.cli import install
+from headgate.cli.output import TimedOut
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.install.installer import Installer
+
+STATES = ({"reason": "ContainerCreating"}, {"reason": "ErrImagePull", "message": "registry: no such image"})
+
+
+class Cluster:
+    """A cluster with a pod of the control plane, whose state changes with each list. After the last state it is ready."""
+
+    def __init__(self, states: Sequence[Any]) -> None:
+        self._states: Iterator[Any] = iter(states)
+        self._ready = asyncio.Event()
+
+    async def get(self, path: str, **_query: str) -> Any:
+        if not path.endswith("/pods"):
+            return {}
+        waiting = next(self._states, None)
+        if waiting is None:
+            self._ready.set()
+            return {"items": []}
+        status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
+        return {"items": [{"metadata": {"name": "headgate-1"}, "status": status}]}
+
+    async def wait_ready(self) -> None:
+        await self._ready.wait()
+
+
+async def wait(cluster: Cluster, patience: float) -> None:
+    await install.wait_ready(cast("Client", cluster), cast("Installer", cluster), patience)
+
+
+async def test_each_reason_is_printed_once_while_the_installation_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install, "REPORT_S", 0)
+    await wait(Cluster([STATES[0], *[STATES[1]] * 3]), 60)
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting: pod headgate-1: ContainerCreating",
+        "waiting: pod headgate-1: ErrImagePull: registry: no such image",
+    ]
+
+
+async def test_the_error_at_the_timeout_has_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "REPORT_S", 60)
+    with pytest.raises(TimedOut, match=r"not ready after 0.01 s:\n  pod headgate-1: ErrImagePull: registry"):
+        await wait(Cluster([STATES[1]]), 0.01)
