@@ -12,6 +12,7 @@ from tests.e2e.outbound_rig import CLIENT, OpenConnection, Outbound, Redirected,
 from tests.e2e.wire import Address, Load
 from tests.e2e.world import until
 
+from headgate.cli.probe import Batch, Probe, Request
 from headgate.envoy.routes import ORIGINAL_ADDRESS
 from headgate.envoy.view import OUTBOUND_PORT
 from headgate.model.requests import Match
@@ -258,6 +259,32 @@ def test_a_forged_header_does_not_select_the_routes_of_another_service(network):
     assert all(answer.endswith(b"one") for answer in answers)
     assert ORIGINAL_ADDRESS.encode() not in one.decrypted
     assert not two.requests
+
+
+def test_the_listener_of_try_has_the_routes_of_redirected_connections(network):
+    """Its client names the address of the Service, and each response names the backend."""
+    blue, green = network.server("blue", BLUE), network.server("green", GREEN)
+    endpoints = {"blue": [blue.endpoint()], "green": [green.endpoint()]}
+    mesh = network.mesh(endpoints, addresses={"web": WEB.host}, blue=3, green=1)
+    with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 bytes
+        path = Path(short, "try.sock")
+        network.push(mesh, structs.replace(network.node, try_socket=str(path)))
+        until(lambda: b"200 OK" in network.exchange(WEB, GET), "the Service's listener")
+        blue.requests = green.requests = 0
+        batch = Batch(request=to_address("10.98.0.10:80"), number=40, concurrency=2)
+        tally = network.network.run(Probe(path, batch).run())
+        unknown = network.network.run(Probe(path, structs.replace(batch, request=to_address("10.98.0.99:80"))).run())
+    assert (tally.backends, tally.statuses) == ({"default/blue": 30, "default/green": 10}, {200: 40})
+    assert (blue.requests, green.requests) == (30, 10)
+    assert ORIGINAL_ADDRESS.encode() not in blue.decrypted
+    (failure,) = unknown.failures
+    assert failure.status == 404
+    assert failure.message.startswith("headgate: this proxy has no routes for website.default")
+
+
+def to_address(address: str) -> Request:
+    headers = (("host", "website.default"), (ORIGINAL_ADDRESS, address))
+    return Request(method="GET", url="http://website.default/", headers=headers)
 
 
 def test_routes_work_again_after_a_mesh_without_services(network):

@@ -22,6 +22,7 @@ from tests.pods.conftest import (
     namespace,
     service,
     split,
+    token,
 )
 
 SHOP = "shop"
@@ -132,6 +133,53 @@ def test_tap_shows_live_requests_with_their_caller(shop: Shop) -> None:
     assert event["response"]["status"] == 200
     assert event["source"]["identity"] == f"spiffe://cluster.local/ns/{SHOP}/sa/default"
     assert event["secured"]
+
+
+def test_try_sends_requests_from_a_sidecar_for_a_user_with_a_role(shop: Shop, tmp_path: Path) -> None:
+    """Without the last rule of the role, the error names it. Requests of `headgate try` are counted too."""
+    shop.cluster.apply(split(SHOP, "canary", "website", website_v1=3, website_v2=1))
+    shop.cluster.wait_programmed("trafficsplit/canary", SHOP)
+    *rules, run_programs = [
+        {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+        for group, resource, verb in (
+            ("", "services", "get"),
+            ("split.smi-spec.io", "trafficsplits", "get"),
+            ("inspect.headgate.dev", "proxies", "list"),
+            ("inspect.headgate.dev", "explanations", "list"),
+            ("", "pods/exec", "get"),
+        )
+    ]
+    shop.cluster.kubectl("-n", SHOP, "create", "serviceaccount", "developer")
+    bound = ("--role", "developer", "--serviceaccount", f"{SHOP}:developer")
+    shop.cluster.kubectl("-n", SHOP, "create", "rolebinding", "developer", *bound)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text((shop.cluster.work / "kubeconfig").read_text())
+    user = ("--kubeconfig", kubeconfig, "config")
+    shop.cluster.kubectl(*user, "set-credentials", "developer", "--token", token(shop.cluster, SHOP, "developer"))
+    shop.cluster.kubectl(*user, "set-context", "--current", "--user", "developer")
+    words = ("try", "http://website.shop:8080/", "-n", 40, "-c", 4, "-o", "json", "--kubeconfig", kubeconfig)
+    client = ("--from", "deployment/client", "--namespace", SHOP)
+    shop.cluster.apply(role(*rules))
+    with pytest.raises(AssertionError, match=r"a Role with this rule allows it: .*\[pods/exec\], verbs: \[get\]"):
+        shop.cluster.headgate(*words, *client)
+    shop.cluster.apply(role(*rules, run_programs))
+    found = json.loads(shop.cluster.headgate(*words, *client))
+    shop.sent += 40
+    assert found["caller"].startswith("Pod shop/client-")
+    assert found["identity"] == f"spiffe://cluster.local/ns/{SHOP}/sa/default"
+    assert (found["split"], found["statuses"], found["fits"]) == ("shop/canary", {"200": 40}, True)
+    assert {row["backend"]: row["requests"] for row in found["backends"]} == {
+        "shop/website-v1": 30,
+        "shop/website-v2": 10,
+    }
+    found = json.loads(shop.cluster.headgate(*words))  # any sidecar of the namespace sends
+    shop.sent += 40
+    assert found["statuses"] == {"200": 40}
+
+
+def role(*rules: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "developer", "namespace": SHOP}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": list(rules)}
 
 
 def test_a_split_with_itself_as_a_backend_is_rejected_by_admission(shop: Shop) -> None:

@@ -21,6 +21,8 @@ CONTAINER, INIT_CONTAINER = "headgate-sidecar", "headgate-redirect"
 AUDIENCE = "headgate"
 ROOTS_CONFIG_MAP, ROOTS_KEY = "headgate-roots", "roots.pem"
 DIRECTORY, SECRETS = "/run/headgate", "/run/headgate-secrets"
+TRY_SOCKET = f"{DIRECTORY}/try.sock"
+"""The socket on which a sidecar accepts the requests of `headgate try`."""
 OWN_PORTS = (OUTBOUND_PORT, INBOUND_PORT, PROBE_PORT)
 TOKEN_SECONDS = 3600
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"

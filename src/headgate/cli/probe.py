@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 from yarl import URL
@@ -52,6 +52,31 @@ class Failure(NamedTuple):
     denied: bool = False
 
 
+class Batch(Value, frozen=True, kw_only=True):
+    """Equal requests: `number` in total, at most `concurrency` at a time."""
+
+    request: Request
+    number: int
+    concurrency: int
+
+
+class Counts(Value, frozen=True, kw_only=True):
+    """The content of a Tally, as a message between processes."""
+
+    backends: dict[str, int]
+    pods: dict[str, int]
+    statuses: dict[int, int]
+    failures: tuple[tuple[Failure, int], ...]
+    proxy_answers: dict[int, int]
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    """A line of output of `headgate sidecar try`: the number of finished requests; after the last one, what was counted."""
+
+    finished: int
+    counts: Counts | None = None
+
+
 class Tally:
     """Counts the finished requests by backend, pod, status and failure."""
 
@@ -61,6 +86,28 @@ class Tally:
         self.statuses: Counter[int] = Counter()
         self.failures: Counter[Failure] = Counter()
         self.proxy_answers: Counter[int] = Counter()  # number of responses that the proxy itself generated, by status
+
+    @classmethod
+    def of(cls, counts: Counts) -> Self:
+        """Return the tally with the content of a message."""
+        found = cls()
+        found.backends.update(counts.backends)
+        found.pods.update(counts.pods)
+        found.statuses.update(counts.statuses)
+        found.failures.update(dict(counts.failures))
+        found.proxy_answers.update(counts.proxy_answers)
+        return found
+
+    @property
+    def counts(self) -> Counts:
+        """The content of this tally, as a message."""
+        return Counts(
+            backends=self.backends,
+            pods=self.pods,
+            statuses=self.statuses,
+            failures=tuple(self.failures.items()),
+            proxy_answers=self.proxy_answers,
+        )
 
     @property
     def requests(self) -> int:
@@ -99,35 +146,45 @@ def first_line(body: bytes) -> str:
 
 
 class Probe:
-    """Sends a request many times, on persistent connections."""
+    """Sends a batch of requests, on persistent connections. `hint` says why the socket may be missing.
 
-    def __init__(self, socket: Path, request: Request) -> None:
-        self.on_request: Callable[[], object] = lambda: None
-        """The callback that runs after each request."""
+    `on_request` is called after each request.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        batch: Batch,
+        *,
+        on_request: Callable[[], object] = lambda: None,
+        hint: str = "check that `headgate up` runs",
+    ) -> None:
         self.tally = Tally()
         self._socket = socket
-        self.request = request
-        self._left = 0
+        self._request = batch.request
+        self._concurrency = batch.concurrency
+        self._left = batch.number
+        self._on_request = on_request
+        self._hint = hint
 
-    async def run(self, number: int, concurrency: int) -> Tally:
-        """Send `number` requests, `concurrency` at a time. Raises ProxyError when the proxy can't be reached."""
-        self._left = number
+    async def run(self) -> Tally:
+        """Send the requests, and return the tally. Raises ProxyError when the proxy can't be reached."""
         try:
             _, writer = await asyncio.open_unix_connection(self._socket)
         except OSError as error:
             raise ProxyError(
-                f"the probe socket {self._socket} of the proxy can't be reached ({error.strerror}); check that `headgate up` runs"
+                f"the probe socket {self._socket} of the proxy can't be reached ({error.strerror}); {self._hint}"
             ) from error
         writer.close()
         session = ClientSession(
-            connector=UnixConnector(str(self._socket), limit=concurrency),
-            timeout=ClientTimeout(self.request.timeout),
+            connector=UnixConnector(str(self._socket), limit=self._concurrency),
+            timeout=ClientTimeout(self._request.timeout),
             skip_auto_headers=_OURS,
             auto_decompress=False,
             max_field_size=_LONGEST_HEADER,
         )
         async with session, asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, number)):
+            for _ in range(min(self._concurrency, self._left)):
                 group.create_task(self._work(session))
         return self.tally
 
@@ -135,10 +192,10 @@ class Probe:
         while self._left:
             self._left -= 1
             await self._send(session)
-            self.on_request()
+            self._on_request()
 
     async def _send(self, session: ClientSession) -> None:
-        request = self.request
+        request = self._request
         try:
             async with session.request(
                 request.method,

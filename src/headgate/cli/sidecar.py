@@ -1,5 +1,6 @@
 """`headgate sidecar`: the program and the hooks of the container that injection adds to pods on Kubernetes."""
 
+import asyncio
 import http.client
 import os
 import time
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headgate.admission.sidecar_containers import COLLECTOR, DIRECTORY, JOB, ROOTS_KEY, SECRETS
+from headgate.admission.sidecar_containers import COLLECTOR, DIRECTORY, JOB, ROOTS_KEY, SECRETS, TRY_SOCKET
 from headgate.cli.job_sidecar import end_with_application, pause_randomly
 from headgate.cli.output import usage_error
 from headgate.cli.proxy_calls import Calls, report_last_requests
@@ -22,7 +23,7 @@ from headgate.errors import HeadgateError
 from headgate.inotify import ENVOY_INSTANCES, missing_instances
 from headgate.standalone.proxies.envoy_process import EnvoyFlags, find_envoy
 
-Action = Literal["run", "wait", "drain"]
+Action = Literal["run", "wait", "drain", "try"]
 ADMIN_SOCKET = "admin.sock"
 POLL_S = 0.1
 QUIET_S = 2.0
@@ -36,9 +37,10 @@ def sidecar(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="run|wait|drain",
+            metavar="run|wait|drain|try",
             help="run: start Envoy. wait: wait until Envoy has its configuration. "
-            "drain: wait until the application has ended, and its requests are counted.",
+            "drain: wait until the application has ended, and its requests are counted. "
+            "try: send the requests of `headgate try`.",
         ),
     ],
     job: Annotated[
@@ -49,11 +51,15 @@ def sidecar(
         ),
     ] = False,
 ) -> None:
-    """Run the sidecar of a pod. The container that injection adds runs these commands."""
+    """Run the sidecar of a pod. The container that injection adds runs these commands, and `headgate try` the last one."""
     if action == "run":
         _run(job=job)
     elif action == "wait":
         _wait()
+    elif action == "try":
+        from headgate.cli.sidecar_try import send_batch  # noqa: PLC0415 - its imports would delay the start of Envoy
+
+        asyncio.run(send_batch(Path(TRY_SOCKET)))
     else:
         _drain()
         report_last_requests(calls_of(_node_id()))

@@ -7,30 +7,25 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from headgate.cli.arguments import Kubeconfig, Output, State
 from headgate.cli.completion import callers
-from headgate.cli.connection import runtime_info
 from headgate.cli.inspect_client import InspectClient
 from headgate.cli.output import EXIT_FAILURE, Format, answer, note, stderr, stdout, usage_error
-from headgate.cli.probe import Failure, Header, Probe, Request, Tally
-from headgate.cli.shares import DOMAIN, FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
-from headgate.compiler.protocols import protocol_of
+from headgate.cli.probe import Batch, Failure, Header, Request, Tally
+from headgate.cli.senders import Sender, any_sidecar, local_gateway, send, sidecar
+from headgate.cli.shares import FAILED_SHARE, ExpectedShares, Fit, expected_by_route, expected_shares, fits
+from headgate.cli.try_target import ServicePort, Target, find_service_port, parse_url
 from headgate.compiler.request_spec import BadRequest, RequestSpec, read_client
 from headgate.compiler.request_spec import Client as Caller
-from headgate.compiler.services import HEADLESS
-from headgate.errors import HeadgateError, NotFound
-from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
-from headgate.resources.core import ServiceSpec
-from headgate.resources.inspect import Proxy
-from headgate.resources.meta import Object, service_name
-from headgate.resources.registry import SERVICE, TRAFFIC_SPLIT, key_of
+from headgate.kubernetes.client import path_of
+from headgate.resources.meta import Object
+from headgate.resources.registry import TRAFFIC_SPLIT
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -56,30 +51,22 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="KIND/NAME",
-        help="Send from the sidecar of pod/NAME, deployment/NAME or serviceaccount/NAME; by default from the gateway.",
+        help="Send from the sidecar of pod/NAME, deployment/NAME or serviceaccount/NAME; by default from the gateway, or on a cluster from any sidecar.",
         show_default=False,
         autocompletion=callers,
     ),
 ]
-InNamespace = Annotated[str, typer.Option("--namespace", help="Namespace of --from.")]
+InNamespace = Annotated[
+    str, typer.Option("--namespace", help="Namespace of --from; on a cluster without --from, of a short Service name.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Timeout of one request, in seconds.")]
 
 
-class Target(NamedTuple):
-    """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy."""
+class Here(NamedTuple):
+    """The options that select the gateway of this machine, and the namespace of short Service names on a cluster."""
 
-    host: str
-    port: int | None
-    sent: str
-
-
-class Sender(NamedTuple):
-    """The proxy that sends the requests: its probe socket, name and identity, and the namespace of short Service names."""
-
-    socket: Path
-    name: str = "the gateway"
-    identity: str = ""
-    namespace: str = DEFAULT_NAMESPACE
+    state: Path | None
+    namespace: str
 
 
 class TryResult(NamedTuple):
@@ -116,9 +103,10 @@ def try_(
     """Send requests through the mesh and compare their distribution with the weights.
 
     With --from, the sidecar of a workload sends them, with its identity, and short names are in its namespace.
-    Otherwise the gateway sends them, and short names are in the namespace default. Exit code 1 means that a share is
-    outside its band of 3 sigma, that a backend with weight 0 got a request, or that requests failed: no response, a
-    5xx, or a denial by a proxy.
+    Otherwise the gateway sends them, and short names are in the namespace default. On a cluster, without --from, a
+    sidecar in the Service's namespace sends them; this needs the permission to run programs in its pod (pods/exec).
+    Exit code 1 means that a share is outside its band of 3 sigma, that a backend with weight 0 got a request, or that
+    requests failed: no response, a 5xx, or a denial by a proxy.
     """
     target = parse_url(url)
     sent = Request(
@@ -132,35 +120,12 @@ def try_(
         caller = read_client(from_, namespace)
     except BadRequest as error:
         raise usage_error(str(error), option="--from") from None
-    if caller is None:
-        gateway(state)  # if no headgate runs, report that before a missing kubeconfig
+    batch = Batch(request=sent, number=number, concurrency=concurrency)
     inspect_client = InspectClient.of(kubeconfig, state)
-    result = asyncio.run(_run(inspect_client, target, sent, caller or state, amount=(number, concurrency)))
+    result = asyncio.run(_run(inspect_client, target, batch, caller, Here(state, namespace)))
     answer(document(result), output, lambda: _print(result))
     if not result.fits:
         raise typer.Exit(EXIT_FAILURE)
-
-
-def parse_url(text: str) -> Target:
-    """Parse a URL; without a scheme it is http. Raises BadParameter."""
-    parts = urlsplit(text if "://" in text else f"http://{text}")
-    try:
-        host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise usage_error(f"{text!r} has no usable port: {error}", option="URL") from error
-    if parts.scheme != "http":
-        raise usage_error(
-            f"the scheme {parts.scheme} is not supported; write http://, because proxies add mutual TLS themselves",
-            option="URL",
-        )
-    if not re.fullmatch(r"[a-z0-9.-]+", host):
-        raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
-    authority = host if port is None else f"{host}:{port}"
-    query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
-    return Target(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
-
-
-_SAFE = "/?%:@!$&'()*+,;=~[]"
 
 
 def parse_method(text: str) -> str:
@@ -184,76 +149,43 @@ def parse_headers(texts: Sequence[str], *, fixed: Collection[str] = FIXED) -> tu
 
 
 async def _run(
-    inspect_client: InspectClient,
-    target: Target,
-    sent: Request,
-    caller: Caller | Path | None,
-    *,
-    amount: tuple[int, int],
+    inspect_client: InspectClient, target: Target, batch: Batch, caller: Caller | None, here: Here
 ) -> TryResult:
-    """Send `amount` (number, concurrency) requests from a caller's sidecar, or from the gateway of a state directory."""
+    """Send requests from a caller's sidecar; without a caller from the gateway, or on a cluster from any sidecar."""
     client = inspect_client.client
-    as_client = ""
-    if isinstance(caller, Caller):
-        sender, as_client = (
-            sidecar(await inspect_client.proxies(caller.namespace), caller),
-            f"{caller.kind}/{caller.name}",
-        )
-    else:
-        sender = gateway(caller)
-    probe = Probe(sender.socket, sent)
-    services, _ = await client.items(SERVICE)
-    service, port = resolve(target, services, sender.namespace)
-    splits, _ = await client.items(TRAFFIC_SPLIT)
+    gateway = None if caller else await local_gateway(client, here.state)
+    sender = gateway or (await sidecar(inspect_client, caller) if caller else None)
+    where = await find_service_port(client, target, sender.namespace if sender else here.namespace)
+    if sender is None:
+        sender = await any_sidecar(inspect_client, where.namespace)
+        note(f"{sender.name} sends the requests; name another client by --from, and its namespace by --namespace")
+    if sender.pod:
+        caller = Caller(kind="pod", namespace=sender.namespace, name=sender.pod)
+    sent = batch.request
     request = RequestSpec(
-        url=sent.url, method=sent.method, headers=sent.headers[1:], caller=as_client, namespace=sender.namespace
+        url=sent.url,
+        method=sent.method,
+        headers=sent.headers[1:],
+        caller=f"{caller.kind}/{caller.name}" if caller else "",
+        namespace=sender.namespace,
     )
-    found = await inspect_client.explanation(request)
-    deciding = [split for split in splits if str(key_of(split)) == found.object]
-    want = expected_shares(service, port, deciding) if deciding else expected_by_route(service, port, found)
-    for split in deciding:
-        _warn(split)
+    want = await _expected(inspect_client, request, where)
     begun = time.monotonic()
     with _bar() as progress:
-        task = progress.add_task("", total=amount[0])
-        probe.on_request = lambda: progress.advance(task)
-        tally = await probe.run(*amount)
+        task = progress.add_task("", total=batch.number)
+        tally = await send(client, sender, batch, where, lambda done: progress.update(task, completed=done))
     return compare(want, tally, time.monotonic() - begun, sender)
 
 
-def gateway(state: Path | None) -> Sender:
-    """Return the gateway of a state directory. Raises Unavailable when no headgate runs there."""
-    return Sender(Path(runtime_info(state).probe))
-
-
-def sidecar(proxies: Sequence[Proxy], caller: Caller) -> Sender:
-    """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none accepts requests."""
-    every = [item for item in proxies if _name(item, caller.kind) == caller.name]
-    about = f"{caller.kind} {caller.namespace}/{caller.name}"
-    if not every:
-        raise NotFound(
-            f"found no sidecar of {about}, so no request can be sent from it; set --namespace to its namespace, or omit"
-            " --from to send from the gateway"
-        )
-    for item in every:
-        process, certificate = item.status.process, item.status.certificate
-        if process and process.pid and Path(process.probe).exists():
-            return Sender(
-                socket=Path(process.probe),
-                name=f"Pod {item.metadata.namespace}/{item.metadata.name}",
-                identity=certificate.identity if certificate else "",
-                namespace=item.metadata.namespace,
-            )
-    reasons = "; ".join(
-        f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in every
-    )
-    raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
-
-
-def _name(item: Proxy, kind: str) -> str:
-    """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
-    names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
-    return names[kind]
+async def _expected(inspect_client: InspectClient, request: RequestSpec, where: ServicePort) -> ExpectedShares:
+    """Return the shares that the objects set for a request; print a note if the deciding split is not in force."""
+    found = await inspect_client.explanation(request)
+    kind, _, name = found.object.partition(" ")
+    if kind != TRAFFIC_SPLIT.kind:
+        return expected_by_route(where.service, where.port, found)
+    split = await inspect_client.client.get(path_of(TRAFFIC_SPLIT, *name.split("/")))
+    _warn(split)
+    return expected_shares(where.service, where.port, [split])
 
 
 def _bar() -> Progress:
@@ -273,43 +205,6 @@ def compare(want: ExpectedShares, tally: Tally, seconds: float, sender: Sender) 
             {item: count for item, count in unexpected_failures.items() if item.status != 503 or item.backend}
         )
     return TryResult(want, fits(want, counts), tally, seconds, unexpected_failures, sender)
-
-
-def resolve(target: Target, services: Sequence[Object], namespace: str = DEFAULT_NAMESPACE) -> tuple[str, int]:
-    """Return the Service (`namespace/name`) and the port of a target, for a client in `namespace`.
-
-    Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
-    """
-    by_name = {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item for item in services}
-    by_address = {(item.get("spec") or {}).get("clusterIP", ""): name for name, item in by_name.items()}
-    name = by_address.get(target.host) or service_name(target.host, namespace, DOMAIN)
-    if name not in by_name:
-        raise NotFound(
-            f"no Service has the host {target.host}; write name.namespace, or only the name for the namespace {namespace}"
-        )
-    spec = msgspec.convert(by_name[name].get("spec") or {}, ServiceSpec)
-    by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
-    ports = sorted(by_number)
-    if not ports:
-        raise HeadgateError(f"Service {name} has no TCP port to send requests to; add a port to its spec.ports")
-    port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
-    if port not in ports:
-        raise HeadgateError(f"Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
-    protocol, why, _ = protocol_of(by_number[port])
-    if not protocol.is_http:
-        raise HeadgateError(
-            f"port {port} of Service {name} is {protocol.value}, {why}, and `try` sends only HTTP requests. Connect to "
-            f"{written_address(spec, name, port)} with a client of that protocol; `kubectl describe trafficsplit` shows the shares"
-        )
-    return name, port
-
-
-def written_address(spec: ServiceSpec, name: str, port: int) -> str:
-    """Return the address to which a TCP client connects; for a Service without a cluster IP, a name for CONNECT."""
-    host = spec.cluster_ip
-    if not host or host == HEADLESS:
-        return f"{'.'.join(reversed(name.split('/')))}:{port} by CONNECT through the HTTP proxy"
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _warn(split: Object) -> None:

@@ -19,6 +19,13 @@ _REFUSED = (
     "the call, create a TrafficTarget with this source and the ServiceAccount of the Service's pods as destination. "
     f"{_SPELLING}"
 )
+_NO_ROUTES = (
+    "headgate: this proxy has no routes for %REQ(:AUTHORITY)%; wait until `headgate proxies` shows it as InSync.\n"
+)
+_NOT_ALLOWED = (
+    "headgate: access denied: {identity} may not call %REQ(:AUTHORITY)%. To allow the call, create a TrafficTarget with "
+    "this source and the ServiceAccount of the Service's pods as destination.\n"
+)
 
 
 def service_listener(name: str, host: str, port: int) -> pb.Listener:
@@ -135,6 +142,25 @@ def try_listener(path: str, namespace: str = DEFAULT_NAMESPACE, identity: str = 
 
     `namespace` and `identity` have the same meaning as in `proxy_listener`.
     """
+    connection = _routed_by_host(_unknown(namespace, identity), _name_upstream())
+    return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+
+
+def redirected_try_listener(path: str, identity: str = "") -> pb.Listener:
+    """Return the listener of `headgate try` in a transparent sidecar. Its responses name the backend.
+
+    The client writes the destination into the header `ORIGINAL_ADDRESS`, as the shared chain does for redirected
+    connections, and gets the same routes. With `identity`, the proxy has only the Services that this identity may call.
+    """
+    replies = _replies(_NOT_ALLOWED.format(identity=identity) if identity else _NO_ROUTES)
+    connection = _http(
+        scoped_routes=_scoped("addresses", ORIGINAL_ADDRESS), local_reply_config=replies, first=(_name_upstream(),)
+    )
+    return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+
+
+def _name_upstream() -> pb.HttpFilter:
+    """Return the filter that writes the attributes of the upstream into the response."""
     mutations = [
         pb.HeaderMutationRule(
             append=pb.HeaderValueOption(
@@ -145,9 +171,7 @@ def try_listener(path: str, namespace: str = DEFAULT_NAMESPACE, identity: str = 
         for attribute, text in traffic_stats.UPSTREAM_ATTRIBUTES
     ]
     mutation = pb.HeaderMutation(mutations=pb.HeaderMutations(response_mutations=mutations))
-    add_headers = pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
-    connection = _routed_by_host(_unknown(namespace, identity), add_headers)
-    return _listener(names.TRY, pb.Address(pipe=pb.Pipe(path=path, mode=PRIVATE_MODE)), connection)
+    return pb.HttpFilter(name="envoy.filters.http.header_mutation", typed_config=pb.pack(mutation))
 
 
 def _listener(name: str, where: pb.Address, connection: pb.HttpConnectionManager) -> pb.Listener:

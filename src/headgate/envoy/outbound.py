@@ -227,8 +227,10 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
         identity = workload.identity
     if node.proxy_port:
         yield from _proxy(node, namespace, identity)
-    if node.try_socket:
+    if node.try_socket and node.proxy_port:
         yield Part(LISTENER, names.TRY, listeners.try_listener, (node.try_socket, namespace, identity))
+    elif node.try_socket:
+        yield Part(LISTENER, names.TRY, listeners.redirected_try_listener, (node.try_socket, identity))
 
 
 def _proxy(node: Node, namespace: str, identity: str) -> Iterator[Part]:

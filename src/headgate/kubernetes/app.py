@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
+from headgate.admission.sidecar_containers import TRY_SOCKET
 from headgate.envoy import stats_sink
 from headgate.identity.embedded import EmbeddedIssuer
 from headgate.identity.issuers import Issuer
@@ -75,7 +76,7 @@ async def run(options: Options, credentials: CredentialSource) -> None:
         plane = ControlPlane(
             ports,
             ProxyOptions(
-                HostProxies(),
+                HostProxies(try_sockets=lambda _: TRY_SOCKET),
                 TokenReview(api),
                 stats_sink.reports_per_eviction(stats_sink.CLUSTER_SECONDS),
             ),

@@ -27,7 +27,7 @@ from headgate.resources.meta import Input, Object
 from headgate.resources.registry import Kind, api_version
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, ClientWebSocketResponse
 
 
 _ERRORS: Mapping[int, type[HeadgateError]] = {
@@ -227,6 +227,23 @@ class Client:
         async with self._answer(ApiRequest("GET", _target(path, query))) as response:
             async for part in response.content.iter_any():
                 yield part
+
+    @contextlib.asynccontextmanager
+    async def websocket(
+        self, path: str, protocols: Sequence[str], query: Mapping[str, str | Sequence[str]]
+    ) -> AsyncIterator["ClientWebSocketResponse"]:
+        """Open a websocket and yield it. Raises NotFound, and the other errors of a GET of the path."""
+        connection = await self._connect()
+        try:
+            async with self._transport.websocket(connection, _target(path, query), protocols) as found:
+                yield found
+        except self._transport.HandshakeRefused:
+            await self.get(path, **query)  # aiohttp drops the response to a handshake, which has the reason
+            raise
+
+    async def server(self) -> str:
+        """Return the URL of the API server, without a slash at the end."""
+        return (await self._connect()).host.rstrip("/")
 
     async def _object(
         self,

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -16,12 +16,14 @@ from aiohttp import (
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    ClientWebSocketResponse,
     TCPConnector,
+    WSServerHandshakeError,
     encode_basic_auth,
 )
 from yarl import URL
 
-from headgate.errors import Unavailable
+from headgate.errors import HeadgateError, Unavailable
 from headgate.http_failures import describe
 from headgate.kubernetes.connection import ApiRequest, Connection
 
@@ -35,6 +37,10 @@ _KEEPALIVE = {
 }  # seconds until the first probe, seconds between probes, number of probes
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 seconds
 _LOOPBACK = ("127.", "::1", "localhost")
+
+
+class HandshakeRefused(HeadgateError):
+    """The server has answered the request for a websocket with an error status."""
 
 
 @contextlib.asynccontextmanager
@@ -62,6 +68,30 @@ async def exchange(connection: Connection, request: ApiRequest) -> AsyncIterator
                     yield response
                 finally:
                     _abort_unread(response)
+    except FAILURES as error:
+        raise Unavailable(f"no API answers at {connection.host} ({describe(error)})") from error
+
+
+@contextlib.asynccontextmanager
+async def websocket(
+    connection: Connection, target: str, protocols: Sequence[str]
+) -> AsyncIterator[ClientWebSocketResponse]:
+    """Open a websocket and yield it. Raises HandshakeRefused for a response without an upgrade, Unavailable without one."""
+    try:
+        async with _session(connection) as session:
+            async with asyncio.timeout(ANSWER_S):
+                found = await session.ws_connect(
+                    URL(connection.host + target, encoded=True),
+                    protocols=protocols,
+                    headers=connection.headers(),
+                    proxy=connection.proxy,
+                    server_hostname=connection.tls_server_name,
+                    max_msg_size=0,
+                )
+            async with found:
+                yield found
+    except WSServerHandshakeError as error:
+        raise HandshakeRefused(f"the API server opens no stream: {error.status}") from error
     except FAILURES as error:
         raise Unavailable(f"no API answers at {connection.host} ({describe(error)})") from error
 

@@ -1,0 +1,147 @@
+"""The proxy that sends the requests of `headgate try`: one on this machine, or the sidecar of a pod on a cluster."""
+
+import contextlib
+import ipaddress
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from headgate.admission.sidecar_containers import CONTAINER
+from headgate.cli.connection import find_runtime_info
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.probe import Batch, Probe, Progress, Tally
+from headgate.cli.try_target import ServicePort
+from headgate.compiler.request_spec import Client as Caller
+from headgate.envoy.routes import ORIGINAL_ADDRESS
+from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.pod_programs import Container, ProgramFailed, run_program
+from headgate.model.authorities import DEFAULT_NAMESPACE
+from headgate.resources.inspect import Proxy
+
+PROGRAM = ("headgate", "sidecar", "try")
+"""The program in a sidecar's container that sends a batch of requests."""
+USAGE_ERROR = 2  # the exit code of a sidecar whose image has no such program
+
+
+class Sender(NamedTuple):
+    """The proxy that sends the requests: its name and identity, and the namespace of short Service names.
+
+    A proxy on this machine has the path of its probe socket, and a sidecar on a cluster the name of its `pod`.
+    """
+
+    socket: Path | None = None
+    name: str = "the gateway"
+    identity: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+    pod: str = ""
+
+
+async def local_gateway(client: Client, state: Path | None) -> Sender | None:
+    """Return the gateway of a state directory if its headgate serves the client's API, else None."""
+    found = find_runtime_info(state)
+    if found is None or await client.server() != found.api:
+        return None
+    return Sender(Path(found.probe))
+
+
+async def sidecar(inspect_client: InspectClient, caller: Caller) -> Sender:
+    """Return a sidecar of the caller's pods. Raises NotFound without a sidecar, HeadgateError if none can send requests."""
+    proxies = await inspect_client.proxies(caller.namespace)
+    every = [item for item in proxies if _name(item, caller.kind) == caller.name]
+    about = f"{caller.kind} {caller.namespace}/{caller.name}"
+    if not every:
+        raise NotFound(
+            f"found no sidecar of {about}, so no request can be sent from it; set --namespace to its namespace, or omit"
+            " --from"
+        )
+    return _first_usable(every, about)
+
+
+async def any_sidecar(inspect_client: InspectClient, namespace: str) -> Sender:
+    """Return a sidecar of any pod of a namespace. Raises NotFound without a sidecar, HeadgateError if none can send requests."""
+    every = await inspect_client.proxies(namespace)
+    if not every:
+        raise NotFound(
+            f"no pod of the namespace {namespace} has a sidecar that can send the requests; name a client of another"
+            " namespace by --from KIND/NAME --namespace NAME"
+        )
+    return _first_usable(every, f"the namespace {namespace}")
+
+
+def _first_usable(proxies: Sequence[Proxy], about: str) -> Sender:
+    for item in sorted(proxies, key=lambda item: item.metadata.name):
+        process, certificate = item.status.process, item.status.certificate
+        sender = Sender(
+            name=f"Pod {item.metadata.namespace}/{item.metadata.name}",
+            identity=certificate.identity if certificate else "",
+            namespace=item.metadata.namespace,
+        )
+        if process and process.pid and Path(process.probe).exists():
+            return sender._replace(socket=Path(process.probe))
+        if process is None and item.status.connected:
+            return sender._replace(pod=item.metadata.name)
+    reasons = "; ".join(
+        f"{item.metadata.name}: {item.status.message or 'it runs on another machine'}" for item in proxies
+    )
+    raise HeadgateError(f"can't send requests from a sidecar of {about}: {reasons}")
+
+
+def _name(item: Proxy, kind: str) -> str:
+    """Return the name of a sidecar's pod, Deployment or ServiceAccount."""
+    names = {"pod": item.metadata.name, "deployment": item.deployment, "serviceaccount": item.service_account}
+    return names[kind]
+
+
+async def send(
+    client: Client, sender: Sender, batch: Batch, where: ServicePort, on_request: Callable[[int], object]
+) -> Tally:
+    """Send a batch of requests to a Service port, and return the tally; `on_request` gets the number of finished requests.
+
+    Raises ProxyError when a proxy on this machine can't be reached, HeadgateError when the sidecar on a cluster can't be used.
+    """
+    if sender.socket:
+        probe = Probe(sender.socket, batch, on_request=lambda: on_request(probe.tally.requests))
+        return await probe.run()
+    headers = (*batch.request.headers, (ORIGINAL_ADDRESS, _address(where)))
+    addressed = structs.replace(batch, request=structs.replace(batch.request, headers=headers))
+    container = Container(sender.namespace, sender.pod, CONTAINER)
+    try:
+        return await _send_from_pod(client, container, addressed, on_request)
+    except ProgramFailed as error:
+        reason = str(error).removeprefix("error: ")
+        if error.code == USAGE_ERROR:
+            reason = "its image is of an older headgate; create the pod again, and it gets the current image"
+        raise HeadgateError(f"can't send requests from the sidecar of {sender.name}: {reason}") from error
+
+
+async def _send_from_pod(
+    client: Client, container: Container, batch: Batch, on_request: Callable[[int], object]
+) -> Tally:
+    rest = b""
+    order = msgspec.json.encode(batch) + b"\n"
+    async with contextlib.aclosing(run_program(client, container, PROGRAM, stdin=order)) as output:
+        async for part in output:
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                progress = msgspec.json.decode(line, type=Progress)
+                on_request(progress.finished)
+                if progress.counts:
+                    return Tally.of(progress.counts)
+    raise HeadgateError(
+        f"the sidecar of Pod {container.namespace}/{container.pod} has ended before all responses arrived"
+    )
+
+
+def _address(where: ServicePort) -> str:
+    """Return the address by which a transparent sidecar finds the routes of a Service port."""
+    if not where.address:
+        raise HeadgateError(
+            f"Service {where.service} has no cluster IP: its clients choose a pod themselves, and `try` sends only to"
+            " cluster IPs; send requests from a container of the client, for example with `kubectl exec`"
+        )
+    address = ipaddress.ip_address(where.address)
+    return f"[{address}]:{where.port}" if address.version == 6 else f"{address}:{where.port}"

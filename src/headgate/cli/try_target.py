@@ -1,0 +1,114 @@
+"""The Service port to which `headgate try` sends requests."""
+
+import re
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from headgate.cli.output import usage_error
+from headgate.cli.shares import DOMAIN
+from headgate.compiler.protocols import protocol_of
+from headgate.compiler.services import HEADLESS
+from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client, path_of
+from headgate.model.authorities import DEFAULT_NAMESPACE, DEFAULT_PORT
+from headgate.resources.core import ServiceSpec
+from headgate.resources.meta import Object, service_name
+from headgate.resources.registry import SERVICE
+
+_SAFE = "/?%:@!$&'()*+,;=~[]"
+
+
+class Target(NamedTuple):
+    """Host and port of a URL; `port` is None when the URL has none. `sent` is the URL as sent to the proxy."""
+
+    host: str
+    port: int | None
+    sent: str
+
+
+class ServicePort(NamedTuple):
+    """An HTTP port of a Service. `address` is the Service's cluster IP, empty if it has none."""
+
+    service: str
+    port: int
+    address: str
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the Service."""
+        return self.service.partition("/")[0]
+
+
+def parse_url(text: str) -> Target:
+    """Parse a URL; without a scheme it is http. Raises BadParameter."""
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise usage_error(f"{text!r} has no usable port: {error}", option="URL") from error
+    if parts.scheme != "http":
+        raise usage_error(
+            f"the scheme {parts.scheme} is not supported; write http://, because proxies add mutual TLS themselves",
+            option="URL",
+        )
+    if not re.fullmatch(r"[a-z0-9.-]+", host):
+        raise usage_error(f"{text!r} has no valid host; write for example http://website:8080/", option="URL")
+    authority = host if port is None else f"{host}:{port}"
+    query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
+    return Target(host, port, f"http://{authority}{quote(parts.path, safe=_SAFE) or '/'}{query}")
+
+
+async def find_service_port(client: Client, target: Target, namespace: str = DEFAULT_NAMESPACE) -> ServicePort:
+    """Return the Service port of a target, for a caller in `namespace`.
+
+    Raises NotFound for an unknown Service, HeadgateError for a port that is not HTTP.
+    """
+    if name := service_name(target.host, namespace, DOMAIN):
+        found = await _service(client, *name.split("/"))
+    else:
+        found = await _service_with_address(client, target.host)
+    if found is None:
+        raise NotFound(
+            f"no Service has the host {target.host}; write name.namespace, or only the name for the namespace {namespace}"
+        )
+    name = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+    return _port_of(name, msgspec.convert(found.get("spec") or {}, ServiceSpec), target)
+
+
+async def _service(client: Client, namespace: str, name: str) -> Object | None:
+    try:
+        return await client.get(path_of(SERVICE, namespace, name))
+    except NotFound:
+        return None
+
+
+async def _service_with_address(client: Client, address: str) -> Object | None:
+    services, _ = await client.items(SERVICE)
+    return next((item for item in services if (item.get("spec") or {}).get("clusterIP") == address), None)
+
+
+def _port_of(name: str, spec: ServiceSpec, target: Target) -> ServicePort:
+    by_number = {item.port: item for item in reversed(spec.ports) if item.protocol == "TCP"}
+    ports = sorted(by_number)
+    if not ports:
+        raise HeadgateError(f"Service {name} has no TCP port to send requests to; add a port to its spec.ports")
+    port = target.port or (DEFAULT_PORT if DEFAULT_PORT in ports else ports[0])
+    if port not in ports:
+        raise HeadgateError(f"Service {name} has no TCP port {port}; it has {', '.join(map(str, ports))}")
+    protocol, why, _ = protocol_of(by_number[port])
+    if not protocol.is_http:
+        raise HeadgateError(
+            f"port {port} of Service {name} is {protocol.value}, {why}, and `try` sends only HTTP requests. Connect to "
+            f"{written_address(spec, name, port)} with a client of that protocol; `kubectl describe trafficsplit` shows the shares"
+        )
+    return ServicePort(name, port, "" if spec.cluster_ip == HEADLESS else spec.cluster_ip)
+
+
+def written_address(spec: ServiceSpec, name: str, port: int) -> str:
+    """Return the address to which a TCP client connects; for a Service without a cluster IP, a name for CONNECT."""
+    host = spec.cluster_ip
+    if not host or host == HEADLESS:
+        return f"{'.'.join(reversed(name.split('/')))}:{port} by CONNECT through the HTTP proxy"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
