@@ -1,0 +1,205 @@
+"""The proxies that send the requests of `headgate try`, and the program in a sidecar's container."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from headgate.cli import senders
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.probe import Batch, Progress, Request, Tally
+from headgate.cli.senders import USAGE_ERROR, Sender, any_sidecar, send, sidecar
+from headgate.cli.try_target import ServicePort
+from headgate.compiler.request_spec import Client as Caller
+from headgate.errors import HeadgateError, NotFound
+from headgate.kubernetes.client import Client
+from headgate.kubernetes.pod_programs import Container, ProgramFailed
+from headgate.resources.inspect import Certificate, ObjectName, Proxy, ProxyStatus
+
+WHERE = ServicePort("shop/website", 8080, "10.96.0.7")
+BATCH = Batch(request=Request(method="GET", url="http://website/"), number=3, concurrency=1)
+POD = Sender(name="Pod shop/client-1", namespace="shop", pod="client-1")
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from headgate.cli.sidecar_try import send_batch
+asyncio.run(send_batch(Path(sys.argv[1])))
+"""
+
+
+def proxy(name: str, *, connected: str = "2026-01-01T00:00:00Z", deployment: str = "") -> Proxy:
+    status = ProxyStatus(
+        state="InSync" if connected else "Disconnected",
+        message="" if connected else "it has no stream",
+        connected=connected,
+        certificate=Certificate(identity=f"spiffe://mesh/{name}"),
+    )
+    metadata = ObjectName(name=name, namespace="shop")
+    return Proxy(metadata=metadata, node=f"sidecar/shop/{name}", status=status, deployment=deployment)
+
+
+class Inspected:
+    """An inspect API with some proxies."""
+
+    def __init__(self, *proxies: Proxy) -> None:
+        self._proxies = proxies
+
+    async def proxies(self, namespace: str) -> Sequence[Proxy]:
+        assert namespace == "shop"
+        return self._proxies
+
+
+def inspected(*proxies: Proxy) -> InspectClient:
+    return cast("InspectClient", Inspected(*proxies))
+
+
+async def test_the_first_connected_sidecar_of_a_client_sends() -> None:
+    proxies = inspected(
+        proxy("b-2", deployment="b"),
+        proxy("b-1", deployment="b"),
+        proxy("b-0", connected="", deployment="b"),
+        proxy("a"),
+    )
+    found = await sidecar(proxies, Caller(kind="deployment", namespace="shop", name="b"))
+    assert found == Sender(name="Pod shop/b-1", identity="spiffe://mesh/b-1", namespace="shop", pod="b-1")
+    assert (await any_sidecar(proxies, "shop")).pod == "a"
+
+
+async def test_a_client_without_a_connected_sidecar_is_an_error_with_the_reason() -> None:
+    caller = Caller(kind="pod", namespace="shop", name="b-0")
+    with pytest.raises(HeadgateError, match="sidecar of pod shop/b-0: b-0: it has no stream"):
+        await sidecar(inspected(proxy("b-0", connected="")), caller)
+    with pytest.raises(NotFound, match=r"no pod of the namespace shop has a sidecar.*--from KIND/NAME"):
+        await any_sidecar(inspected(), "shop")
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[bytes | Exception]:
+    """The output of the program in the sidecar, in the order in which it is yielded; an exception is raised."""
+    outputs: list[bytes | Exception] = []
+
+    async def run_program(_client: Any, container: Container, _words: Any, *, stdin: bytes) -> AsyncGenerator[bytes]:
+        assert container.pod == "client-1"
+        headers = msgspec.json.decode(stdin, type=Batch).request.headers
+        assert headers == (("x-headgate-address", "10.96.0.7:8080"),)
+        for output in outputs:
+            if isinstance(output, Exception):
+                raise output
+            yield output
+
+    monkeypatch.setattr(senders, "run_program", run_program)
+    return outputs
+
+
+async def sent(progress: list[int]) -> Tally:
+    return await send(cast("Client", None), POD, BATCH, WHERE, progress.append)
+
+
+async def test_a_sidecar_on_a_cluster_reports_progress_and_the_tally(answers: list[bytes | Exception]) -> None:
+    tally = Tally()
+    for _ in range(3):
+        tally.add(503, {}, b"no healthy upstream")
+    lines = b"".join(
+        msgspec.json.encode(one) + b"\n" for one in (Progress(finished=1), Progress(finished=3, counts=tally.counts))
+    )
+    answers.extend((lines[:10], lines[10:]))
+    progress: list[int] = []
+    found = await sent(progress)
+    assert progress == [1, 3]
+    assert (found.requests, found.failures, found.proxy_answers) == (3, tally.failures, {503: 3})
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (
+            ProgramFailed("Usage: headgate sidecar", USAGE_ERROR),
+            "its image is of an older headgate; create the pod again",
+        ),
+        (
+            ProgramFailed("error: the probe socket is missing", 3),
+            "sidecar of Pod shop/client-1: the probe socket is missing",
+        ),
+    ],
+)
+async def test_a_program_that_fails_is_an_error(
+    answers: list[bytes | Exception], failure: Exception, words: str
+) -> None:
+    answers.append(failure)
+    with pytest.raises(HeadgateError, match=words):
+        await sent([])
+
+
+async def test_a_service_without_a_cluster_ip_is_an_error_before_any_request() -> None:
+    with pytest.raises(HeadgateError, match=r"Service shop/website has no cluster IP.*kubectl exec"):
+        await send(cast("Client", None), POD, BATCH, WHERE._replace(address=""), print)
+
+
+# --- the program
+
+
+@contextlib.asynccontextmanager
+async def program(socket: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the program with its standard input, output and error as pipes; kill it at the end if it still runs."""
+    command = (sys.executable, "-c", PROGRAM, str(socket))
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def envoy(socket: Path, response: bytes, received: asyncio.Event) -> AsyncIterator[None]:
+    """Serve a response for each request on a socket."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                received.set()
+                writer.write(response)
+        writer.close()
+
+    server = await asyncio.start_unix_server(respond, socket)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def test_the_program_prints_the_tally_after_the_last_request(tmp_path: Path) -> None:
+    socket, ok = tmp_path / "s", b"HTTP/1.1 200 OK\r\nx-headgate-backend: shop/v1\r\ncontent-length: 0\r\n\r\n"
+    async with envoy(socket, ok, asyncio.Event()), program(socket) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(msgspec.json.encode(BATCH) + b"\n")
+        *_, last = (await process.stdout.read()).splitlines()
+    progress = msgspec.json.decode(last, type=Progress)
+    assert progress.counts
+    assert (progress.finished, progress.counts.backends, progress.counts.statuses) == (3, {"shop/v1": 3}, {200: 3})
+
+
+async def test_the_program_ends_when_its_standard_input_is_closed(tmp_path: Path) -> None:
+    """Then `headgate try` has ended. Without this, the program would wait for the response."""
+    received = asyncio.Event()
+    async with envoy(tmp_path / "s", b"", received), program(tmp_path / "s") as process:
+        assert process.stdin
+        process.stdin.write(msgspec.json.encode(BATCH) + b"\n")
+        await received.wait()
+        process.stdin.close()
+        assert await process.wait() == 0
+
+
+async def test_the_program_names_the_cause_without_a_listener(tmp_path: Path) -> None:
+    async with program(tmp_path / "missing") as process:
+        _, errors = await process.communicate(msgspec.json.encode(BATCH) + b"\n")
+    assert b"ProxyError: the probe socket" in errors
+    assert b"the control plane is of an older headgate" in errors
