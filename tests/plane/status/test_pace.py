@@ -26,12 +26,13 @@ class Clock:
         return self.now
 
 
-def test_the_pause_after_a_slice_is_a_multiple_of_its_length() -> None:
-    clock = Clock()
-    pace = Pace(clock)
+def test_the_pause_after_a_slice_is_a_multiple_of_its_work_without_the_time_in_which_it_waits() -> None:
+    clock, work = Clock(), Clock()
+    pace = Pace(clock, work)
     assert pace.pause() == SETTLE_SECONDS
     pace.begin()
-    clock.now += 2.0
+    clock.now += 60.0
+    work.now += 2.0
     pace.end()
     assert pace.pause() == PAUSE_FACTOR * 2.0
     clock.now += PAUSE_FACTOR * 2.0

@@ -8,8 +8,8 @@ SETTLE_SECONDS = 0.02  # the shortest pause before a slice; all answers during t
 ANSWER_QUIET_SECONDS = 0.25  # the wait for answers of lagging proxies, from the last change of any proxy
 MAX_WAIT_SECONDS = 1.0  # the longest wait for lagging proxies, and the longest pause between observations
 SLICE_SECONDS = 0.02  # the length of a slice, after which the writer yields the event loop to other tasks
-PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its length
-OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of the time that it took
+PAUSE_FACTOR = 3  # the pause after a slice, as a multiple of its processor time
+OBSERVATION_PAUSE_FACTOR = 9  # the pause after an observation or a full pass, as a multiple of its processor time
 MEMBERSHIP_QUIET_SECONDS = 0.25  # a full pass begins after this time without a connecting or disconnecting proxy
 RECONNECT_SECONDS = 1.0  # the wait for a proxy whose stream has ended: it reconnects, for example with a new token
 MAX_MEMBERSHIP_SECONDS = 2.0  # the longest delay of a full pass while proxies connect and disconnect
@@ -71,14 +71,17 @@ class CountDelay:
 class Pace:
     """Measures the writer's work, and returns how long to pause. Times are seconds.
 
-    `membership` debounces connects and disconnects of proxies.
+    `work_clock` returns the processor time of this thread. It also grows while other tasks run, but not while the writer
+    waits for an API server. `membership` debounces connects and disconnects of proxies.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, work_clock: Callable[[], float] = time.thread_time
+    ) -> None:
         self.membership = Debounce(MEMBERSHIP_QUIET_SECONDS, MAX_MEMBERSHIP_SECONDS, clock)
         self._answering = Debounce(ANSWER_QUIET_SECONDS, MAX_WAIT_SECONDS, clock)
-        self._clock = clock
-        self._began = clock()
+        self._clock, self._work_clock = clock, work_clock
+        self._began, self._worked = clock(), work_clock()  # when the slice began, and what the work clock was then
         self._rested = self._next_observation = self._next_pass = self._began  # the times at which the pauses end
         self._observation = self._pass = 0.0  # seconds of work in the last observation and full pass
         self._changes: int | None = None  # the last argument of `note_change`; None after an observation
@@ -113,17 +116,21 @@ class Pace:
 
     def begin(self) -> None:
         """Begin a slice."""
-        self._began = self._clock()
+        self._began, self._worked = self._clock(), self._work_clock()
 
     @property
     def is_slice_over(self) -> bool:
         """Whether the slice has lasted `SLICE_SECONDS`."""
         return self._clock() - self._began >= SLICE_SECONDS
 
+    @property
+    def work(self) -> float:
+        """The seconds of work since the slice began."""
+        return self._work_clock() - self._worked
+
     def end(self) -> None:
         """End a slice."""
-        now = self._clock()
-        self._rested = now + PAUSE_FACTOR * (now - self._began)
+        self._rested = self._clock() + PAUSE_FACTOR * self.work
 
     def spend_on_pass(self, seconds: float) -> None:
         """Add `seconds` of work to the current full pass, and delay the next full pass in proportion."""

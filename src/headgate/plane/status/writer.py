@@ -276,7 +276,7 @@ class StatusWriter:
             return
         inputs = StatusInputs(observation.receipts, timestamp(time.time()), observation.blocking)
         while batch := tuple(islice(iter(self._queue.next, None), CONCURRENT)):
-            began = time.monotonic()
+            began = self._pace.work
             async with asyncio.TaskGroup() as group:
                 updates = [
                     (key, group.create_task(self._update(key, observation.report(key), inputs))) for key, _ in batch
@@ -285,7 +285,7 @@ class StatusWriter:
                 if not update.result():
                     self._retry_later(key)
             if any(in_pass for _, in_pass in batch):
-                self._pace.spend_on_pass(time.monotonic() - began)
+                self._pace.spend_on_pass(self._pace.work - began)
             if self._pace.is_slice_over:
                 return
 
