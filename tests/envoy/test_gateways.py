@@ -15,6 +15,7 @@ from headgate.model.routing import (
     Certificate,
     Endpoint,
     Endpoints,
+    Frontend,
     GatewayPort,
     HostRoutes,
     Mesh,
@@ -95,17 +96,22 @@ def test_a_tcp_port_without_a_route_has_a_cluster_without_endpoints():
     assert config[LISTENER][NAME].needs == {NAME}
 
 
-def test_the_proxy_of_one_gateway_has_no_other_listeners_and_listens_on_all_addresses():
-    """Its port needs no privilege. Clients reach the proxy by the Service of the Gateway."""
+@pytest.mark.parametrize(
+    ("network", "wildcard", "more"), [("10.96.0.", "0.0.0.0", {}), ("fd00:96::", "::", {"ipv4_compat": True})]
+)
+def test_the_proxy_of_one_gateway_has_no_other_listeners_and_listens_on_all_addresses(network, wildcard, more):
+    """Its port needs no privilege. Clients reach the proxy by the Service of the Gateway, and the kubelet by the pod's address."""
     ports = [
         GatewayPort(gateway=f"default/{name}", address=address, port=443, protocol=Protocol.TCP)
-        for name, address in (("edge", "10.96.0.1"), ("other", "10.96.0.2"))
+        for name, address in (("edge", f"{network}1"), ("other", f"{network}2"))
     ]
-    world = Mesh(domain="cluster.local", gateways=tuple(ports))
+    services = (Frontend(service="default/kubernetes", address=f"{network}3", ports=(443,)),)
+    world = Mesh(domain="cluster.local", gateways=tuple(ports), frontends=services)
     config = encode(project(world, Node(id="gateway/edge-1", gateway="default/edge")), Memo())
     assert list(config[LISTENER]) == [NAME, names.SCOPES, names.PROBES]
-    address = content(LISTENER, config[LISTENER][NAME])["address"]["socket_address"]
-    assert address == {"address": "0.0.0.0", "port_value": 61443}
+    for name, port in ((NAME, 61443), (names.PROBES, 15020)):
+        address = content(LISTENER, config[LISTENER][name])["address"]["socket_address"]
+        assert address == {"address": wildcard, "port_value": port, **more}
 
 
 @pytest.mark.parametrize("stage", Stage)

@@ -177,7 +177,8 @@ def test_a_transparent_sidecar_listens_on_the_wildcard_and_calls_from_a_loopback
     checks = (PortCheck(name="app/readiness", port=9000, grpc=True), PortCheck(name="app/startup", port=8080))
     found = made(pod(address=address, probes=(Probe(name="app/liveness", port=8080, path="/"),), port_checks=checks))
     assert found[LISTENER, "inbound"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15006)
-    assert found[LISTENER, "probes"].address.socket_address == pb.SocketAddress(address=wildcard, port_value=15020)
+    expected = pb.SocketAddress(address=wildcard, port_value=15020, ipv4_compat=wildcard == "::")
+    assert found[LISTENER, "probes"].address.socket_address == expected
     sources = {
         message.upstream_bind_config.source_address.address for (kind, _), message in found.items() if kind == CLUSTER
     }

@@ -40,5 +40,8 @@ def test_redirection_and_mtls_work_over_ipv6(lab):
     assert lab.run(ask(plain, Address(one.address, 15020), path="/app/readiness")).status == 200
     until(lambda: lab.run(ask(plain, Address(one.address, 15020), path="/app/liveness")).status == 200)
     assert lab.run(ask(plain, Address(one.address, 15020), path="/app/startup")).status == 503
+    assert (
+        lab.run(ask(one, Address("127.0.0.1", 15020), path="/ready")).status == 200
+    )  # as `headgate sidecar wait` asks
     lab.serve(*services)
     assert lab.run(ask(plain, Address(one.address, 8080))).body == "one"

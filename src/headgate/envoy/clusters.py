@@ -208,3 +208,8 @@ def pod_and_port(endpoint: Endpoint) -> str:
 def address(host: str, port: int) -> pb.Address:
     """Return a TCP address."""
     return pb.Address(socket_address=pb.SocketAddress(address=host, port_value=port))
+
+
+def wildcard_address(host: str, port: int) -> pb.Address:
+    """Return an address of all interfaces. If `host` is `::`, it includes the IPv4 addresses."""
+    return pb.Address(socket_address=pb.SocketAddress(address=host, port_value=port, ipv4_compat=":" in host))

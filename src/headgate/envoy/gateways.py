@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from headgate.envoy import gateway_hosts, listeners, names, pb, routes, tcp_proxy
+from headgate.envoy.clusters import wildcard_address
 from headgate.envoy.config_source import ads
 from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_filters import ListenerInfo
@@ -132,9 +133,11 @@ def _virtual_host(item: HostPlan, port: str) -> pb.VirtualHost:
 
 def listener(found: ListenerPlan) -> pb.Listener:
     """Return the listener of a port; with TLS, the client's SNI selects the certificate."""
-    if not found.tls:
-        return _plain(found)
     message = _plain(found)
+    if found.address == "::":
+        message.address.CopyFrom(wildcard_address(found.address, found.port))
+    if not found.tls:
+        return message
     chains = [_chain(found, item) for item in found.tls]
     del message.filter_chains[:]
     message.filter_chains.extend(chains)

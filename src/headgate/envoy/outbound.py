@@ -189,7 +189,8 @@ def of_gateway(view: GatewayView) -> Iterator[Part]:
     scope = gateways.plan_wildcards(planner, port) if port.protocol.is_http else None
     yield from _of_clusters(planner.clusters.values(), view.settings)
     if view.settings.kind.gateway:  # clients reach the pods of a Gateway by the address of its Service
-        listener = structs.replace(listener, address=EVERYWHERE, port=gateway_pod_port(port.port))
+        wildcard = EVERYWHERE6 if ":" in port.address else EVERYWHERE
+        listener = structs.replace(listener, address=wildcard, port=gateway_pod_port(port.port))
     yield Part(LISTENER, listener.name, gateways.listener, (listener,), listener.needs)
     if scope:
         yield Part(SCOPES, scope.name, gateways.scope, (scope,), scope.needs)
@@ -220,7 +221,7 @@ def of_proxy(node: Node, workload: Workload | None, settings: MeshSettings) -> I
     if node.role != SIDECAR:
         yield Part(LISTENER, names.SCOPES, listeners.scopes_listener, ())
     if node.gateway:
-        yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE, (), ()))
+        yield Part(LISTENER, names.PROBES, probes.listener, (EVERYWHERE6 if settings.has_ipv6 else EVERYWHERE, (), ()))
     if node.role == SIDECAR and not node.proxy_port:
         yield from _captured(settings, has_ipv6=settings.has_ipv6 or (workload is not None and ":" in workload.address))
     if node.role == SIDECAR and workload and settings.scoped:

@@ -9,7 +9,7 @@ manifest and sends it to the application. It makes TCP and gRPC probes itself, a
 from collections.abc import Iterator
 
 from headgate.envoy import names, pb
-from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, http_options
+from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, address, http_options, wildcard_address
 from headgate.envoy.config import CLUSTER, LISTENER, Part
 from headgate.envoy.listeners import router_filter
 from headgate.envoy.view import PROBE_PORT
@@ -91,7 +91,7 @@ def checked_cluster(name: str, host: str, check: PortCheck, source: str) -> pb.C
 
 
 def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCheck, ...]) -> pb.Listener:
-    """Return the listener of all probes of a pod."""
+    """Return the listener of all probes of a pod. `headgate sidecar wait` requests it by IPv4, also in a pod without IPv4."""
     table = pb.RouteConfiguration(
         name=names.PROBES,
         virtual_hosts=[pb.VirtualHost(name=names.PROBES, domains=["*"], routes=[_ready(), *map(_route, probes)])],
@@ -106,7 +106,7 @@ def listener(wildcard: str, probes: tuple[Probe, ...], port_checks: tuple[PortCh
     http = pb.Filter(name="envoy.filters.network.http_connection_manager", typed_config=pb.pack(connection))
     return pb.Listener(
         name=names.PROBES,
-        address=address(wildcard, PROBE_PORT),
+        address=wildcard_address(wildcard, PROBE_PORT),
         filter_chains=[pb.FilterChain(name=names.PROBES, filters=[http])],
         enable_reuse_port=pb.BoolValue(value=False),
     )

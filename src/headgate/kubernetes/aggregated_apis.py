@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from headgate.kubernetes.names import API_PORT
 from headgate.kubernetes.options import Options
 from headgate.kubernetes.permissions import MissingPermissions, describe
 from headgate.kubernetes.served_versions import ServedVersions
+from headgate.kubernetes.sockets import listen
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Lister
@@ -93,7 +93,7 @@ async def serve_apis(options: Options, sources: Sources, api: ApiServer, certifi
         DelegatedAuthorizer(api),
         InspectApi(Inspector(plane.live_state, host), closing, sources.metrics.families),
     )
-    listener = socket.create_server(("", API_PORT), family=socket.AF_INET)
+    listener = listen(API_PORT)
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sources.metrics.run(), name="push durations")

@@ -1,7 +1,6 @@
 """Serves the webhooks of injection, validation and conversion over TLS."""
 
 import asyncio
-import socket
 
 from headgate.admission.chain import object_check
 from headgate.admission.sidecar_containers import SidecarOptions, inject_transparent_sidecars, workload_causes
@@ -11,6 +10,7 @@ from headgate.api.webhooks import Reviews, create_webhooks
 from headgate.compiler.snapshot import Snapshot
 from headgate.kubernetes.names import WEBHOOK_PORT
 from headgate.kubernetes.options import Options
+from headgate.kubernetes.sockets import listen
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.plane.live_state import LiveState
@@ -39,7 +39,7 @@ async def serve_webhooks(
     app = create_webhooks(reviews, lambda: live_state.loop.compiled.get() is not None)
     context = tls_context(certificate.get())
     server = Server(drained(app, draining), ssl_context_factory=lambda *_: context)
-    with socket.create_server(("", WEBHOOK_PORT), family=socket.AF_INET) as listener:
+    with listen(WEBHOOK_PORT) as listener:
         async with asyncio.TaskGroup() as tasks:
             renewing = tasks.create_task(follow_renewals(context, certificate), name="certificate of the webhooks")
             try:
