@@ -99,13 +99,15 @@ def test_a_pod_that_is_being_deleted_keeps_the_ports_of_its_services(target_port
 @pytest.mark.parametrize(
     ("sidecar", "is_workload"), [({"running": {}}, True), ({"terminated": {}}, False), ({"waiting": {}}, False)]
 )
-def test_a_deleted_pod_whose_containers_have_ended_is_no_workload(sidecar, is_workload):
-    """Before Kubernetes 1.27 its phase stays `Running`, and its sidecar will not connect again."""
-    found = pod(*WEB)
-    found["status"]["containerStatuses"] = [
-        {"name": "web", "state": {"terminated": {}}},
-        {"name": "proxy", "state": sidecar},
-    ]
+@pytest.mark.parametrize("native", [False, True])
+def test_a_deleted_pod_whose_containers_have_ended_is_no_workload(sidecar, is_workload, native):
+    """Before Kubernetes 1.27 its phase stays `Running`, and its sidecar will not connect again.
+
+    A native sidecar ends after the application, and reports its last requests before.
+    """
+    found, field = pod(*WEB), "initContainerStatuses" if native else "containerStatuses"
+    found["status"]["containerStatuses"] = [{"name": "web", "state": {"terminated": {}}}]
+    found["status"].setdefault(field, []).append({"name": "proxy", "state": sidecar})
     assert "web" in workloads(compiled(found))  # without a deletion, ended containers are started again
     found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert ("web" in workloads(compiled(found))) is is_workload

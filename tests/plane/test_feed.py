@@ -83,6 +83,7 @@ async def test_status_changes_of_a_running_pod_make_no_snapshot(followed: Follow
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     assert await followed.set_status(**RUNNING, containerStatuses=statuses, conditions=conditions) is first
     assert await followed.set_status(**RUNNING, containerStatuses=[{**statuses[0], "ready": False}]) is first
+    assert await followed.set_status(**RUNNING, initContainerStatuses=statuses) is first
 
 
 @pytest.mark.parametrize("status", [{**RUNNING, "podIP": "127.0.0.10"}, {**RUNNING, "phase": "Failed"}])

@@ -92,6 +92,7 @@ class PodStatus(Input, frozen=True, kw_only=True):
     pod_ip: str = field(name="podIP", default="")
     phase: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Resource, frozen=True, kw_only=True):
@@ -102,18 +103,21 @@ class Pod(Resource, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Drop the states of containers if the pod is not being deleted, because they change while it runs."""
-        if self.status.container_statuses and not self.metadata.deletion_timestamp:
-            force_setattr(self, "status", replace(self.status, container_statuses=()))
+        status = self.status
+        if (status.container_statuses or status.init_container_statuses) and not self.metadata.deletion_timestamp:
+            force_setattr(self, "status", replace(status, container_statuses=(), init_container_statuses=()))
 
     @property
     def ended(self) -> bool:
         """Whether no container runs and none will start again.
 
         Before Kubernetes 1.27, the phase of a deleted pod stays `Running` after its containers ended, for seconds, or for
-        more than a minute if the kubelet has lost the state of a container and says `waiting`.
+        more than a minute if the kubelet has lost the state of a container and says `waiting`. A native sidecar, which is an
+        init container, runs longer than the application: it reports the last requests.
         """
         containers = self.status.container_statuses
-        none_runs = bool(containers) and all(item.state.running is None for item in containers)
+        every = (*containers, *self.status.init_container_statuses)
+        none_runs = bool(containers) and all(item.state.running is None for item in every)
         return none_runs or self.status.phase in ENDED
 
 
