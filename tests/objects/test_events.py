@@ -62,6 +62,16 @@ async def test_a_repetition_increases_the_count_of_an_event_and_another_message_
     assert one["firstTimestamp"] < one["lastTimestamp"]
 
 
+async def test_a_new_event_is_written_without_a_read_before(
+    store: MemoryStore, recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most Events are new. On a cluster, the read would be a request to the API server."""
+    birds = await service(store)
+    monkeypatch.delattr(MemoryStore, "get")
+    await recorder.record(birds, type="Warning", reason="A", message="one")
+    assert len(await events(store)) == 1
+
+
 async def test_an_event_can_be_recorded_about_the_key_of_an_object(store, recorder):
     birds = await service(store)
     await recorder.record(Key("", "Service", "default", "birds"), type="Normal", reason="A", message="one")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
-from headgate.errors import Invalid, NotFound
+from headgate.errors import AlreadyExists, Invalid, NotFound
 from headgate.objects.ports import Store
 from headgate.resources.meta import Key, Object, epoch_seconds, micro_timestamp, timestamp
 from headgate.resources.registry import EVENT, api_version, find, key_of
@@ -166,12 +166,11 @@ class EventRecorder:
             "kind": "Event",
             "metadata": {"name": one.name, "namespace": one.about.get("namespace", "default")},
         }
-        try:
-            old = await self._store.get(key_of(event))
-        except NotFound:
+        try:  # most Events are new: this is one request to an API server, and none to read first
             await self._store.create({**event, **version.first(one)})
-            return
-        await self._store.update({**old, **version.repeated(old, one.seconds)})
+        except AlreadyExists:
+            old = await self._store.get(key_of(event))
+            await self._store.update({**old, **version.repeated(old, one.seconds)})
 
     async def _sweep(self) -> None:
         now = self._clock()
