@@ -27,7 +27,7 @@ from headgate.compiler.gateway_api.routes import compile_route, with_mistakes
 from headgate.compiler.gateway_api.rules import CompiledRoute
 from headgate.compiler.protocols import ProtocolChoice
 from headgate.compiler.reasons import Reason
-from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, finding_order
+from headgate.compiler.report import Compiled, Finding, GatewayOutcome, ParentStatus, Report, SplitRoute, finding_order
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.splits import SplitCompiler, plain_table
 from headgate.compiler.stages import Stages
@@ -183,6 +183,7 @@ class Compiler:
             seen=self._seen(snapshot),
             findings_of=self._by_object(findings, api.attached),
             parents_of=self._stages.each_item(_statuses, None, api.attached),
+            split_routes=self._stages.each_item(_split_route, None, api.attached),
             outcomes=tuple(sorted(claims.outcomes, key=lambda outcome: (outcome.about, outcome.ref))),
             gateways=api.outcomes,
             selected=policies.selected,
@@ -331,6 +332,10 @@ def _generation(_shared: None, _key: Key, item: Resource) -> int:
 
 def _statuses(_shared: None, _key: Key, item: AttachedRoute) -> tuple[ParentStatus, ...] | None:
     return item.statuses or None
+
+
+def _split_route(_shared: None, _key: Key, item: AttachedRoute) -> SplitRoute | None:
+    return SplitRoute(splits=item.route.splits, parents=item.statuses) if item.route.splits else None
 
 
 def _findings(_shared: None, _key: Key, item: AttachedRoute) -> tuple[Finding, ...] | None:

@@ -82,6 +82,13 @@ class ParentStatus(Value, frozen=True, kw_only=True):
         return tuple(sorted({port for port, _ in self.gateway_hosts}))
 
 
+class SplitRoute(Value, frozen=True, kw_only=True):
+    """A route whose backends are roots: the TrafficSplits that its requests pass, and its statuses."""
+
+    splits: tuple[Key, ...]
+    parents: tuple[ParentStatus, ...]
+
+
 class ListenerOutcome(Value, frozen=True, kw_only=True):
     """The status of a listener.
 
@@ -137,13 +144,14 @@ class Report(Value, frozen=True, kw_only=True):
     """The findings and outcomes of a compilation.
 
     `seen` has the generation of each compiled object, `findings_of` the findings about an object in order, and
-    `parents_of` the statuses of a route in order. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
+    `parents_of` the statuses of a route in order, and `split_routes` the routes that lead to splits. `outcomes`, `gateways`, `selected` and `sidecars` are sorted by object:
     the results for TrafficSplits, Gateways, TLSConfigs and TrafficTargets, and Sidecars.
     """
 
     seen: SharedMap[Key, int]
     findings_of: SharedMap[Key, tuple[Finding, ...]] = SharedMap()
     parents_of: SharedMap[Key, tuple[ParentStatus, ...]] = SharedMap()
+    split_routes: SharedMap[Key, SplitRoute] = SharedMap()
     outcomes: tuple[SplitOutcome, ...] = ()
     gateways: tuple[GatewayOutcome, ...] = ()
     selected: tuple[SelectedPods, ...] = ()

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from headgate.model.routing import Mirror, Target
 from headgate.quantity import parse_percentage
+from headgate.resources.meta import Key
 from headgate.resources.smi import MIRROR
 
 
-def split_mirrors(annotations: Mapping[str, str], usable: Mapping[str, Target]) -> tuple[Mirror, ...]:
-    """Return the mirror of a split on a port; empty without the annotation, or if its backend is not usable.
+def split_mirrors(key: Key, annotations: Mapping[str, str], usable: Mapping[str, Target]) -> tuple[Mirror, ...]:
+    """Return the mirror of the split `key` on a port; empty without the annotation, or if its backend is not usable.
 
     `usable` are the backends that can get requests on the port, by their names in the split.
     """
@@ -17,4 +18,5 @@ def split_mirrors(annotations: Mapping[str, str], usable: Mapping[str, Target]) 
     if target is None:
         return ()
     share = parse_percentage(percentage)
-    return (Mirror(ref=target.ref, targets=(target,), numerator=share.numerator, denominator=share.denominator),)
+    found = Mirror(ref=target.ref, targets=(target,), numerator=share.numerator, denominator=share.denominator, by=key)
+    return (found,)

@@ -195,7 +195,7 @@ class SplitCompiler:
             for item in on_port
             if not item.reason and self.choices[root].protocol.is_http
         }
-        return Route(split=decided, origin=key, mirrors=split_mirrors(split.metadata.annotations, usable))
+        return Route(split=decided, origin=key, mirrors=split_mirrors(key, split.metadata.annotations, usable))
 
     def _nothing_left(self, key: Key, root: PortRef, on_port: Iterable[BackendCandidate]) -> Finding:
         """Return the finding for a port where no backend gets traffic; it names the weights or the unusable backends."""

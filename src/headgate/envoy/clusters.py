@@ -165,7 +165,8 @@ def load_assignment(plan: ClusterPlan) -> pb.ClusterLoadAssignment:
 def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.LocalityLbEndpoints:
     """Return the endpoints of one backend. An endpoint's hostname is its pod, for statistics only (traffic_stats.py).
 
-    The metadata of an endpoint names its backend, unless that is `service`, which the cluster's name contains.
+    The metadata of an endpoint names its backend, unless that is `service`, which the cluster's name contains. The root
+    of the backend follows, if there is one (`traffic_stats`).
 
     In a cluster with peers, the metadata of the locality names the peer of all its endpoints. If the endpoints have
     different peers, the metadata of each endpoint names its peer. Envoy reads the metadata of a locality only when it
@@ -173,7 +174,8 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     creates a new cluster.
     """
     namespace, name = locality.backend.split("/")
-    backend = None if locality.backend == service else _backend(locality.backend)
+    known = locality.backend == service and not locality.root
+    backend = None if known else _backend(f"{locality.backend} {locality.root}".rstrip())
     peers = locality.peers
     found = pb.LocalityLbEndpoints(
         locality=pb.Locality(region=namespace, zone=name, sub_zone="tls" if locality.uses_tls else ""),
@@ -196,8 +198,8 @@ def _locality(plan: ClusterPlan, locality: Locality, service: str) -> pb.Localit
     return found
 
 
-def _backend(service: str) -> pb.Metadata:
-    return pb.Metadata(filter_metadata={METADATA_KEY: pb.Struct(fields={"backend": pb.Value(string_value=service)})})
+def _backend(text: str) -> pb.Metadata:
+    return pb.Metadata(filter_metadata={METADATA_KEY: pb.Struct(fields={"backend": pb.Value(string_value=text)})})
 
 
 def pod_and_port(endpoint: Endpoint) -> str:

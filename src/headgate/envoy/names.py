@@ -10,6 +10,7 @@ gateway/<namespace>/<gateway>/<port>/<rule>            cluster of a rule: <kind>
 .../via/<namespace>/<name>/<port>                      cluster of a rule, for requests that a split matches too
 mirror/<namespace>/<service>/<port>                    cluster for mirrored requests
 mirror/<namespace>/<service>/<port>/<namespace>/<name> cluster for mirrored requests that a split's groups match
+mirror/<namespace>/<service>/<port>/by/<namespace>/<name> cluster for the mirror of a split (its annotation)
 mirror/.../to/<namespace>/<service>                    mirror cluster of one backend, if each backend has its own
 secret/<namespace>/<name>                              certificate of a Gateway's listeners
 none/<namespace>/<service>/<port>                      cluster without endpoints: its share of requests gets 503
@@ -62,6 +63,8 @@ _GATEWAY = "gateway"
 MIRROR = "mirror/"
 """The start of the name of each mirror cluster."""
 _MATCH = "match"
+_BY = "/by/"
+_MIRROR_OF_SPLIT = re.compile(rf"{MIRROR}[^/]+/[^/]+/\d+{_BY}([^/]+/[^/]+)")
 _PARTS_OF_A_RULE = 8
 _PARTS_OF_A_PORT = 4
 _RULE = re.compile(r"(?:^|/)(?:route|gateway)/[^/]+/[^/]+/\d+/([A-Za-z]+Route)/([^/]+)/([^/]+)/(\d+)")
@@ -148,9 +151,21 @@ def rule(ref: RouteParent, origin: Key, number: str, through: Iterable[tuple[Key
     return f"{first}/{origin.kind}/{origin.namespace}/{origin.name}/{number}{more}"
 
 
-def mirror(ref: PortRef, split: Key | None = None) -> str:
-    """Return the name of the mirror cluster of a Service port; with `split`, for requests that its groups match."""
-    return f"{MIRROR}{ref.service}/{ref.port}" + (f"/{split.namespace}/{split.name}" if split else "")
+def mirror(ref: PortRef, split: Key | None = None, *, by: Key | None = None) -> str:
+    """Return the name of the mirror cluster of a Service port; with `split`, for requests that its groups match.
+
+    With `by`, it is that of the mirror of this split, which rules do not share.
+    """
+    name = f"{MIRROR}{ref.service}/{ref.port}"
+    if by:
+        return f"{name}{_BY}{by.namespace}/{by.name}"
+    return name + (f"/{split.namespace}/{split.name}" if split else "")
+
+
+def mirroring_split(name: str) -> str:
+    """Return the split (`namespace/name`) whose mirror a cluster belongs to; empty for other clusters."""
+    found = _MIRROR_OF_SPLIT.fullmatch(name)
+    return found[1] if found else ""
 
 
 def backend_mirror(name: str, target: str) -> str:

@@ -35,7 +35,8 @@ class Locality(Value, frozen=True, kw_only=True):
     """The endpoints of one backend (`namespace/name`) and its weight within the cluster.
 
     `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
-    identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP.
+    identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP. `root` is that of
+    the backend's `Target`.
     """
 
     backend: str
@@ -43,6 +44,7 @@ class Locality(Value, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     server_name: str = ""
     opaque: bool = False
+    root: str = ""
 
     def peer(self, endpoint: Endpoint) -> Peer | None:
         """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
@@ -255,7 +257,7 @@ class Planner:
         for target in route.split.targets:
             cluster = ClusterPlan(
                 name=_of_backend(self._parent, route, target),
-                localities=tuple(self._localities([Target(ref=target.ref, weight=1)])),
+                localities=tuple(self._localities([structs.replace(target, weight=1)])),
                 protocol=self._protocol(target),
             )
             yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
@@ -285,7 +287,7 @@ class Planner:
         one random number for all mirrors of a request, so one request may be mirrored twice and another not at all.
         """
         for mirror in (item for item in route.mirrors if item.numerator):
-            name = names.mirror(mirror.ref, mirror.split)
+            name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
                 self._need_mirror(name, mirror.targets, spoken.pop())
@@ -330,6 +332,7 @@ class Planner:
                     endpoints=endpoints,
                     server_name=server_name(target.ref, self._domain) if self._domain else "",
                     opaque=target.ref in self._opaque,
+                    root=target.root,
                 )
 
 

@@ -20,6 +20,7 @@ or `other` if it belongs to no Service. `source` is an address. `identity` is th
 
 `pod` is `namespace/name:port`, a space and, with mTLS, the TLS version (`parse_pod`). For endpoints that are not
 pods it is the address or the DNS name. `backend` is set only if it is not the Service in `cluster` (`parse_backend`).
+If a route reached the backend through the split of a root, `backend` also has a space and the root (`parse_root`).
 `cluster` begins with a name that `names` can parse to a Service port or Gateway port: that of the cluster or, if
 there was none, of the listener or routes (`route_name_without_cluster`). It is empty if the client named no Service,
 `passthrough` for unknown addresses, and `tunnel` for tunnels whose requests are counted a second time. `pod` and
@@ -179,11 +180,16 @@ def parse_cluster(text: str) -> PortRef | None:
 
 def parse_backend(attributes: Mapping[str, str]) -> str:
     """Return the backend in the attributes of a series; by default, the Service of the cluster."""
-    said = attributes.get("backend", "")
+    said = attributes.get("backend", "").partition(" ")[0]
     if said or not attributes.get("pod"):
         return said
     ref = parse_cluster(attributes.get("cluster", ""))
     return ref.service if ref else ""
+
+
+def parse_root(attributes: Mapping[str, str]) -> str:
+    """Return the root (`namespace/name`) whose split led to the backend of a route's requests; empty if there is none."""
+    return attributes.get("backend", "").partition(" ")[2]
 
 
 def route_name_without_cluster(parent: str) -> str:

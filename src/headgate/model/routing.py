@@ -225,12 +225,15 @@ class Target(Value, frozen=True, kw_only=True):
     """A backend of a split: the Service port `ref` gets a share of the traffic by its relative `weight` (at least 1).
 
     `filters` apply to the requests of this share only. `protocol` overrides the protocol in the route table of `ref`.
+    `root` is the Service (`namespace/name`) whose split gave a route's requests to `ref`; empty if the route names `ref`
+    itself too, and in the root's own table.
     """
 
     ref: PortRef
     weight: int
     filters: Filters = NO_FILTERS
     protocol: Protocol | None = None
+    root: str = ""
 
 
 class Broken(Value, frozen=True, kw_only=True):
@@ -257,7 +260,7 @@ class Mirror(Value, frozen=True, kw_only=True):
 
     Each mirrored request goes to one of `targets` by weight. `ref` is the Service port in the mirror's backendRef. If
     `ref` is the root of splits with matches, `split` is the split whose match the requests fit; None if they fit no
-    match.
+    match. `by` is the split whose annotation is the mirror (`split_mirrors`); None for a mirror of a route's rule.
     """
 
     ref: PortRef
@@ -265,6 +268,7 @@ class Mirror(Value, frozen=True, kw_only=True):
     numerator: int
     denominator: int
     split: Key | None = None
+    by: Key | None = None
 
 
 class SplitMatch(Value, frozen=True, kw_only=True):

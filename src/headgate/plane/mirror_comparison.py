@@ -8,7 +8,7 @@ Service port, because proxies count the copies of all of them together.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from msgspec import structs
@@ -22,7 +22,7 @@ from headgate.resources.meta import Key, Value, timestamp
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 from headgate.statistics.intervals import quantile_interval, rate_interval
 from headgate.telemetry.counters import packed_counters
-from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.counts import Counts, sum_of
 from headgate.telemetry.counters.histogram import BUCKETS, Buckets
 from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, Side
 
@@ -74,7 +74,7 @@ def subjects(mesh: Mesh) -> Mapping[PortRef, Subject]:
     fractions: dict[PortRef, set[Fraction]] = defaultdict(set)
     for route in all_routes(mesh):
         for mirror in route.mirrors:
-            if route.origin and mirror.numerator:
+            if route.origin and mirror.numerator and not mirror.by:
                 rules[mirror.ref][route.origin, route.name] = None
                 fractions[mirror.ref].add(Fraction(mirror.numerator, mirror.denominator))
     return {ref: Subject(rules=tuple(sorted(rules[ref])), fractions=frozenset(fractions[ref])) for ref in rules}
@@ -96,7 +96,7 @@ def after(
         before = known.get(ref)
         if before is None or before.subject != subject or now >= before.since + PERIOD_S:
             before = Comparison(subject=subject, since=now)
-        requests = _total(new.get(rule, Counts()) for rule in subject.rules)
+        requests = sum_of(new.get(rule, Counts()) for rule in subject.rules)
         found[ref] = before.plus(new.get(ref, Counts()), requests)
     return found
 
@@ -166,13 +166,6 @@ def _histogram(latency: Buckets) -> list[int]:
 
 def _number(value: float) -> str:
     return f"{value:.{_DIGITS}g}"
-
-
-def _total(several: Iterable[Counts]) -> Counts:
-    found = Counts()
-    for counts in several:
-        found = found.plus(counts)
-    return found
 
 
 class MirrorComparer:

@@ -41,7 +41,7 @@ from headgate.rollout.owned_split import (
 from headgate.rollout.state import Facts, Pause, Plan, State, following
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
-from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.counts import Counts, sum_of
 from headgate.telemetry.counters.histogram import Buckets
 from headgate.telemetry.increments import Increments
 
@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 class Rollout(Value, frozen=True, kw_only=True):
     """What the controller remembers about a Canary between two looks.
 
-    `uid` is that of the Canary. `root` is the `namespace/name` of the called Service, and `copied` that of the canary, if
-    the analysis begins with copies for it. `stored` is the last state in the object's status, and `written` the time of
+    `uid` is that of the Canary. `root` is the `namespace/name` of the called Service, and `copying` that of the owned split,
+    if the analysis begins with copies by it. `stored` is the last state in the object's status, and `written` the time of
     its last write. `latency` is the histogram of the reference since this process began. `is_calling` is True while
     webhooks do not know the end of the rollout yet. `has_root` is False while the root Service does not exist and can be
     created.
@@ -67,7 +67,7 @@ class Rollout(Value, frozen=True, kw_only=True):
 
     uid: str
     root: str
-    copied: str = ""
+    copying: str = ""
     state: State
     stored: State
     latency: Buckets = 0
@@ -150,7 +150,7 @@ class RolloutController:
         self._webhooks.forget(key)
         if gone := self._rollouts.pop(key, None):
             self._increments.drop(gone.root)
-            self._increments.drop(gone.copied, copies=True)
+            self._increments.drop(gone.copying, copies=True)
 
     def _waiting(self) -> Iterator[Key]:
         return (key for key, rollout in self._rollouts.items() if rollout.is_waiting)
@@ -281,24 +281,23 @@ class RolloutController:
     def _known(self, key: Key, obj: Object, plan: Plan) -> Rollout:
         """Return what is known about a Canary; at first, the state in its status. Count the requests to its root."""
         root = self._root(key, obj)
-        mirrored = plan.analysis.canary if plan.analysis and plan.analysis.mirror else ""
-        copied = service_name(mirrored, key.namespace, self._domain) if mirrored else ""
+        copying = f"{key.namespace}/{key.name}" if plan.analysis and plan.analysis.mirror else ""
         known, uid = self._rollouts.get(key), obj["metadata"]["uid"]
         if known is None or known.uid != uid:
             self._forget(key)
             stored = state_in(obj)
             known = Rollout(uid=uid, root=root, state=stored, stored=stored)
-        elif (known.root, known.copied) != (root, copied):
+        elif (known.root, known.copying) != (root, copying):
             self._increments.drop(known.root)
-            self._increments.drop(known.copied, copies=True)
+            self._increments.drop(known.copying, copies=True)
         self._increments.follow(root)
-        if copied:
-            self._increments.follow(copied, copies=True)
-        return structs.replace(known, root=root, copied=copied)
+        if copying:
+            self._increments.follow(copying, copies=True)
+        return structs.replace(known, root=root, copying=copying)
 
     def _facts(self, key: Key, obj: Object, stored: Mapping[Key, Object], plan: Plan, known: Rollout) -> Facts:
         split, now = stored.get(_split_key(key)), self._clock()
-        taken, copies = self._increments.take(known.root), self._increments.take(known.copied, copies=True)
+        taken, copies = self._increments.take(known.root), self._increments.take(known.copying, copies=True)
         if now < known.state.since + SETTLE_S:
             taken = copies = {}
         written = {service_name(item.service, key.namespace, self._domain): item.service for item in plan.spec.backends}
@@ -309,7 +308,7 @@ class RolloutController:
             edit=edit_of(split) if split else "",
             command=(obj["metadata"].get("annotations") or {}).get(ROLLOUT_COMMAND, ""),
             counts={written[name]: counts for name, counts in taken.items() if name in written},
-            copies=copies.get(known.copied, Counts()),
+            copies=sum_of(copies.values()),
             latency=known.latency,
             answers=self._webhooks.answers(key, occasion_of(known.state)),
         )

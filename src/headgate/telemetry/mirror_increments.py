@@ -44,4 +44,6 @@ class MirrorIncrements:
 @lru_cache(_REMEMBERED)
 def _side(series: Series) -> Side | None:
     cluster = cluster_of(series)
+    if names.mirroring_split(cluster):
+        return None
     return names.parse(cluster) if names.is_mirror(cluster) else names.rule_in(cluster)

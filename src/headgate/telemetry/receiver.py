@@ -101,10 +101,10 @@ class Receiver:
                 self.windows.note(DROPPED, grown.value)
                 self.dropped.add(cluster, grown.value)
             elif found := counted(report.node, grown, self._find_caller):
-                self.windows.add(*found)
+                self.windows.add(found.flow, found.counts)
                 if not grown.may_repeat:
                     self.increments.add(*found)
-                    self.mirrors.add(grown.series, found[1])
+                    self.mirrors.add(grown.series, found.counts)
         self.changed += deltas.changed
         self._taken.set(self._taken.get() + 1)
         if now > self._forgot + FORGET_EVERY:

@@ -1,7 +1,7 @@
 """Compile the backends of a rule to shares of its traffic, and its mirrors (D3, D11, D13, D14; R44 to R60)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -81,6 +81,7 @@ def split(destinations: Destinations, about: Key, backends: Sequence[Backend], c
     calls the error is UNAVAILABLE, and TCP connections are closed.
     """
     found: dict[Share, Fraction] = defaultdict(Fraction)
+    roots: dict[Share, set[str]] = defaultdict(set)
     for item in backends:
         choice = (
             item.port_ref
@@ -89,10 +90,17 @@ def split(destinations: Destinations, about: Key, backends: Sequence[Backend], c
         )
         for share, part in _parts(destinations, choice, item.filters, status=failure(about).status):
             found[share] += part * item.weight
+            if item.weight:
+                roots[share].add(_root(choice))
     shares = {share: weight for share, weight in found.items() if weight}
     if not shares:
         return failing_split(about, Reason.ALL_WEIGHTS_ZERO)
-    return _sticky_split(backends, chosen) or _weighed(shares)
+    return _sticky_split(backends, chosen) or _weighed(shares, roots)
+
+
+def _root(choice: PortDestination | Finding) -> str:
+    """Return the root (`namespace/name`) whose split is applied; empty for a Service that serves its own requests."""
+    return choice.ref.service if isinstance(choice, PortDestination) and choice.split else ""
 
 
 def _sticky_split(backends: Sequence[Backend], chosen: ChosenDestinations) -> Split | None:
@@ -101,7 +109,10 @@ def _sticky_split(backends: Sequence[Backend], chosen: ChosenDestinations) -> Sp
     if more or isinstance(only.port_ref, Finding) or only.filters != NO_FILTERS:
         return None
     decided = chosen[only.port_ref].split
-    return decided if decided and decided.sticky else None
+    if not decided or not decided.sticky:
+        return None
+    targets = tuple(structs.replace(target, root=only.port_ref.service) for target in decided.targets)
+    return structs.replace(decided, targets=targets)
 
 
 def failing_split(about: Key, reason: Reason) -> Split:
@@ -128,11 +139,18 @@ def _parts(
         yield Target(ref=choice.ref, weight=1, filters=filters), whole
 
 
-def _weighed(shares: Mapping[Share, Fraction]) -> Split:
+def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[str]]) -> Split:
+    """Return the split of some shares. `roots` are those through which each share is reached; empty for none.
+
+    If a share is reached in several ways, it is unknown through which of them a request came. Then no share names one of
+    these roots.
+    """
+    unclear = {root for several in roots.values() if len(several) > 1 for root in several}
     weights = fitting(whole_weights(list(shares.values())))
     weighed = [structs.replace(share, weight=weight) for share, weight in zip(shares, weights, strict=True)]
+    targets = [(share, next(iter(roots[key]))) for key, share in zip(shares, weighed, strict=True) if isinstance(share, Target)]
     return Split(
-        targets=tuple(share for share in weighed if isinstance(share, Target)),
+        targets=tuple(structs.replace(share, root=root) if root not in unclear else share for share, root in targets),
         broken=tuple(share for share in weighed if isinstance(share, Broken)),
     )
 
@@ -226,6 +244,20 @@ def expanded_mirror(wanted: Mirror, chosen: ChosenDestinations) -> Mirror | None
         denominator=part.denominator,
         split=choice.by if choice.split_match else None,
     )
+
+
+def split_mirrors(backends: Sequence[Backend], chosen: ChosenDestinations) -> Iterator[Mirror]:
+    """Yield the mirrors of the splits behind a rule, for requests whose destinations are `chosen`.
+
+    A proxy decides about the copy of a request apart from its backend. So a split with a part of the rule's requests
+    gets copies of the same part of all of them.
+    """
+    total = sum(item.weight for item in backends)
+    for item in backends:
+        choice = chosen.get(item.port_ref) if isinstance(item.port_ref, PortRef) else None
+        for mirror in choice.mirrors if choice and item.weight else ():
+            part = Fraction(mirror.numerator * item.weight, mirror.denominator * total)
+            yield structs.replace(mirror, numerator=part.numerator, denominator=part.denominator)
 
 
 def _notes(about: Key, field: str, mirror: RequestMirror) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from headgate.compiler.services import is_external
 from headgate.compiler.snapshot import Snapshot
 from headgate.compiler.workloads import has_sidecar
 from headgate.model.requests import ANY, Match
-from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
+from headgate.model.routing import Endpoint, Mirror, PortRef, Protocol, Route, RouteTable, Split, SplitMatch
 from headgate.resources.core import Service
 from headgate.resources.gateway import ReferenceGrant
 from headgate.resources.meta import Key, Value
@@ -25,7 +25,7 @@ class PortDestination(Value, frozen=True, kw_only=True):
     """The destination of requests to a Service port that fit `match` and no earlier match.
 
     Without a `split`, they go to the Service's own endpoints. `by` is the TrafficSplit of `split`; if it has matches,
-    `split_match` is the match that the requests fit.
+    `split_match` is the match that the requests fit. `mirrors` are those of the TrafficSplit.
     """
 
     ref: PortRef
@@ -33,6 +33,7 @@ class PortDestination(Value, frozen=True, kw_only=True):
     split: Split | None = None
     by: Key | None = None
     split_match: SplitMatch | None = None
+    mirrors: tuple[Mirror, ...] = ()
 
 
 class Destinations:
@@ -134,4 +135,11 @@ def _port_destination(port_ref: PortRef, route: Route) -> PortDestination:
     if route.origin is None:
         return PortDestination(ref=port_ref)
     split_match = SplitMatch(ref=port_ref, split=route.origin, match=route.name) if route.name else None
-    return PortDestination(ref=port_ref, match=route.match, split=route.split, by=route.origin, split_match=split_match)
+    return PortDestination(
+        ref=port_ref,
+        match=route.match,
+        split=route.split,
+        by=route.origin,
+        split_match=split_match,
+        mirrors=route.mirrors,
+    )

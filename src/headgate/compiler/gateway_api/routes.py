@@ -95,6 +95,7 @@ def _connections(destinations: Destinations, key: Key, item: TCPRoute) -> Compil
         parents=item.spec.parent_refs,
         connections=Route(split=split(destinations, key, backends, chosen), name="0", origin=key),
         findings=(*findings(destinations, key, field, backends), *(found for found in assumed_http if found)),
+        splits=tuple(sorted({choice.by for choice in chosen.values() if choice.by})),
     )
 
 

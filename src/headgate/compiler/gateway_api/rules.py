@@ -7,7 +7,14 @@ from msgspec import structs
 
 from headgate.compiler.containment import intersect
 from headgate.compiler.gateway_api import filters
-from headgate.compiler.gateway_api.backend_shares import Backend, expanded_mirror, failing_split, mirrors, split
+from headgate.compiler.gateway_api.backend_shares import (
+    Backend,
+    expanded_mirror,
+    failing_split,
+    mirrors,
+    split,
+    split_mirrors,
+)
 from headgate.compiler.gateway_api.backend_shares import findings as backend_findings
 from headgate.compiler.gateway_api.destinations import Destinations, PortDestination
 from headgate.compiler.reasons import Reason
@@ -109,7 +116,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     """A route before it is attached: `requests` of an HTTP or gRPC route, or `connections` of a TCP route.
 
     `created` is the time of creation. `faults` are findings that make a rule unusable; `rules` is the number of all rules. `findings` are all other
-    findings.
+    findings. `splits` are the TrafficSplits of the roots among its backends and mirrors.
     """
 
     key: Key
@@ -121,6 +128,7 @@ class CompiledRoute(Value, frozen=True, kw_only=True):
     rules: int = 1
     faults: tuple[Finding, ...] = ()
     findings: tuple[Finding, ...] = ()
+    splits: tuple[Key, ...] = ()
 
     @property
     def age(self) -> tuple[str, ...]:
@@ -153,6 +161,7 @@ def compile_rules(
     requests: list[Ranked] = []
     faults: list[Finding] = []
     findings: list[Finding] = []
+    splits: set[Key] = set()
     for number, rule in enumerate(rules):
         field = f"spec.rules[{number}]"
         route = Route(name=str(number), origin=key, split=Split(targets=()))
@@ -160,8 +169,9 @@ def compile_rules(
             faults.append(fault)
             routes = [structs.replace(route, split=failing_split(key, fault.reason))]
         else:
-            routes, notes = _compiled(destinations, key, rule, field, route)
+            routes, notes, passed = _compiled(destinations, key, rule, field, route)
             findings += notes
+            splits |= passed
         for index, match in enumerate(rule.matches):
             ranked = rank(match, key, item.metadata.creation_timestamp, number, index)
             requests.append(Ranked(ranked, tuple(narrowed(routes, match))))
@@ -174,20 +184,21 @@ def compile_rules(
         rules=len(rules),
         faults=tuple(faults),
         findings=tuple(findings),
+        splits=tuple(sorted(splits)),
     )
 
 
 def _compiled(
     destinations: Destinations, key: Key, rule: Rule, field: str, route: Route
-) -> tuple[list[Route], list[Finding]]:
-    """Return the routes of a rule for all of its matches, based on `route`, and findings."""
+) -> tuple[list[Route], list[Finding], set[Key]]:
+    """Return the routes of a rule for all of its matches, based on `route`, findings, and the splits behind the rule."""
     wanted, findings = mirrors(destinations, key, filters.request_mirrors(rule.filters, f"{field}.filters"))
     for name in rule.ignored:
         message = f"headgate does not support {name}: {INSTEAD[name]}"
         findings.append(Finding(key, Reason.FIELD_IGNORED, f"{field}.{name}", message))
     route = structs.replace(route, filters=_changes(rule), timeouts=rule.timeouts)
     if redirect := filters.redirect(rule.filters):
-        return [structs.replace(route, redirect=redirect)], findings
+        return [structs.replace(route, redirect=redirect)], findings, set()
     field = f"{field}.backendRefs"
     backends = [_backend(destinations, key, ref, f"{field}[{index}]") for index, ref in enumerate(rule.backends)]
     used = [item.port_ref for item in backends if item.weight and isinstance(item.port_ref, PortRef)]
@@ -205,11 +216,14 @@ def _compiled(
             match=row.match,
             split=split(destinations, key, backends, row.choices),
             split_matches=tuple(item.split_match for item in row.choices.values() if item.split_match),
-            mirrors=tuple(found for mirror in wanted if (found := expanded_mirror(mirror, row.choices))),
+            mirrors=(
+                *(found for mirror in wanted if (found := expanded_mirror(mirror, row.choices))),
+                *split_mirrors(backends, row.choices),
+            ),
         )
         for row in rows
     ]
-    return routes, findings
+    return routes, findings, {choice.by for row in rows for choice in row.choices.values() if choice.by}
 
 
 def _backend(destinations: Destinations, key: Key, ref: RouteBackend, field: str) -> Backend:

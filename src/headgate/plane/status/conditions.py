@@ -15,6 +15,7 @@ from headgate.compiler.report import (
     SplitOutcome,
     StatusCondition,
 )
+from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
 
@@ -41,7 +42,8 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     """The compiler's results for one object, from which its status is computed.
 
     Fields that do not apply to the object's kind are empty. `generation` is the compiled generation, or 0 if the object
-    can't be decoded. `outcomes` are the backends' shares per port. `parents` are the results of a route per parent, and
+    can't be decoded. `outcomes` are the backends' shares per port, and `routes` the results of the routes that lead to a
+    split. `parents` are the results of a route per parent, and
     `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
     `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
     `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` are conditions
@@ -51,6 +53,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     generation: int
     findings: tuple[Finding, ...] = ()
     outcomes: tuple[SplitOutcome, ...] = ()
+    routes: tuple[ParentStatus, ...] = ()
     parents: tuple[ParentStatus, ...] = ()
     gateway: GatewayOutcome | None = None
     selected: SelectedPods | None = None
@@ -84,6 +87,12 @@ def conditions(findings: Sequence[Finding], progress: Progress) -> tuple[StatusC
     )
     accepted = found[0].status and not any(item.reason is Reason.SERVICE_NOT_FOUND for item in findings)
     return (*found, conflict, programmed(progress, accepted=accepted))
+
+
+def ports_of(parent: ParentStatus) -> Sequence[RouteParent]:
+    """Return the ports of a route's parent where the route applies; those of a Gateway with their hosts."""
+    gateway = f"{parent.parent.namespace}/{parent.parent.name}"
+    return [*parent.ports, *(GatewayRef(gateway, *host) for host in parent.gateway_hosts)]
 
 
 def by_condition(
@@ -224,7 +233,8 @@ def status_of(obj: Object) -> Mapping[str, Any]:
 
 def split_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapping[str, Any]:
     """Return the whole status of a TrafficSplit."""
-    progress = inputs.receipts.progress([outcome.ref for outcome in report.outcomes])
+    through = (port for parent in report.routes for port in ports_of(parent))
+    progress = inputs.receipts.progress([*(outcome.ref for outcome in report.outcomes), *through])
     generation = report.generation or obj["metadata"].get("generation", 0)
     current = conditions(report.findings, progress)
     before = status_of(obj).get("conditions")

@@ -18,6 +18,7 @@ from headgate.model.routing import Mesh, Mirror, PortRef, Route
 from headgate.plane.status.conditions import few
 from headgate.resources.meta import Key
 from headgate.resources.registry import POD, SERVICE
+from headgate.resources.smi import MIRROR
 from headgate.xds.fleet import Proxy
 from headgate.xds.session import ADDRESS_IN_USE
 from headgate.xds.subscription import Rejection
@@ -109,7 +110,7 @@ def _of_node(node_id: str, name: str) -> Key:
 
 
 def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]:
-    """Return a finding for each mirror of a route rule for which proxies drop copies of requests.
+    """Return a finding for each mirror of a rule or a split for which proxies drop copies of requests.
 
     `counts` are the dropped copies by cluster. The message rounds the count down to a power of ten, so that the message
     does not change with every report.
@@ -119,13 +120,13 @@ def dropped_copies(mesh: Mesh, counts: Mapping[str, int]) -> tuple[Finding, ...]
         for mirror in route.mirrors:
             if route.origin and (count := _count(mirror, counts)):
                 finding = Finding(
-                    about=route.origin,
+                    about=mirror.by or route.origin,
                     reason=Reason.COPIES_DROPPED,
-                    field=f"spec.rules[{route.name}].filters",
+                    field=f"metadata.annotations.{MIRROR}" if mirror.by else f"spec.rules[{route.name}].filters",
                     message=_message(mirror, count),
                     related=(service_key(mirror.ref.service),),
                 )
-                found.setdefault((route.origin, route.name, mirror.ref), finding)
+                found.setdefault((finding.about, finding.field, mirror.ref), finding)
     return tuple(found.values())
 
 
@@ -139,7 +140,7 @@ def all_routes(mesh: Mesh) -> Iterator[Route]:
 
 
 def _count(mirror: Mirror, counts: Mapping[str, int]) -> int:
-    name = names.mirror(mirror.ref, mirror.split)
+    name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
     return sum(count for cluster, count in counts.items() if cluster == name or cluster.startswith(f"{name}/to/"))
 
 

@@ -8,8 +8,8 @@ from msgspec import structs
 from headgate.compiler.gateway_api.statuses import joined
 from headgate.compiler.reasons import Reason
 from headgate.compiler.report import Finding, ListenerOutcome, ParentStatus, StatusCondition
-from headgate.envoy.names import GatewayRef, RouteParent
-from headgate.plane.status.conditions import ObjectReport, StatusInputs, programmed, status_of, timed
+from headgate.envoy.names import GatewayRef
+from headgate.plane.status.conditions import ObjectReport, StatusInputs, ports_of, programmed, status_of, timed
 from headgate.plane.status.receipts import Receipts
 from headgate.resources.gateway import CONTROLLER, GROUP
 from headgate.resources.meta import Object
@@ -189,7 +189,6 @@ def parent_reference(written: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _route_programmed(parent: ParentStatus, receipts: Receipts) -> StatusCondition:
-    gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-    ports: list[RouteParent] = [*parent.ports, *(GatewayRef(gateway, *host) for host in parent.gateway_hosts)]
+    ports = ports_of(parent)
     accepted = all(condition.status for condition in parent.conditions if condition.type == "Accepted")
     return programmed(receipts.progress(ports), accepted=accepted and bool(ports))

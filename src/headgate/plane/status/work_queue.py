@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from headgate.compiler.report import Compiled, Finding, SplitOutcome, StatusCondition, differing
+from headgate.compiler.report import Compiled, Finding, ParentStatus, SplitOutcome, StatusCondition, differing
 from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
-from headgate.plane.status.conditions import ObjectReport
+from headgate.plane.status.conditions import ObjectReport, ports_of
 from headgate.plane.status.mesh import is_inbound
 from headgate.plane.status.receipts import Receipts, port_of
 from headgate.resources.meta import Key
@@ -35,6 +35,10 @@ class ReportIndex:
         outcomes: dict[Key, tuple[SplitOutcome, ...]] = defaultdict(tuple)
         for outcome in report.outcomes:
             outcomes[outcome.about] += (outcome,)
+        routes: dict[Key, list[ParentStatus]] = defaultdict(list)
+        for _, route in sorted(report.split_routes.items()):
+            for split in route.splits:
+                routes[split] += route.parents
         migrating = {item.name for item in compiled.mesh.workloads if item.tls_mode is not item.target_tls_mode}
         selections = (
             (item.about, tuple(name for name in item.workloads if name in migrating)) for item in report.selected
@@ -42,6 +46,7 @@ class ReportIndex:
         self._parts: Mapping[str, Mapping[Key, Any]] = {  # by field of `ObjectReport`
             "findings": report.findings_of,
             "outcomes": outcomes,
+            "routes": {about: tuple(found) for about, found in routes.items()},
             "parents": report.parents_of,
             "gateway": {item.about: item for item in report.gateways},
             "selected": {item.about: item for item in report.selected},
@@ -99,11 +104,11 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
     A Gateway and a route with wildcards affect all hosts of a port, which the host `*` stands for.
     """
     yield from (outcome.ref for outcome in report.outcomes)
-    for parent in report.parents:
-        yield from parent.ports
-        gateway = f"{parent.parent.namespace}/{parent.parent.name}"
-        for port, host in parent.gateway_hosts:
-            yield from (GatewayRef(gateway, port), GatewayRef(gateway, port, host or WILDCARDS))
+    for parent in (*report.parents, *report.routes):
+        for port in ports_of(parent):
+            yield port
+            if isinstance(port, GatewayRef):
+                yield from (port._replace(host=""), port._replace(host=port.host or WILDCARDS))
     if report.gateway:
         about = report.gateway.about
         for port in report.gateway.ports:

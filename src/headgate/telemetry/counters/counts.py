@@ -1,6 +1,6 @@
 """The counters of a flow in two packed integers: a latency histogram, and all other counters."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headgate.resources.meta import Value
 from headgate.telemetry.counters import packed_counters
@@ -113,6 +113,14 @@ class Counts(Value, frozen=True, gc=False):
     def count(self, index: int) -> int:
         """Return the value of the counter `index`, for example `CONNECTIONS`."""
         return self.counters >> _BITS * index & _ONE_COUNTER
+
+
+def sum_of(several: Iterable[Counts]) -> Counts:
+    """Return the sum of some counts."""
+    found = Counts()
+    for counts in several:
+        found = found.plus(counts)
+    return found
 
 
 def class_index(status: int, grpc: str = "") -> int:

@@ -26,6 +26,7 @@ from headgate.envoy.traffic_stats import (
     parse_cluster,
     parse_code,
     parse_pod,
+    parse_root,
 )
 from headgate.envoy.view import pod_of
 from headgate.telemetry.counters import counts
@@ -55,20 +56,33 @@ _FLAGGED, _LATENCY = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}"
 _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each delta takes four times as long
 
 
+class Counted(NamedTuple):
+    """A flow, and the growth of its counters.
+
+    `through` is the root (`namespace/name`) whose split led to the backend of a route's requests, or the split that asked
+    for copies; empty if there is none.
+    """
+
+    flow: Flow
+    counts: Counts
+    through: str = ""
+
+
 class _Meaning(NamedTuple):
     """A flow, and the indexes of the counters in `Counts` that grow with a series.
 
     `timed` is True if the latencies of the series are recorded. `caller` is the address and identity with which `FindCaller`
-    finds the source of the flow.
+    finds the source of the flow. `through` is that of `Counted`.
     """
 
     flow: Flow
     indexes: tuple[int, ...]
     timed: bool
     caller: tuple[str, str] | None = None
+    through: str = ""
 
 
-def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Counts] | None:
+def counted(node: str, delta: Delta, find_caller: FindCaller) -> Counted | None:
     """Return the flow of a series, and the growth of the flow's counters.
 
     Return None if another proxy counts the same traffic, or if headgate does not use the series.
@@ -76,13 +90,13 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> tuple[Flow, Cou
     meaning = _meaning(node, delta.series)
     if meaning is None:
         return None
-    flow, indexes, timed, caller = meaning
+    flow, indexes, timed, caller, through = meaning
     if caller:
         source = find_caller(node, *caller)
         if source is None:
             return None
         flow = structs.replace(flow, source=source)
-    return flow, Counts.of(dict.fromkeys(indexes, delta.value), delta.buckets if timed else 0)
+    return Counted(flow, Counts.of(dict.fromkeys(indexes, delta.value), delta.buckets if timed else 0), through)
 
 
 def dropped_at(delta: Delta) -> str:
@@ -113,7 +127,8 @@ def _meaning(node: str, series: Series) -> _Meaning | None:
         flow = Flow(source=NO_PEER, destination=peer(node), target=target, secured=bool(identity))
         return _Meaning(flow, indexes, timed, (source, identity))
     sent = _sent(node, found)
-    return _Meaning(sent, indexes, timed) if sent else None
+    through = names.mirroring_split(found["cluster"]) if sent and sent.copy else parse_root(found)
+    return _Meaning(sent, indexes, timed, through=through) if sent else None
 
 
 def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], bool]:

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from headgate.envoy import pb
 from headgate.envoy.tap import parse_record
-from headgate.envoy.traffic_stats import PodPort, parse_code, parse_pod
+from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_code, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
@@ -50,7 +50,7 @@ class Record(Value, frozen=True, kw_only=True):
     peer: str = ""
 
 
-_TEXTS = [field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster")]
+_TEXTS = [field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster", "backend")]
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
@@ -87,6 +87,7 @@ def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
         denied=found.get("verdict") == "denied"
         or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
+        backend=parse_backend({"backend": found.get("backend", "")}),
         **{name: found.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names
     )
 

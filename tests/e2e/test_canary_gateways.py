@@ -1,0 +1,131 @@
+"""Canaries whose root Service gets requests only through a Gateway: they are the evidence, as those of other clients (R108)."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tests.e2e.manifests import external
+from tests.e2e.test_canary_trials import TESTER, canary
+from tests.e2e.test_metrics_users import SEED, ask, counts
+from tests.e2e.test_routes import gateway, gateway_address, route, rule_to
+from tests.e2e.wire import Request
+from tests.e2e.world import World, until
+
+from headgate.envoy.stats_sink import CLUSTER_SECONDS
+
+HOST = "shop.example"
+TESTERS = [{"name": "testers", "headers": {"x-tester": "yes"}}]
+
+
+class Shop:
+    """A Canary behind a Gateway, whose HTTPRoute sends the requests of a host to the root."""
+
+    def __init__(self, world: World, namespace: str, manifest: str) -> None:
+        self.world, self.namespace = world, namespace
+        self.v1, self.v2 = world.backend("v1"), world.backend("v2")
+        world.apply(
+            external("website-v1", self.v1),
+            external("website-v2", self.v2),
+            manifest,
+            gateway(),
+            route(rule_to("website"), hosts=[HOST]),
+            namespace=namespace,
+        )
+        self.request = Request(gateway_address(world, namespace), "/", HOST)
+        until(lambda: world.send(1, self.request) in ({"v1": 1}, {"v2": 1}))
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.world.get("canary/website", self.namespace).get("status") or {}
+        return found
+
+    @property
+    def counts(self) -> Mapping[str, tuple[int, int]]:
+        """The requests and failures of each version in the current step."""
+        return {
+            row["service"]: (row.get("requests", 0), row.get("failures", 0)) for row in self.status["backends"]
+        }
+
+    def until_reported(self) -> None:
+        """Send requests to both versions until proxies have reported some of them.
+
+        A rollout leaves out the first values of series that may be older than headgate.
+        """
+
+        def failures() -> int:
+            self.world.send(20, self.request)
+            return counts(ask(self.world, f"{SEED}/namespaces/{self.namespace}/services/website-v2"))["failure_count"]
+
+        until(failures)
+
+    def until_counts(self, wanted: Mapping[str, tuple[int, int]]) -> None:
+        """Wait until the status has these requests and failures."""
+
+        def current() -> bool:
+            found = self.counts
+            assert found == wanted, self.status
+            return True
+
+        until(current)
+
+    def until_counting(self) -> None:
+        """Wait until new requests are evidence: all proxies have the step, and their reports have no earlier ones."""
+
+        def begun() -> bool:
+            since = json.loads(self.status["rollout"]).get("since", 0)
+            return bool(since) and time.time() > since + CLUSTER_SECONDS
+
+        until(begun)
+
+
+def changed(manifest: str, **spec: Any) -> str:
+    """Return a Canary with some fields of its spec replaced; None removes one."""
+    obj = json.loads(manifest)
+    merged = {**obj["spec"], **spec}
+    return json.dumps({**obj, "spec": {name: value for name, value in merged.items() if value is not None}})
+
+
+def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(
+    world: World, namespace: str
+) -> None:
+    manifest = canary(steps=[{"weight": 50}])
+    shop = Shop(world, namespace, changed(manifest, analysis=None))
+    shop.v2.status = "500 Broken"
+    shop.until_reported()
+    world.submit(changed(manifest, paused=True), namespace=namespace)
+    until(lambda: shop.status["phase"] == "Paused")
+    shop.until_counting()
+    assert world.send(100, shop.request) == {"v1": 90, "500": 10}
+    shop.until_counts({"website-v1": (90, 0), "website-v2": (10, 10)})
+
+    world.submit(changed(manifest, paused=False), namespace=namespace)
+    until(lambda: shop.status["phase"] == "RolledBack")
+    assert "website-v2 failed 10 of 10 requests" in shop.status["message"]
+    until(lambda: json.loads(shop.status["rollout"])["since"], "every proxy has the weights")
+    assert world.send(100, shop.request) == {"v1": 100}
+    proxies = world.get("trafficsplit/website", namespace)["status"]["proxies"]
+    assert proxies["programmed"] == proxies["total"] > 0
+
+
+def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_gateway(
+    world: World, namespace: str
+) -> None:
+    manifest = canary(mirror="50%", match=TESTERS, steps=[{"weight": 10, "pause": True}], minRequests=10)
+    shop = Shop(world, namespace, manifest)
+    testers = shop.request._replace(headers=TESTER)
+
+    def at_step(number: int) -> bool:
+        world.send(20, shop.request)
+        world.send(20, testers)
+        return bool(shop.status["step"] == number and "waiting" not in shop.status["message"])
+
+    until(lambda: at_step(1))
+    assert world.send(20, shop.request) == {"v1": 20}
+    until(lambda: shop.v2.requests > 0, "copies")
+    until(lambda: at_step(2))
+    assert world.send(20, shop.request) == {"v1": 20}
+    assert world.send(20, testers) == {"v2": 20}
+    until(lambda: at_step(3))
+    world.settle()
+    assert world.send(100, testers) == {"v1": 90, "v2": 10}
