@@ -68,7 +68,9 @@ def _copies(mesh, mirrors, portions, name_of):
         targets = [target for target in mirror.targets if ready[target.ref]]
         whole = served * Fraction(mirror.numerator, mirror.denominator)
         parts = [whole * Fraction(item.weight, sum(target.weight for target in targets)) for item in targets]
-        copies[names.mirror(mirror.ref, mirror.split, by=mirror.by)] += parts if _are_apart(mesh, targets, ready) else [sum(parts)]
+        copies[names.mirror(mirror.ref, mirror.split, by=mirror.by)] += (
+            parts if _are_apart(mesh, targets, ready) else [sum(parts)]
+        )
         for target, part in zip(targets, parts, strict=True):
             for endpoint in ready[target.ref]:
                 copied[name_of(endpoint)].append(part / len(ready[target.ref]))

@@ -43,9 +43,7 @@ class Shop:
     @property
     def counts(self) -> Mapping[str, tuple[int, int]]:
         """The requests and failures of each version in the current step."""
-        return {
-            row["service"]: (row.get("requests", 0), row.get("failures", 0)) for row in self.status["backends"]
-        }
+        return {row["service"]: (row.get("requests", 0), row.get("failures", 0)) for row in self.status["backends"]}
 
     def until_reported(self) -> None:
         """Send requests to both versions until proxies have reported some of them.
@@ -86,9 +84,7 @@ def changed(manifest: str, **spec: Any) -> str:
     return json.dumps({**obj, "spec": {name: value for name, value in merged.items() if value is not None}})
 
 
-def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(
-    world: World, namespace: str
-) -> None:
+def test_requests_through_a_gateway_count_exactly_and_roll_a_failing_version_back(world: World, namespace: str) -> None:
     manifest = canary(steps=[{"weight": 50}])
     shop = Shop(world, namespace, changed(manifest, analysis=None))
     shop.v2.status = "500 Broken"

@@ -154,11 +154,11 @@ class World:
             await asyncio.sleep(0.01)
 
     async def load(self, seconds: int, copies: Counts | None = None, **backends: Counts) -> None:
-        """Send requests, and copies for v2, in each of some seconds."""
+        """Send requests, and copies by the owned split for v2, in each of some seconds."""
         for _ in range(seconds):
             if copies:
                 flow = Flow(source=POD, destination=POD, service="default/v2", backend="default/v2", copy=True)
-                self.increments.add(flow, copies)
+                self.increments.add(flow, copies, "default/website")
             for backend, counts in backends.items():
                 self.increments.add(
                     Flow(source=POD, destination=POD, service="default/website", backend=f"default/{backend}"), counts

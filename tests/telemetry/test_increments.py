@@ -68,6 +68,38 @@ def test_requests_count_by_backend_with_results_and_latencies():
     assert headgate.receiver.increments.take(WEB) == {}
 
 
+def test_requests_that_a_route_passes_to_the_split_of_the_service_count_once():
+    headgate = Headgate()
+    rules = ("gateway/default/edge/80/HTTPRoute/default/site/0", "route/default/web/8080/HTTPRoute/default/web/0")
+    report = message(
+        *(
+            histogram("mesh.latency", [90], cluster=rule, pod="default/a", code="200-", backend=f"{V1} {WEB}")
+            for rule in rules
+        ),
+        histogram("mesh.latency", [90], cluster=rules[0], pod="default/a", code="200-", backend=V2),
+        histogram("mesh.latency", [90], cluster=rules[0], pod="default/a", code="200-", backend=f"{V2} default/other"),
+    )
+    headgate.receive(read_report(report))
+    taken = headgate.receiver.increments.take(WEB)
+    assert {backend: counts.success for backend, counts in taken.items()} == {V1: 2}
+
+
+def test_copies_by_a_split_are_apart_from_those_of_rules():
+    headgate = Headgate()
+    headgate.receiver.increments.follow(WEB, copies=True)
+    clusters = (f"mirror/{V2}/8080", f"mirror/{V2}/8080/by/{WEB}", f"mirror/{V2}/8080/by/default/other")
+    report = message(
+        *(
+            histogram("mesh.latency", [90] * number, cluster=cluster, pod="default/a", code="200-")
+            for number, cluster in enumerate(clusters, 1)
+        )
+    )
+    headgate.receive(read_report(report))
+    taken = headgate.receiver.increments.take(WEB, copies=True)
+    assert {backend: counts.success for backend, counts in taken.items()} == {V2: 2}
+    assert headgate.receiver.increments.take(WEB) == {}
+
+
 def test_mirrored_copies_other_services_and_requests_without_a_backend_are_left_out():
     headgate = Headgate()
     report = message(

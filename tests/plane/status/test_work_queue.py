@@ -13,6 +13,7 @@ from headgate.envoy.view import Node, project, sidecar
 from headgate.kinds import GATEWAY as GROUP
 from headgate.kinds import MESH, SPLIT
 from headgate.model.identities import Credential, PrivateText
+from headgate.plane.status.conditions import StatusInputs, split_status
 from headgate.plane.status.receipts import MAX_NAMED, AckStates, Receipts
 from headgate.plane.status.work_queue import Observation, ReportIndex, StatusQueue
 from headgate.resources.meta import Key
@@ -114,20 +115,36 @@ def test_a_changed_gateway_does_not_wait_for_the_statuses_of_its_routes() -> Non
     assert [key for key, _ in iter(queue.next, None)] == [edge, *routes]
 
 
-def route(name: str, host: str) -> object:
-    return obj("HTTPRoute", name, spec={"parentRefs": [{"name": "edge"}], "hostnames": [host], "rules": [{}]})
+EDGE = obj(
+    "Gateway",
+    "edge",
+    spec={"gatewayClassName": "headgate", "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
+    status={"addresses": [{"type": "IPAddress", "value": "10.1.0.8"}]},
+)
+
+
+def route(name: str, host: str, *backends: str) -> object:
+    rule = {"backendRefs": [{"name": backend, "port": 8080} for backend in backends]}
+    return obj("HTTPRoute", name, spec={"parentRefs": [{"name": "edge"}], "hostnames": [host], "rules": [rule]})
+
+
+def test_a_split_is_in_force_when_the_hosts_of_routes_to_its_root_are_acknowledged_too() -> None:
+    world = World()
+    world.build(more=[EDGE, route("shop", "shop.example", "web"), route("mall", "mall.example", "other")])
+    world.clients[GATEWAY.id].take()
+    assert WEB in world.queued()
+    outdate(world.fleet.proxies[GATEWAY.id], SCOPES, "gateway/default/edge/80/shop.example")
+    assert WEB in (found := world.queued())
+    assert OTHER not in found
+    inputs = StatusInputs(world.observation().receipts, "")
+    web, other = (split_status({"metadata": {}}, world.reports.report(key), inputs) for key in (WEB, OTHER))
+    assert web["proxies"] == {"programmed": 0, "total": 1}
+    assert other["proxies"] == {"programmed": 2, "total": 2}
 
 
 def test_an_unacknowledged_host_queues_its_own_routes_and_those_of_wildcards() -> None:
     world = World()
-    listener = {"name": "http", "port": 80, "protocol": "HTTP"}
-    edge = obj(
-        "Gateway",
-        "edge",
-        spec={"gatewayClassName": "headgate", "listeners": [listener]},
-        status={"addresses": [{"type": "IPAddress", "value": "10.1.0.8"}]},
-    )
-    world.build(more=[edge, route("a", "a.example"), route("b", "b.example"), route("any", "*.example")])
+    world.build(more=[EDGE, route("a", "a.example"), route("b", "b.example"), route("any", "*.example")])
     world.clients["gateway"].take()
     world.queued()
     outdate(world.fleet.proxies[GATEWAY.id], SCOPES, "gateway/default/edge/80/a.example")

@@ -25,7 +25,8 @@ def flow_of(
     callers=lambda _, address, identity: Peer(outside=identity or address),
     **tags,
 ):
-    return counted(node, Delta(series_of(f"mesh.{name}", **tags), value, gathered(buckets or {})), callers)
+    found = counted(node, Delta(series_of(f"mesh.{name}", **tags), value, gathered(buckets or {})), callers)
+    return found and (found.flow, found.counts)
 
 
 def requests(**tags):

@@ -148,7 +148,9 @@ def _weighed(shares: Mapping[Share, Fraction], roots: Mapping[Share, Collection[
     unclear = {root for several in roots.values() if len(several) > 1 for root in several}
     weights = fitting(whole_weights(list(shares.values())))
     weighed = [structs.replace(share, weight=weight) for share, weight in zip(shares, weights, strict=True)]
-    targets = [(share, next(iter(roots[key]))) for key, share in zip(shares, weighed, strict=True) if isinstance(share, Target)]
+    targets = [
+        (share, next(iter(roots[key]))) for key, share in zip(shares, weighed, strict=True) if isinstance(share, Target)
+    ]
     return Split(
         targets=tuple(structs.replace(share, root=root) if root not in unclear else share for share, root in targets),
         broken=tuple(share for share in weighed if isinstance(share, Broken)),

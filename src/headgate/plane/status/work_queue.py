@@ -105,10 +105,10 @@ def _ports(report: ObjectReport) -> Iterator[RouteParent]:
     """
     yield from (outcome.ref for outcome in report.outcomes)
     for parent in (*report.parents, *report.routes):
-        for port in ports_of(parent):
-            yield port
-            if isinstance(port, GatewayRef):
-                yield from (port._replace(host=""), port._replace(host=port.host or WILDCARDS))
+        for place in ports_of(parent):
+            yield place
+            if isinstance(place, GatewayRef):
+                yield from (place._replace(host=""), place._replace(host=place.host or WILDCARDS))
     if report.gateway:
         about = report.gateway.about
         for port in report.gateway.ports:

@@ -50,7 +50,9 @@ class Record(Value, frozen=True, kw_only=True):
     peer: str = ""
 
 
-_TEXTS = [field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster", "backend")]
+_TEXTS = [
+    field.name for field in fields(Record) if field.type is str and field.name not in ("node", "cluster", "backend")
+]
 
 
 def read_records(data: bytes) -> tuple[str, tuple[Record, ...]]:
