@@ -30,6 +30,14 @@ def latency(seconds: float | None) -> str:
     return _plain(rounded, "s") if rounded >= 1 else _plain(1000 * rounded, "ms")
 
 
+def size(number: float) -> str:
+    """Return a number of bytes as `330B`, `4.7kB` or `10MB`."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= factor:
+            return _plain(number / factor, unit)
+    return _plain(number, "B")
+
+
 def age(seconds: float) -> str:
     """Return how long ago something happened, as kubectl prints it: `12s`, `5m`, `3h`, `9d`. It is never negative."""
     found = max(seconds, 0.0)

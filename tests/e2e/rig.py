@@ -46,11 +46,12 @@ class Seen(NamedTuple):
 class Echo:
     """An HTTP backend that records requests and answers with its name.
 
-    Tests may set `status` (of all responses) and `hangs` (to withhold responses).
+    Tests may set `status` and `body` (of all responses) and `hangs` (to withhold responses).
     """
 
     def __init__(self, network: Network, name: str) -> None:
         self.name = name
+        self.body = name
         self.seen: list[Seen] = []
         self.status = "200 OK"
         self.hangs = False
@@ -97,11 +98,8 @@ class _EchoConnection(asyncio.Protocol):
                 headers[name.lower()] = f"{headers[name.lower()]},{value}" if name.lower() in headers else value
             self._echo.seen.append(Seen(first.split()[1], headers))
             if not self._echo.hangs:
-                body = self._echo.name
-                answer = (
-                    f"HTTP/1.1 {self._echo.status}\r\nx-server: {body}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
-                )
-                self._transport.write(answer.encode())
+                start, body = f"HTTP/1.1 {self._echo.status}\r\nx-server: {self._echo.name}", self._echo.body
+                self._transport.write(f"{start}\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
 
 
 class Rig:

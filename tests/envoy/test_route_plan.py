@@ -2,7 +2,8 @@
 
 import pytest
 
-from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Locality, PlannedRoute, RoutePlan, plan_service_port
+from headgate.envoy.cluster_plan import ClusterPlan, Locality
+from headgate.envoy.route_plan import ClusterWeight, PlannedRoute, RoutePlan, plan_service_port
 from headgate.model.requests import ANY
 from headgate.model.routing import Broken, Endpoint, PortRef, Route, RouteTable, Split, Target
 

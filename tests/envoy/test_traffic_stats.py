@@ -12,7 +12,7 @@ from headgate.envoy.names import GatewayRef
 from headgate.envoy.route_plan import ClusterWeight
 from headgate.envoy.tcp_proxy import listener, outbound_listener, pod_listener
 from headgate.envoy.traffic_stats import Code, PodPort, parse_backend, parse_code, parse_pod, route_name_without_cluster
-from headgate.model import latency_buckets
+from headgate.model import latency_buckets, size_buckets
 from headgate.model.routing import Endpoint, PortRef
 from headgate.telemetry.counters import histogram
 
@@ -146,13 +146,13 @@ def test_connections_to_a_pods_address_have_the_pod_as_an_attribute():
     assert names.parse(tags["cluster"]) == REF
 
 
-def test_envoy_and_the_receiver_have_the_same_latency_buckets():
-    (setting,) = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
+def test_envoy_and_the_receiver_have_the_same_buckets():
+    settings = started(xds_socket="/run/xds.sock").stats_config.histogram_bucket_settings
+    wanted = (stats_sink.BOUNDS, latency_buckets.BOUNDS_US), (stats_sink.SIZE_BOUNDS, size_buckets.BOUNDS_BYTES)
     assert histogram.BOUNDS_US == latency_buckets.BOUNDS_US
-    assert tuple(setting.buckets) == stats_sink.BOUNDS
-    assert all(
-        0.99 * bound < given < bound for given, bound in zip(stats_sink.BOUNDS, latency_buckets.BOUNDS_US, strict=True)
-    )
+    for setting, (bounds, nominal) in zip(settings, wanted, strict=True):
+        assert tuple(setting.buckets) == bounds
+        assert all(0.99 * bound < given < bound for given, bound in zip(bounds, nominal, strict=True))
 
 
 @pytest.mark.parametrize(("where", "seconds"), [({"xds_socket": "/run/xds.sock"}, 2), ({"xds": XDS}, 5)])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tests import virtual_time
+from tests.plane.test_response_sizes import histogram
 from tests.telemetry.proxies import series_of
 
 from headgate.compiler.report import Compiled, Report, StatusCondition
@@ -24,7 +25,7 @@ from headgate.plane.mirror_comparison import (
 from headgate.resources.meta import Key
 from headgate.telemetry.counters.counts import Counts, class_index
 from headgate.telemetry.counters.histogram import bucket_of, gathered
-from headgate.telemetry.mirror_increments import MirrorIncrements, Rule
+from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, SideCounts
 
 NEXT = PortRef("default/next", 80)
 ROUTE = Key(GATEWAY, "HTTPRoute", "default", "route")
@@ -45,12 +46,14 @@ def mesh(*of_gateway: Route, of_service: tuple[Route, ...] = ()) -> Mesh:
     return Mesh(domain="cluster.local", gateways=(port,), tables=(table,))
 
 
-def counts(number: int, *, failed: int = 0, slow: int = 0) -> Counts:
+def counts(number: int, *, failed: int = 0, slow: int = 0, size: int = 0) -> SideCounts:
+    """Return the counts of some requests; each response has `size` bytes, if it is not 0."""
     latency = gathered({bucket_of(10_000): number - slow, bucket_of(900_000): slow})
-    return Counts.of({class_index(200): number - failed, class_index(503): failed}, latency)
+    found = Counts.of({class_index(200): number - failed, class_index(503): failed}, latency)
+    return SideCounts(found, histogram([size] * number) if size else 0)
 
 
-def compared(blocks: int, copies: Counts, requests: Counts, *rules: Route) -> StatusCondition:
+def compared(blocks: int, copies: SideCounts, requests: SideCounts, *rules: Route) -> StatusCondition:
     """Return the condition after some blocks of the same counts."""
     wanted = subjects(mesh(*(rules or (route(),))))
     known: Mapping[PortRef, Comparison] = {}
@@ -80,6 +83,16 @@ def test_copies_with_a_longer_tail_are_slower() -> None:
     assert not compared(50, counts(50, slow=6), counts(100, slow=12)).status
 
 
+def test_copies_with_other_sizes_are_named_with_the_medians_of_both_sides() -> None:
+    found = compared(50, counts(50, size=1_200), counts(100, size=12_000))
+    assert (found.status, found.reason) == (True, "SmallerResponses")
+    copies, requests = found.message.split("; requests ")
+    assert "p95 10 to 11 ms; median size 1kB to 1.5kB)" in copies
+    assert "median size 10kB to 15kB); the responses to copies are smaller; since " in requests
+    assert compared(50, counts(50, size=120_000), counts(100, size=12_000)).reason == "LargerResponses"
+    assert not compared(50, counts(50, size=12_000), counts(100, size=12_000)).status
+
+
 def test_rules_with_the_same_fraction_are_compared_together_and_with_different_ones_not_at_all() -> None:
     alike = compared(20, counts(50, failed=5), counts(100), route("0"), route("1"))
     assert alike.status
@@ -91,8 +104,8 @@ def test_rules_with_the_same_fraction_are_compared_together_and_with_different_o
 
 def test_without_copies_or_without_requests_there_is_no_verdict() -> None:
     wanted = subjects(mesh(route()))
-    assert verdicts(after({}, wanted, {NEXT: Counts(), RULE: counts(100)}, 0)) == {}
-    assert verdicts(after({}, wanted, {NEXT: counts(100), RULE: Counts()}, 0)) == {}
+    assert verdicts(after({}, wanted, {NEXT: SideCounts(), RULE: counts(100)}, 0)) == {}
+    assert verdicts(after({}, wanted, {NEXT: counts(100), RULE: SideCounts()}, 0)) == {}
 
 
 def test_a_comparison_begins_again_after_a_period_and_when_its_rules_change() -> None:
@@ -115,20 +128,22 @@ def test_a_rule_of_several_parents_is_counted_at_all_of_them() -> None:
         "gateway/default/edge/80/HTTPRoute/default/route/1",
         "outbound/default/web/80",
     ):
-        increments.add(series_of("mesh.latency", cluster=cluster, code="200-"), counts(1))
-    assert increments.take()[RULE].success == 3
-    assert increments.take()[RULE].success == 0
+        increments.add(series_of("mesh.latency", cluster=cluster, code="200-"), counts(1).counts)
+        increments.add_sizes(cluster.removeprefix("outbound/default/web/80/"), histogram([100]))
+    found_counts = increments.take()[RULE]
+    assert (found_counts.counts.success, found_counts.sizes) == (3, histogram([100] * 3))
+    assert increments.take()[RULE] == SideCounts()
 
 
 def test_only_counts_of_followed_sides_are_kept() -> None:
     increments = MirrorIncrements()
-    increments.add(COPIES, counts(5))
+    increments.add(COPIES, counts(5).counts)
     increments.follow([NEXT])
-    increments.add(COPIES, counts(3))
-    increments.add(REQUESTS, counts(7))
+    increments.add(COPIES, counts(3).counts)
+    increments.add(REQUESTS, counts(7).counts)
     increments.follow([NEXT, RULE])
-    increments.add(REQUESTS, counts(2))
-    assert {side: found.success for side, found in increments.take().items()} == {NEXT: 3, RULE: 2}
+    increments.add(REQUESTS, counts(2).counts)
+    assert {side: found.counts.success for side, found in increments.take().items()} == {NEXT: 3, RULE: 2}
 
 
 def test_verdicts_change_only_with_new_counts_and_end_with_the_mirror() -> None:
@@ -140,8 +155,8 @@ def test_verdicts_change_only_with_new_counts_and_end_with_the_mirror() -> None:
         await asyncio.sleep(1)
         compiled.set(Compiled(revision=1, mesh=mesh(route()), report=Report(seen={})))
         await asyncio.sleep(1)
-        increments.add(COPIES, counts(50, failed=9))
-        increments.add(REQUESTS, counts(100))
+        increments.add(COPIES, counts(50, failed=9).counts)
+        increments.add(REQUESTS, counts(100).counts)
         changed = comparer.verdicts.next_change()
         await asyncio.sleep(PUBLISH_S)
         assert changed.is_set()

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from headgate.envoy import descriptors, names, pb, stats_sink, tap, traffic_stats
+from headgate.envoy import cluster_stats, descriptors, names, pb, stats_sink, tap
 from headgate.envoy.config_source import XDS_CLUSTER, ads
 from headgate.resources.meta import Value
 from headgate.resources.regexes import LARGEST_PROGRAM
@@ -26,7 +26,7 @@ KEPT_STATS = (  # dropping all other statistics halves the memory of a proxy wit
     pb.StringMatcher(suffix=".upstream_rq_total"),
     # Envoy answers TCP and gRPC probes by these gauges (`probes`).
     pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.{names.PROBES}/.*\.membership_(healthy|total)")),
-    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{traffic_stats.PENDING_OVERFLOW}")),
+    pb.StringMatcher(safe_regex=pb.RegexMatcher(regex=rf"cluster\.mirror/.*\{cluster_stats.PENDING_OVERFLOW}")),
     pb.StringMatcher(contains="rbac."),  # the RBAC counters of HTTP and network filters
     pb.StringMatcher(
         safe_regex=pb.RegexMatcher(

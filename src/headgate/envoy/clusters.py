@@ -1,8 +1,10 @@
 """Render clusters and their endpoints."""
 
+from collections.abc import Callable, Hashable
+
 from headgate.envoy import names, pb, upstream_tls
+from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.config_source import ads
-from headgate.envoy.route_plan import ClusterPlan, Locality
 from headgate.envoy.upstream_tls import Peer
 from headgate.model.routing import Endpoint, Protocol
 
@@ -73,6 +75,16 @@ def mirror_cluster(name: str, protocol: Protocol, peers: tuple[Peer, ...] = (), 
     return found
 
 
+def counting_sizes(render: Callable[..., pb.Cluster], *arguments: Hashable) -> pb.Cluster:
+    """Return a cluster whose response sizes are counted: `cluster` or `mirror_cluster` with some arguments."""
+    return _with_sizes(render(*arguments))
+
+
+def _with_sizes(found: pb.Cluster) -> pb.Cluster:
+    found.track_cluster_stats.CopyFrom(pb.TrackClusterStats(request_response_sizes=True))
+    return found
+
+
 def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
     """Return the cluster of an external DNS name (R5), which the proxy resolves.
 
@@ -86,7 +98,7 @@ def dns_cluster(plan: ClusterPlan) -> pb.Cluster:
         pb.Cluster.CustomClusterType(name="envoy.cluster.dns", typed_config=pb.pack(_resolution()))
     )
     found.load_assignment.CopyFrom(load_assignment(plan))
-    return found
+    return _with_sizes(found) if plan.counts_sizes else found
 
 
 def _resolution() -> pb.DnsCluster:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import structs
 
 from headgate.envoy import clusters, gateways, listeners, names, probes, routes, secrets, tcp_proxy
+from headgate.envoy.cluster_plan import ClusterPlan
 from headgate.envoy.config import CHAIN, CLUSTER, ENDPOINTS, LISTENER, ROUTES, SCOPES, SECRET, Part
 from headgate.envoy.names import GatewayRef
-from headgate.envoy.route_plan import ClusterPlan, ClusterWeight, Planner, RoutePlan, plan_service_port
+from headgate.envoy.route_plan import ClusterWeight, Planner, RoutePlan, plan_service_port
 from headgate.envoy.upstream_tls import Peer
 from headgate.envoy.view import (
     OUTBOUND_PORT,
@@ -175,7 +176,11 @@ def _of_clusters(wanted: Iterable[ClusterPlan], settings: ServiceSettings) -> It
             yield Part(CLUSTER, item.name, clusters.dns_cluster, (item,))
             continue
         render = clusters.mirror_cluster if item.is_mirror else clusters.cluster
-        yield Part(CLUSTER, item.name, render, (item.name, item.protocol, item.peers, settings.connection_seconds))
+        arguments = (item.name, item.protocol, item.peers, settings.connection_seconds)
+        if item.counts_sizes:
+            yield Part(CLUSTER, item.name, clusters.counting_sizes, (render, *arguments))
+        else:
+            yield Part(CLUSTER, item.name, render, arguments)
         yield Part(ENDPOINTS, item.name, clusters.load_assignment, (item,))
 
 

@@ -9,17 +9,27 @@ route selects the cluster by the user's hash slot.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import lcm
 from types import MappingProxyType
 
 from msgspec import structs
 
 from headgate.envoy import names
+from headgate.envoy.cluster_plan import ClusterPlan, Locality
 from headgate.envoy.names import RouteParent
 from headgate.envoy.route_filters import ListenerInfo, complete_redirect
-from headgate.envoy.upstream_tls import Peer
 from headgate.model.requests import ANY, NO_FILTERS, Filters, Match, Redirect, Timeouts
-from headgate.model.routing import Endpoint, PortRef, Protocol, Route, RouteTable, Split, Sticky, Target, server_name
+from headgate.model.routing import (
+    Endpoint,
+    Mirror,
+    PortRef,
+    Protocol,
+    Route,
+    RouteTable,
+    Split,
+    Sticky,
+    Target,
+    server_name,
+)
 from headgate.resources.meta import Key, Value
 
 Ready = Mapping[PortRef, tuple[Endpoint, ...]]
@@ -28,82 +38,6 @@ Protocols = Mapping[PortRef, Protocol]
 
 NO_PROTOCOLS: Protocols = MappingProxyType({})
 UNAVAILABLE = 503
-MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
-
-
-class Locality(Value, frozen=True, kw_only=True):
-    """The endpoints of one backend (`namespace/name`) and its weight within the cluster.
-
-    `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
-    identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP. `root` is that of
-    the backend's `Target`.
-    """
-
-    backend: str
-    weight: int
-    endpoints: tuple[Endpoint, ...]
-    server_name: str = ""
-    opaque: bool = False
-    root: str = ""
-
-    def peer(self, endpoint: Endpoint) -> Peer | None:
-        """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
-        if not endpoint.identity or not self.server_name:
-            return None
-        return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
-
-    @property
-    def uses_tls(self) -> bool:
-        """Whether at least one endpoint is called with TLS."""
-        return any(self.peers)
-
-    @property
-    def peers(self) -> set[Peer | None]:
-        """The peers of all endpoints; None stands for plaintext."""
-        return {self.peer(endpoint) for endpoint in self.endpoints}
-
-    def split_by_tls(self) -> list["Locality"]:
-        """Divide the locality into one for TLS endpoints and one for plaintext endpoints; empty ones are omitted."""
-        secured = tuple(item for item in self.endpoints if self.peer(item))
-        plaintext = tuple(item for item in self.endpoints if not self.peer(item))
-        return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
-
-
-class ClusterPlan(Value, frozen=True, kw_only=True):
-    """One cluster and its localities. A mirror cluster (`is_mirror`) receives only mirrored requests."""
-
-    name: str
-    localities: tuple[Locality, ...] = ()
-    protocol: Protocol = Protocol.HTTP
-    is_mirror: bool = False
-
-    @property
-    def localities_by_tls(self) -> tuple[Locality, ...]:
-        """The localities, divided into endpoints with TLS and endpoints in plaintext; each backend keeps its share.
-
-        So an endpoint that changes to TLS moves to another locality. For Envoy it is then a new endpoint with new
-        connections. Otherwise Envoy would continue to use the open plaintext connections. The localities stay undivided
-        if their weights would exceed Envoy's limit.
-        """
-        parts = [locality.split_by_tls() for locality in self.localities]
-        scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
-        if scale * sum(item.weight for item in self.localities) > MAX_WEIGHT_SUM:
-            return self.localities
-        return tuple(
-            structs.replace(part, weight=item.weight * scale * len(part.endpoints) // len(item.endpoints))
-            for item, several in zip(self.localities, parts, strict=True)
-            for part in several
-        )
-
-    @property
-    def uses_dns(self) -> bool:
-        """Whether the cluster is for an external DNS name, its only endpoint."""
-        return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
-
-    @property
-    def peers(self) -> tuple[Peer, ...]:
-        """The peers of all endpoints; empty if all are called in plaintext."""
-        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))
 
 
 class ClusterWeight(Value, frozen=True, kw_only=True):
@@ -249,6 +183,7 @@ class Planner:
             name=_name(self._parent, route),
             localities=tuple(self._localities(split.targets)),
             protocol=next(iter(self._spoken(route)), Protocol.HTTP),
+            counts_sizes=_is_compared(route.mirrors),
         )
         filters = split.targets[0].filters if len(split.targets) == 1 else NO_FILTERS
         return (ClusterWeight(cluster=self._need(cluster), weight=1, filters=filters),), 0
@@ -259,6 +194,7 @@ class Planner:
                 name=_of_backend(self._parent, route, target),
                 localities=tuple(self._localities([structs.replace(target, weight=1)])),
                 protocol=self._protocol(target),
+                counts_sizes=_is_compared(route.mirrors),
             )
             yield ClusterWeight(cluster=self._need(cluster), weight=target.weight, filters=target.filters)
         weights = {True: 0, False: 0}
@@ -290,21 +226,27 @@ class Planner:
             name = names.mirror(mirror.ref, mirror.split, by=mirror.by)
             spoken = {self._protocol(target) for target in mirror.targets}
             if len(spoken) == 1 and self._fit_together(mirror.targets):
-                self._need_mirror(name, mirror.targets, spoken.pop())
+                self._need_mirror(mirror, name, mirror.targets, spoken.pop())
                 host = _hostname(mirror.targets[0])
                 yield MirrorPlan(cluster=name, numerator=mirror.numerator, denominator=mirror.denominator, host=host)
                 continue
             total = sum(target.weight for target in mirror.targets)
             for target in mirror.targets:
                 one = names.backend_mirror(name, target.ref.service)
-                self._need_mirror(one, [target], self._protocol(target))
+                self._need_mirror(mirror, one, [target], self._protocol(target))
                 part = Fraction(mirror.numerator * target.weight, mirror.denominator * total)
                 host = _hostname(target)
                 yield MirrorPlan(cluster=one, numerator=part.numerator, denominator=part.denominator, host=host)
 
-    def _need_mirror(self, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
-        localities = tuple(self._localities(targets))
-        self._need(ClusterPlan(name=name, localities=localities, protocol=protocol, is_mirror=True))
+    def _need_mirror(self, mirror: Mirror, name: str, targets: Iterable[Target], protocol: Protocol) -> None:
+        cluster = ClusterPlan(
+            name=name,
+            localities=tuple(self._localities(targets)),
+            protocol=protocol,
+            is_mirror=True,
+            counts_sizes=_is_compared([mirror]),
+        )
+        self._need(cluster)
 
     def _need(self, cluster: ClusterPlan) -> str:
         self.clusters[cluster.name] = cluster
@@ -334,6 +276,11 @@ class Planner:
                     opaque=target.ref in self._opaque,
                     root=target.root,
                 )
+
+
+def _is_compared(mirrors: Iterable[Mirror]) -> bool:
+    """Return whether the copies of a mirror are compared with requests: those of a rule are, not those of a split."""
+    return any(mirror.numerator and not mirror.by for mirror in mirrors)
 
 
 def _hostname(target: Target) -> str:

@@ -5,8 +5,9 @@ without changes since the last eviction is not sent; the next eviction drops it,
 process sends no final report when it exits.
 """
 
-from headgate.envoy import names, pb, traffic_stats
+from headgate.envoy import cluster_stats, names, pb, traffic_stats
 from headgate.model.latency_buckets import BOUNDS_US
+from headgate.model.size_buckets import BOUNDS_BYTES
 
 LOCAL_SECONDS = 2  # time between reports on one machine, where users expect current numbers
 CLUSTER_SECONDS = 5  # time between reports in a cluster, where thousands of proxies report
@@ -25,6 +26,8 @@ BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_US)
 """The histogram bounds for Envoy, in microseconds. Envoy counts latencies in bins of two digits, as in 2.0 to 2.1 s. It
 counts the bin that begins at a bound as below the bound, so a bound of 2 s would include 2.09 s. With slightly smaller
 bounds, a bucket contains exactly the latencies below the nominal bound."""
+SIZE_BOUNDS = tuple(bound * 0.999 for bound in BOUNDS_BYTES)
+"""The histogram bounds of response sizes for Envoy, in bytes."""
 _MIRRORS = f"cluster.{names.MIRROR}"  # the prefix of mirror clusters in statistics
 _DETECTOR = "envoy.tracers.opentelemetry.resource_detectors.static_config"
 
@@ -44,10 +47,13 @@ def add_stats_sink(message: pb.Bootstrap, *, cluster: str, seconds: int) -> None
     message.stats_flush_interval.CopyFrom(pb.Duration(seconds=seconds))
     message.stats_eviction_interval.CopyFrom(pb.Duration(seconds=EVICTION_SECONDS))
     latency = pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.{traffic_stats.LATENCY}")
-    message.stats_config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=latency, buckets=BOUNDS))
-    message.stats_config.stats_matcher.inclusion_list.patterns.append(
-        pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}.")
-    )
+    sizes = pb.StringMatcher(suffix=cluster_stats.BODY_SIZE)
+    config = message.stats_config
+    config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=latency, buckets=BOUNDS))
+    config.histogram_bucket_settings.append(pb.HistogramBucketSettings(match=sizes, buckets=SIZE_BOUNDS))
+    config.stats_matcher.inclusion_list.patterns.extend([pb.StringMatcher(prefix=f"{traffic_stats.PREFIX}."), sizes])
+    regex = rf"^cluster\.((.+)\{cluster_stats.BODY_SIZE})$"
+    config.stats_tags.append(pb.TagSpecifier(tag_name=cluster_stats.SIZES_CLUSTER, regex=regex))
     sink = pb.pack(_sink(message.node.id, cluster))
     message.stats_sinks.append(pb.StatsSink(name="envoy.stat_sinks.open_telemetry", typed_config=sink))
 
@@ -73,9 +79,10 @@ def _sink(node: str, cluster: str) -> pb.OpenTelemetrySink:
 
 
 def _metric_conversions() -> pb.XdsMatcher:
-    """Return the matcher that renames Envoy's counter of dropped copies, and drops series that the receiver does not need."""
+    """Return the matcher that renames Envoy's own series that the receiver needs, and drops all that it does not need."""
     rules = [
-        (_all(_prefix(_MIRRORS), _suffix(traffic_stats.PENDING_OVERFLOW)), _renamed(traffic_stats.COPIES_DROPPED)),
+        (_all(_prefix(_MIRRORS), _suffix(cluster_stats.PENDING_OVERFLOW)), _renamed(cluster_stats.COPIES_DROPPED)),
+        (_suffix(cluster_stats.BODY_SIZE), _renamed(cluster_stats.RESPONSE_SIZES)),
         (
             pb.XdsMatcher.MatcherList.Predicate(not_matcher=_any(*map(_prefix, _SENT))),
             pb.OpenTelemetrySink.DropAction(),

@@ -35,8 +35,7 @@ Mirrored requests (D22) are counted by `mesh.latency` and `mesh.flagged` too; `c
 loggers are the router's (`mirrored_requests`), because a connection manager logs no copies. The latency of a copy ends
 with the last byte from the server, because no client gets the response.
 
-mesh.copies_dropped  envoy.cluster_name  copies that Envoy dropped at the limits of the mirror cluster, from Envoy's own
-                                         counter; `mesh.flagged` counts them too, with `DROPPED_FLAG`
+Other series are Envoy's own statistics of clusters under names of headgate (`cluster_stats`).
 
 All series are in one scope, which the bootstrap keeps alive (`scope_anchor`). Otherwise the scope and all its values
 would end with the last listener that uses it. So values survive changes of listeners, routes, clusters and endpoints.
@@ -56,10 +55,6 @@ PREFIX = "mesh"
 LATENCY, FLAGGED = "latency", "flagged"
 CONNECTIONS, FAILED, SENT, RECEIVED = "connections", "failed", "sent", "received"
 DENIED = "denied"
-COPIES_DROPPED = "copies_dropped"
-COPIES_CLUSTER = "envoy.cluster_name"
-"""The attribute of Envoy's statistics with the name of a cluster."""
-PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests dropped at a cluster's limits
 OTHER_PORTS = "other"
 MAX_COUNTERS = 20_000  # maximum number of series per proxy; `server.stats_overflow` counts values of further series
 MAX_HISTOGRAMS = 10_000

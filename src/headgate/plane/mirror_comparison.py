@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 
 from msgspec import structs
 
@@ -17,23 +18,25 @@ from headgate.compiler.report import Compiled, StatusCondition
 from headgate.latest import Latest
 from headgate.model.latency_buckets import BOUNDS_US
 from headgate.model.routing import Mesh, PortRef
+from headgate.plane.response_sizes import SizeComparison, median_text
 from headgate.plane.status.findings import all_routes
 from headgate.resources.meta import Key, Value, timestamp
 from headgate.statistics.betting import Block, RateTest, Rejects, Sample, Wealth
 from headgate.statistics.intervals import quantile_interval, rate_interval
-from headgate.telemetry.counters import packed_counters
-from headgate.telemetry.counters.counts import Counts, sum_of
-from headgate.telemetry.counters.histogram import BUCKETS, Buckets
-from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, Side
+from headgate.telemetry.counters.counts import Counts
+from headgate.telemetry.counters.histogram import BUCKETS, Buckets, totals
+from headgate.telemetry.mirror_increments import MirrorIncrements, Rule, Side, SideCounts
 
 CONDITION = "CopiesWorse"
 PUBLISH_S = 15.0  # the least number of seconds between two writes of a route's status because of new counts
 PERIOD_S = 3600.0  # a comparison begins again after this time, so that a repaired mirror is not blamed for long
 ERROR = 0.01  # the probability of a wrong verdict in a period, and that an interval ever misses the true value
+PART = ERROR / 3  # that of a wrong verdict about failures, about latencies, and about sizes
 TAIL = 0.95  # the compared quantile of latencies; an interval for a higher one needs more copies (1,100 for p99)
 _TEST = RateTest(rejects=Rejects.HIGHER, limit=0.0)
 _BOUNDS_MS = tuple(bound / 1000 for bound in BOUNDS_US)
 _DIGITS = 3
+_NONE = SideCounts()
 
 Verdicts = Mapping[Key, tuple[StatusCondition, ...]]
 """The condition of each route with a comparison."""
@@ -54,14 +57,16 @@ class Comparison(Value, frozen=True, kw_only=True):
     copies: Counts = Counts()
     requests: Counts = Counts()
     wealth: Wealth = _TEST.start()
+    sizes: SizeComparison = SizeComparison()
 
-    def plus(self, copies: Counts, requests: Counts) -> "Comparison":
+    def plus(self, copies: SideCounts, requests: SideCounts) -> "Comparison":
         """Return the comparison after more copies and more requests of the same time."""
         return structs.replace(
             self,
-            copies=self.copies.plus(copies),
-            requests=self.requests.plus(requests),
-            wealth=_TEST.after(self.wealth, Block(_sample(requests), _sample(copies))),
+            copies=self.copies.plus(copies.counts),
+            requests=self.requests.plus(requests.counts),
+            wealth=_TEST.after(self.wealth, Block(_sample(requests.counts), _sample(copies.counts))),
+            sizes=self.sizes.plus(requests.sizes, copies.sizes),
         )
 
 
@@ -88,7 +93,7 @@ def sides(wanted: Mapping[PortRef, Subject]) -> Iterator[Side]:
 
 
 def after(
-    known: Comparisons, wanted: Mapping[PortRef, Subject], new: Mapping[Side, Counts], now: float
+    known: Comparisons, wanted: Mapping[PortRef, Subject], new: Mapping[Side, SideCounts], now: float
 ) -> Mapping[PortRef, Comparison]:
     """Return the comparisons after new counts. One begins again when its rules change, and after `PERIOD_S`."""
     found: dict[PortRef, Comparison] = {}
@@ -96,8 +101,8 @@ def after(
         before = known.get(ref)
         if before is None or before.subject != subject or now >= before.since + PERIOD_S:
             before = Comparison(subject=subject, since=now)
-        requests = sum_of(new.get(rule, Counts()) for rule in subject.rules)
-        found[ref] = before.plus(new.get(ref, Counts()), requests)
+        requests = reduce(SideCounts.plus, (new.get(rule, _NONE) for rule in subject.rules), _NONE)
+        found[ref] = before.plus(new.get(ref, _NONE), requests)
     return found
 
 
@@ -121,15 +126,22 @@ def _fault(comparison: Comparison) -> str:
     """Return what is proven to be worse for copies than for requests; empty if nothing is."""
     if len(comparison.subject.fractions) > 1:
         return ""
-    if comparison.wealth.evidence >= 2 / ERROR:
+    if comparison.wealth.evidence >= 1 / PART:
         return "MoreFailures"
-    copies, requests = _tail(comparison.copies, ERROR / 4), _tail(comparison.requests, ERROR / 4)
-    return "Slower" if copies[0] > requests[1] else ""
+    copies, requests = _tail(comparison.copies, PART / 2), _tail(comparison.requests, PART / 2)
+    if copies[0] > requests[1]:
+        return "Slower"
+    found = comparison.sizes.fault(PART)
+    return f"{found.capitalize()}Responses" if found else ""
 
 
 def _message(ref: PortRef, comparison: Comparison) -> str:
     subject = comparison.subject
-    text = f"copies to {ref} {_side_text(comparison.copies)}; requests {_side_text(comparison.requests)}"
+    sizes = comparison.sizes
+    copies, requests = _side_text(comparison.copies, sizes.copies), _side_text(comparison.requests, sizes.requests)
+    text = f"copies to {ref} {copies}; requests {requests}"
+    if different := sizes.fault(PART):
+        text += f"; the responses to copies are {different}"
     if len(subject.rules) > 1:
         text += f"; {len(subject.rules)} rules send these copies"
     if len(subject.fractions) > 1:
@@ -137,16 +149,17 @@ def _message(ref: PortRef, comparison: Comparison) -> str:
     return f"{text}; since {timestamp(comparison.since)}"
 
 
-def _side_text(counts: Counts) -> str:
-    """Return the failures, the classes of responses and the slowest responses of one side."""
+def _side_text(counts: Counts, sizes: Buckets) -> str:
+    """Return the failures, the classes, the slowest responses and the size of responses of one side."""
     seen = _sample(counts)
     low, high = rate_interval(seen.events, seen.trials, ERROR)
     classes = ", ".join(f"{name} {count}" for name, count in counts.classes)
     least, most = _tail(counts, ERROR)
+    median = f"; {text}" if (text := median_text(sizes, ERROR)) else ""
     slow = f"{_number(least)} to {_number(most)} ms" if most < float("inf") else f"at least {_number(least)} ms"
     return (
         f"fail {_number(100 * seen.events / seen.trials)} % "
-        f"({_number(100 * (1 - ERROR))} % interval {_number(100 * low)} to {_number(100 * high)}; {classes}; p{_number(100 * TAIL)} {slow})"
+        f"({_number(100 * (1 - ERROR))} % interval {_number(100 * low)} to {_number(100 * high)}; {classes}; p{_number(100 * TAIL)} {slow}{median})"
     )
 
 
@@ -156,12 +169,7 @@ def _sample(counts: Counts) -> Sample:
 
 def _tail(counts: Counts, error: float) -> tuple[float, float]:
     """Return an interval in milliseconds for the latency at `TAIL`."""
-    return quantile_interval(_histogram(counts.latency), _BOUNDS_MS, TAIL, error)
-
-
-def _histogram(latency: Buckets) -> list[int]:
-    found = list(packed_counters.unpack(latency, packed_counters.NARROW)) if latency else []
-    return [*found, *[0] * (BUCKETS - len(found))]
+    return quantile_interval(totals(counts.latency, BUCKETS), _BOUNDS_MS, TAIL, error)
 
 
 def _number(value: float) -> str:

@@ -17,7 +17,7 @@ from headgate.telemetry.increments import Increments
 from headgate.telemetry.mirror_increments import MirrorIncrements
 from headgate.telemetry.reports.cumulative_to_delta import CumulativeToDelta, DeltaCheckpoint, Deltas
 from headgate.telemetry.reports.otlp import Report, read_report
-from headgate.telemetry.reports.series import FindCaller, counted, dropped_at
+from headgate.telemetry.reports.series import FindCaller, counted, dropped_at, sized_at
 from headgate.telemetry.windows import Windows, WindowsCheckpoint
 from headgate.xds.authentication import StatusError
 from headgate.xds.unary_methods import Authenticate
@@ -100,6 +100,9 @@ class Receiver:
             elif cluster := dropped_at(grown):
                 self.windows.note(DROPPED, grown.value)
                 self.dropped.add(cluster, grown.value)
+            elif cluster := sized_at(grown):
+                if not grown.may_repeat:
+                    self.mirrors.add_sizes(cluster, grown.buckets)
             elif found := counted(report.node, grown, self._find_caller):
                 self.windows.add(found.flow, found.counts)
                 if not grown.may_repeat:

@@ -93,6 +93,12 @@ def count_above(buckets: Buckets, bound: int) -> int:
     return sum(packed_counters.unpack(buckets >> _COUNTER_BITS * (bound + 1), packed_counters.NARROW))
 
 
+def totals(buckets: Buckets, count: int) -> Sequence[int]:
+    """Return the numbers in the first `count` buckets."""
+    found = packed_counters.unpack(buckets, packed_counters.NARROW)
+    return [*found, *[0] * (count - len(found))]
+
+
 def percentile_bound(buckets: Buckets, share: float) -> int | None:
     """Return the index of the first bound above the latency at a share (0 to 1); None if there are no requests.
 

@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from headgate.envoy.stats_sink import BOUNDS, NODE, STATS_OVERFLOW
+from headgate.envoy.cluster_stats import RESPONSE_SIZES
+from headgate.envoy.stats_sink import BOUNDS, NODE, SIZE_BOUNDS, STATS_OVERFLOW
 from headgate.envoy.traffic_stats import PREFIX
 from headgate.errors import TelemetryError
 from headgate.telemetry.reports import otlp_messages
 
 METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PREFIXES = f"{PREFIX}.", STATS_OVERFLOW
-_BOUNDS = struct.pack(f"<{len(BOUNDS)}d", *BOUNDS)
-_COUNTS = 8 * (len(BOUNDS) + 1)  # The size of a histogram's encoded bucket counts, in bytes.
+_SIZES = f"{PREFIX}.{RESPONSE_SIZES}"
+_BOUNDS, _SIZE_BOUNDS = (struct.pack(f"<{len(bounds)}d", *bounds) for bounds in (BOUNDS, SIZE_BOUNDS))
+_NUMBER = 8  # The size of an encoded bound or bucket count, in bytes. There is one count more than there are bounds.
 # Envoy writes the start time in microseconds. Larger values are nanoseconds: 1e17 microseconds are the year 5138.
 _NANOSECONDS = 1e17
 
@@ -39,7 +41,7 @@ class Series(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The value of a series. A histogram has `buckets` too: wide packed counters by `BOUNDS`, for unlimited cumulative counts."""
+    """The value of a series. A histogram has `buckets` too: wide packed counters, for unlimited cumulative counts."""
 
     series: Series
     value: int
@@ -101,7 +103,7 @@ def _sample(name: str, kind: str, point: Any) -> Sample | None:
     if kind == "sum" and point.as_int >= 0:
         return Sample(Series(name, b"".join(point.attributes)), point.as_int)
     if kind == "histogram":
-        counts = point.bucket_counts
-        if len(counts) == _COUNTS and point.explicit_bounds == _BOUNDS:
+        counts, bounds = point.bucket_counts, _SIZE_BOUNDS if name == _SIZES else _BOUNDS
+        if len(counts) == len(bounds) + _NUMBER and point.explicit_bounds == bounds:
             return Sample(Series(name, b"".join(point.attributes)), point.count, int.from_bytes(counts, "little"))
     return None

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from headgate.envoy import names
+from headgate.envoy.cluster_stats import COPIES_CLUSTER, COPIES_DROPPED, RESPONSE_SIZES, SIZES_CLUSTER
 from headgate.envoy.traffic_stats import (
     CONNECTIONS,
-    COPIES_CLUSTER,
-    COPIES_DROPPED,
     DENIED,
     DROPPED_FLAG,
     FAILED,
@@ -52,6 +51,7 @@ _INDEXES = {
 }
 _DENIED = f"{PREFIX}.{DENIED}"
 _DROPPED = f"{PREFIX}.{COPIES_DROPPED}"
+_SIZES = f"{PREFIX}.{RESPONSE_SIZES}"
 _FLAGGED, _LATENCY = f"{PREFIX}.{FLAGGED}", f"{PREFIX}.{LATENCY}"
 _REMEMBERED = 200_000  # entries in the cache of `_meaning`; without it, each delta takes four times as long
 
@@ -102,6 +102,11 @@ def counted(node: str, delta: Delta, find_caller: FindCaller) -> Counted | None:
 def dropped_at(delta: Delta) -> str:
     """Return the cluster of the mirror that dropped copies; empty if the series does not count dropped copies."""
     return delta.series.pairs().get(COPIES_CLUSTER, "") if delta.series.name == _DROPPED else ""
+
+
+def sized_at(delta: Delta) -> str:
+    """Return the cluster of a histogram of response sizes; empty for other series."""
+    return delta.series.pairs().get(SIZES_CLUSTER, "") if delta.series.name == _SIZES else ""
 
 
 def cluster_of(series: Series) -> str:

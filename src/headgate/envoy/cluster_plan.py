@@ -1,0 +1,90 @@
+"""A cluster before it is rendered: the localities of its backends, and their peers."""
+
+from math import lcm
+
+from msgspec import structs
+
+from headgate.envoy.upstream_tls import Peer
+from headgate.model.routing import Endpoint, Protocol
+from headgate.resources.meta import Value
+
+MAX_WEIGHT_SUM = 2**32 - 1  # Envoy's limit for the sum of the weights in a cluster
+
+
+class Locality(Value, frozen=True, kw_only=True):
+    """The endpoints of one backend (`namespace/name`) and its weight within the cluster.
+
+    `server_name` is the SNI of the backend's port, for endpoints with an identity. It is empty if the proxy has no
+    identity of its own, and then all endpoints are called in plaintext. `opaque`: the port is not HTTP. `root` is that of
+    the backend's `Target`.
+    """
+
+    backend: str
+    weight: int
+    endpoints: tuple[Endpoint, ...]
+    server_name: str = ""
+    opaque: bool = False
+    root: str = ""
+
+    def peer(self, endpoint: Endpoint) -> Peer | None:
+        """Return the peer whose identity an endpoint must prove; None if it is called in plaintext."""
+        if not endpoint.identity or not self.server_name:
+            return None
+        return Peer(identity=endpoint.identity, server_name=self.server_name, opaque=self.opaque)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether at least one endpoint is called with TLS."""
+        return any(self.peers)
+
+    @property
+    def peers(self) -> set[Peer | None]:
+        """The peers of all endpoints; None stands for plaintext."""
+        return {self.peer(endpoint) for endpoint in self.endpoints}
+
+    def split_by_tls(self) -> list["Locality"]:
+        """Divide the locality into one for TLS endpoints and one for plaintext endpoints; empty ones are omitted."""
+        secured = tuple(item for item in self.endpoints if self.peer(item))
+        plaintext = tuple(item for item in self.endpoints if not self.peer(item))
+        return [structs.replace(self, endpoints=found) for found in (secured, plaintext) if found]
+
+
+class ClusterPlan(Value, frozen=True, kw_only=True):
+    """One cluster and its localities. A mirror cluster (`is_mirror`) receives only mirrored requests.
+
+    With `counts_sizes`, proxies count the sizes of its responses.
+    """
+
+    name: str
+    localities: tuple[Locality, ...] = ()
+    protocol: Protocol = Protocol.HTTP
+    is_mirror: bool = False
+    counts_sizes: bool = False
+
+    @property
+    def localities_by_tls(self) -> tuple[Locality, ...]:
+        """The localities, divided into endpoints with TLS and endpoints in plaintext; each backend keeps its share.
+
+        So an endpoint that changes to TLS moves to another locality. For Envoy it is then a new endpoint with new
+        connections. Otherwise Envoy would continue to use the open plaintext connections. The localities stay undivided
+        if their weights would exceed Envoy's limit.
+        """
+        parts = [locality.split_by_tls() for locality in self.localities]
+        scale = lcm(*(len(item.endpoints) for item, several in zip(self.localities, parts, strict=True) if several[1:]))
+        if scale * sum(item.weight for item in self.localities) > MAX_WEIGHT_SUM:
+            return self.localities
+        return tuple(
+            structs.replace(part, weight=item.weight * scale * len(part.endpoints) // len(item.endpoints))
+            for item, several in zip(self.localities, parts, strict=True)
+            for part in several
+        )
+
+    @property
+    def uses_dns(self) -> bool:
+        """Whether the cluster is for an external DNS name, its only endpoint."""
+        return any(endpoint.resolved for locality in self.localities for endpoint in locality.endpoints)
+
+    @property
+    def peers(self) -> tuple[Peer, ...]:
+        """The peers of all endpoints; empty if all are called in plaintext."""
+        return tuple(sorted({peer for locality in self.localities for peer in locality.peers if peer}))

@@ -1,0 +1,16 @@
+"""Envoy's own statistics of clusters that proxies report, under names of headgate (`stats_sink`).
+
+mesh.copies_dropped  envoy.cluster_name  counter of the copies that Envoy dropped at the limits of the mirror cluster;
+                                         `mesh.flagged` counts them too, with `traffic_stats.DROPPED_FLAG`
+mesh.response_sizes  headgate.cluster    histogram of the sizes of response bodies in bytes, of clusters that count them:
+                                         those of rules with a mirror, and those of their mirrors
+"""
+
+COPIES_DROPPED = "copies_dropped"
+COPIES_CLUSTER = "envoy.cluster_name"
+"""The attribute of Envoy's statistics with the name of a cluster. It ends at the first dot in the name."""
+PENDING_OVERFLOW = ".upstream_rq_pending_overflow"  # Envoy's counter of requests dropped at a cluster's limits
+RESPONSE_SIZES = "response_sizes"
+SIZES_CLUSTER = "headgate.cluster"
+"""The attribute with the whole name of a cluster, also if it has a dot: names of routes may have some."""
+BODY_SIZE = ".upstream_rs_body_size"  # Envoy's histogram of the sizes of a cluster's responses
