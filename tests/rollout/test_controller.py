@@ -106,8 +106,13 @@ class World:
 
     async def serve(self, *names: str) -> None:
         """Create Services, and let the compiler know them."""
-        stored = [await self.store.create(service(name)) for name in names]
-        known = {key_of(obj): obj for obj in (*stored, *(await self.store.list("", "Service")).items)}
+        for name in names:
+            await self.store.create(service(name))
+        await self.know()
+
+    async def know(self) -> None:
+        """Let the compiler know the stored Services."""
+        known = {key_of(obj): obj for obj in (await self.store.list("", "Service")).items}
         self.snapshot.set(snapshot_of(known, 1))
 
     async def status(self, key: Key) -> Mapping[str, Any]:
@@ -206,6 +211,50 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
                 "Accepted",
                 "Programmed",
             ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("analysis", [None, ANALYSIS])
+def test_a_deleted_root_service_is_created_again(analysis: Mapping[str, Any] | None) -> None:
+    root = Key("", "Service", "default", "website")
+
+    async def scenario(world: World) -> None:
+        await world.create(canary(analysis=analysis))
+        async with world.replica():
+            await world.serve("v1", "v2")
+            await asyncio.sleep(3)
+            await world.know()
+            await asyncio.sleep(3)
+            first = await world.store.get(root)
+            await world.store.delete(root)
+            await world.know()
+            await asyncio.sleep(3)
+            assert (await world.store.get(root))["metadata"]["uid"] != first["metadata"]["uid"]
+
+    run(scenario)
+
+
+def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
+    backends = [{"service": "v1", "weight": "900m"}, {"service": "v2.next", "weight": "100m"}]
+
+    async def scenario(world: World) -> None:
+        analysis = {**ANALYSIS, "canary": "v2.next", "mirror": "20%"}
+        key = await world.create(canary(backends=backends, analysis=analysis))
+        async with world.replica():
+            await asyncio.sleep(3)
+            assert await world.mirror() == "v2.next=20%"
+            await world.load(60, v1=requests(90), copies=requests(18))
+            assert await world.weights() == {"v1": 9, "v2.next": 1}
+            for _ in range(60):
+                world.increments.add(
+                    Flow(source=POD, destination=POD, service="default/website", backend="next/v2"),
+                    requests(10, failed=5),
+                )
+                await world.load(1, v1=requests(90))
+            status = await world.status(key)
+            assert (status["phase"], await world.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
+            assert "more requests fail than at v1; v2.next failed " in status["message"]
 
     run(scenario)
 

@@ -1,6 +1,7 @@
 """A rollout moves on, waits, or goes back, exactly as far as the evidence allows (R108)."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -311,6 +312,19 @@ def test_a_dry_run_reports_its_decision_and_changes_no_weight() -> None:
     rollout.look(60, v1=requests(90), v2=requests(10, failed=9))
     assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
     assert "a dry run, which would roll back: more requests fail than at v1" in rollout.message
+
+
+def test_a_promoted_step_of_a_dry_run_keeps_the_share_of_the_split_until_the_last_one() -> None:
+    rollout = Rollout(canary(analysis={**ANALYSIS, "dryRun": True}))
+    rollout.look(command="promote/1")
+    rollout.look(2, v1=requests(90), v2=requests(10), command="promote/1")
+    assert rollout.state.step == 1
+    assert rollout.plan.weights(rollout.state) == {"v1": 9, "v2": 1}
+    assert rollout.plan.share(rollout.state) == Fraction(1, 10)
+    assert rollout.message.startswith("step 2 of 3, 10% to v2: ")
+    rollout.look(command="promote/2")
+    assert rollout.plan.share(rollout.state) == 1
+    assert rollout.plan.weights(rollout.state) == {"v1": 0, "v2": 1}
 
 
 def test_with_a_baseline_the_canary_is_compared_with_it() -> None:

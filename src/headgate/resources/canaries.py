@@ -177,6 +177,11 @@ class CanarySpec(Input, frozen=True, kw_only=True):
         return tuple(integer_weights([backend.amount for backend in self.backends]))
 
     @property
+    def written_share(self) -> Fraction:
+        """The canary's share by the weights of the backends; 0 without analysis."""
+        return self._first_share(self.analysis.canary) if self.analysis else Fraction(0)
+
+    @property
     def primary(self) -> str:
         """The backend with the old version: neither the canary nor the baseline; empty without analysis."""
         roles = (self.analysis.canary, self.analysis.baseline) if self.analysis else ()

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.envoy.stats_sink import CLUSTER_SECONDS
-from headgate.errors import AlreadyExists, Conflict, NotFound, StoreError
+from headgate.errors import Conflict, NotFound, StoreError
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, Relist, follow
 from headgate.plane.control_plane import ControlPlane
@@ -35,9 +35,9 @@ from headgate.rollout.owned_split import (
     is_in_force,
     is_owned,
     replaced,
-    root_service,
     wanted_objects,
 )
+from headgate.rollout.root_services import RootServices
 from headgate.rollout.state import Facts, Pause, Plan, State, following
 from headgate.rollout.status import Problem, call_body, canary_status, invalid_status, state_in
 from headgate.rollout.webhooks import AGAIN_S, Webhooks, occasion_of, when_called
@@ -62,7 +62,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     if the analysis begins with copies by it. `stored` is the last state in the object's status, and `written` the time of
     its last write. `latency` is the histogram of the reference since this process began. `is_calling` is True while
     webhooks do not know the end of the rollout yet. `has_root` is False while the root Service does not exist and can be
-    created.
+    created. `owns_root` is True if the Canary has created it.
     """
 
     uid: str
@@ -74,6 +74,7 @@ class Rollout(Value, frozen=True, kw_only=True):
     written: float = 0.0
     is_calling: bool = False
     has_root: bool = False
+    owns_root: bool = False
 
     @property
     def is_waiting(self) -> bool:
@@ -109,6 +110,7 @@ class RolloutController:
         self._touched: set[Key] = set()
         self._wake = asyncio.Event()
         self._webhooks = Webhooks(snapshot, clock)
+        self._roots = RootServices(ports.objects, snapshot, domain)
 
     @classmethod
     def of(cls, ports: Ports, plane: ControlPlane) -> "RolloutController":
@@ -123,6 +125,7 @@ class RolloutController:
             tasks.create_task(self._follow(CANARY, self._canaries), name="Canaries")
             for kind, known in self._owned.items():
                 tasks.create_task(self._follow(kind, known), name=f"{kind.kind} objects of Canaries")
+            tasks.create_task(self._watch_roots(), name="root Services of Canaries")
             try:
                 while True:
                     await self._look()
@@ -163,6 +166,16 @@ class RolloutController:
                     self._take(known, key, found.get(key))
             else:
                 self._take(known, step.key, None if step.type == "DELETED" else step.object)
+
+    async def _watch_roots(self) -> None:
+        """Touch each Canary whose own root Service was deleted. Users may replace theirs by deleting it first."""
+        while True:
+            changed = self._snapshot.next_change()
+            rollouts = self._rollouts.items()
+            if gone := {key for key, item in rollouts if item.owns_root and not self._roots.exists(key, item.root)}:
+                self._touched |= gone
+                self._wake.set()
+            await changed.wait()
 
     def _take(self, known: dict[Key, Object], key: Key, obj: Object | None) -> None:
         """Replace an object, or remove it if `obj` is None. A new, changed or deleted Canary touches all Canaries."""
@@ -351,23 +364,10 @@ class RolloutController:
         await self._ports.events.record(obj, type=kind, reason=state.phase.value, message=text)
 
     async def _create_root(self, key: Key, obj: Object, canary: Canary) -> None:
-        """Create the root Service, if it does not exist, with the ports of the first backend that exists (R32).
-
-        A root of another namespace is not created.
-        """
-        snapshot, root = self._snapshot.get(), self._rollouts[key].root
-        namespace, _, name = root.partition("/")
-        if snapshot is None:
-            return
-        has_root = root in snapshot.services or namespace != key.namespace
-        self._rollouts[key] = structs.replace(self._rollouts[key], has_root=has_root)
-        if has_root:
-            return
-        names = (service_name(item.service, key.namespace, self._domain) for item in canary.spec.backends)
-        found = next((snapshot.services[name][1] for name in names if name in snapshot.services), None)
-        if found:
-            with contextlib.suppress(AlreadyExists):
-                await self._ports.objects.create(root_service(obj, name, found))
+        rollout, roots = self._rollouts[key], self._roots
+        exists, is_owned = roots.exists(key, rollout.root), roots.is_owned(obj, rollout.root)
+        self._rollouts[key] = structs.replace(rollout, has_root=exists, owns_root=is_owned)
+        await roots.create(key, obj, canary, rollout.root)
 
 
 def _milestone(state: State) -> tuple[object, ...]:

@@ -173,8 +173,13 @@ class Plan:
         return baseline or self.spec.primary
 
     def step(self, state: State) -> RolloutStep:
-        """Return the current step of an analysis, or its last one."""
-        return self.spec.rollout[min(state.step, len(self.shares) - 1)]
+        """Return the current step of an analysis, or its last one. In a dry run, it has the share that the canary keeps."""
+        found = self.spec.rollout[min(state.step, len(self.shares) - 1)]
+        return found._replace(share=self.spec.written_share) if self.keeps_weights(state) else found
+
+    def keeps_weights(self, state: State) -> bool:
+        """Return whether the weights are those of the backends: without analysis, and in a dry run until it ends."""
+        return self.analysis is None or (self.analysis.dry_run and not state.phase.is_over)
 
     def kind(self, state: State) -> StepKind:
         """Return what the canary gets now: after the end of the rollout, all requests or none."""
@@ -183,14 +188,15 @@ class Plan:
 
     def share(self, state: State) -> Fraction:
         """Return the canary's share that a state wants."""
+        if self.keeps_weights(state):
+            return self.spec.written_share
         if state.phase is Phase.ROLLED_BACK or state.pause is Pause.BEFORE:
             return Fraction(0)
         return Fraction(1) if state.phase is Phase.PROMOTED else self.step(state).share
 
     def weights(self, state: State) -> Mapping[str, int]:
         """Return the weight of each backend that a state wants."""
-        is_fixed = self.analysis is None or (self.analysis.dry_run and not state.phase.is_over)
-        share = None if is_fixed else self.share(state)
+        share = None if self.keeps_weights(state) else self.share(state)
         if share not in self._weights:
             wanted = self.spec.fixed_weights if share is None else self.spec.weights_at(share)
             named = zip(self.spec.backends, wanted, strict=True)
