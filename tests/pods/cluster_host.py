@@ -18,10 +18,11 @@ from tests.e2e.gateway_api.objects import gateway
 from tests.e2e.gateway_api.servers import PROTOCOLS
 from tests.e2e.wire import Address, Answer, Network, Request, ask_once
 from tests.e2e.world import until
-from tests.pods.conftest import BIN, Cluster, build_image, deployment, namespace, service, token
+from tests.pods.conftest import BIN, SYSTEM, Cluster, build_image, deployment, namespace, service, token
 from tests.pods.traffic_pod import CONTROL_PORT, PORT, ControlledPod, PodBackend
 
 from headgate.kinds import names_of
+from headgate.resources.gateway import proxy_name
 
 SITE, NEIGHBOR = "conformance", "conformance-neighbor"
 TRAFFIC_IMAGE = "localhost/headgate-traffic:test"
@@ -44,6 +45,7 @@ class ClusterHost:
         self._cluster = cluster
         self._api = Api(kubeconfig)
         self._applied: set[tuple[str, str]] = set()  # objects as `KIND/NAME`, with the namespace
+        self._newest_port = 20000
         self._pods = {
             (place, name): ControlledPod(self._pod_address(place, name))
             for place, names in ((SITE, (*NAMES, "client")), (NEIGHBOR, NAMES))
@@ -165,7 +167,28 @@ class ClusterHost:
             self.delete(what, place)
         self.settle()
         self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOR}})
-        self._replace(json.loads(gateway()))
+        original = json.loads(gateway())
+        ports = [listener["port"] for listener in original["spec"]["listeners"]]
+        changed = self._ports_of_gateway() != ports
+        self._replace(original)
+        if changed:
+            until(lambda: self._ports_of_gateway() == ports, "the ports of the Gateway's Service")
+            self._wait_for_nodes()
+
+    def _ports_of_gateway(self) -> list[int]:
+        found = self._cluster.get("-n", SYSTEM, f"service/{proxy_name(SITE, 'edge')}")
+        return [port["port"] for port in found["spec"]["ports"]]
+
+    def _wait_for_nodes(self) -> None:
+        """Wait until nodes know the ports of all Services: they may still be removing one that the next test uses again.
+
+        Nodes get the changes of Services in order, so they know earlier ones when they know the newest port of this one.
+        """
+        self._newest_port += 1
+        marker = service(SITE, "newest", app="v1")
+        marker["spec"]["ports"] = [{"name": "main", "port": self._newest_port, "targetPort": PORT}]
+        self._cluster.apply(marker)
+        self.wait_for_port(self.address("newest", self._newest_port, SITE))
 
     def close(self) -> None:
         """Close all connections."""
