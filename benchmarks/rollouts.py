@@ -172,12 +172,19 @@ def clustered() -> Iterator[Case]:
         yield Case(scenario, "evidence", WORSE, incidents(length, Rates(0.01, 0.01)), most, MANY)
         for seconds in WINDOWS_S:
             series = incidents(length, Rates(0.01, 0.01), _window(seconds))
-            yield Case(scenario, f"within {seconds} s", ClusterTest(), series, most, MANY)
+            is_promised = 2 * seconds >= length  # the canary gets two requests a second
+            rollouts, aim = (MOST, "<= 1 %") if is_promised else (MANY, "")
+            yield Case(scenario, f"within {seconds} s", ClusterTest(), series, most, rollouts, aim)
         series = incidents(length, Rates(0.001, 0.001 + MARGIN))
         yield Case(f"incidents of {length}, 0.1 % -> 1.1 %", "promotion", FINE, series, HORIZON, MANY)
     for scenario, series in (("bad pod of the primary", simulation.bad_pod), ("bad node", simulation.bad_node)):
         yield Case(scenario, "evidence", WORSE, series, HORIZON, MANY)
         yield Case(scenario, "within 5 s", ClusterTest(), series, most, MANY)
+    for users in (1_000, 10_000):
+        scenario = f"{users:,} sticky users, 1 % fail"
+        yield Case(scenario, "evidence", WORSE, simulation.sticky_users(users, 0.01), 2 * HORIZON, MANY)
+        series = simulation.sticky_users(users, 0.01, _window(10))
+        yield Case(scenario, "within 10 s", ClusterTest(), series, 2 * HORIZON, MANY)
     yield Case("bad minutes of both", "within 5 s", ClusterTest(), simulation.bad_minutes, most, MANY)
     for percent in (50, 5, 2):
         for seconds in WINDOWS_S[:2]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.manifests import external
+from tests.e2e.manifests import annotated, external
 from tests.e2e.wire import Request
 from tests.e2e.world import World, until
 
@@ -32,11 +32,11 @@ def canary(**analysis: Any) -> str:
 class Trial:
     """A Canary whose root has requests; the versions answer in the test's process."""
 
-    def __init__(self, world: World, namespace: str, **analysis: Any) -> None:
+    def __init__(self, world: World, namespace: str, manifest: str = "", **analysis: Any) -> None:
         self.world, self.namespace = world, namespace
         self.v1, self.v2 = world.backend("v1"), world.backend("v2")
         world.apply(external("website-v1", self.v1), external("website-v2", self.v2), namespace=namespace)
-        world.apply(canary(**analysis), namespace=namespace)
+        world.apply(manifest or canary(**analysis), namespace=namespace)
         self.request: Request = until(lambda: world.request("website", 8080, namespace=namespace))
         self.until_status(lambda status: "waiting" not in status["message"])
 
@@ -92,3 +92,27 @@ def test_failing_copies_roll_back_before_any_user_gets_the_canary(world: World, 
     before = trial.v2.requests
     assert world.send(50, trial.request) == {"v1": 50}
     assert trial.v2.requests == before, "the copies have ended"
+
+
+def test_sticky_users_keep_their_version_while_the_canarys_share_rises(world: World, namespace: str) -> None:
+    """The requests of each user go to one version, and both versions are still compared."""
+    sticky = annotated(canary(steps=[{"weight": 50, "pause": True}], interval="1h"), sticky="header:x-user")
+    trial = Trial(world, namespace, manifest=sticky)
+
+    def versions() -> Mapping[str, str]:
+        users = [f"user-{number}" for number in range(60)]
+        asked = {name: trial.request._replace(headers={"x-user": name}) for name in users}
+        answers = {name: world.send(2, request) for name, request in asked.items()}
+        assert all(len(found) == 1 for found in answers.values()), answers
+        return {name: next(iter(found)) for name, found in answers.items()}
+
+    before = versions()
+    assert 0 < sum(version == "v2" for version in before.values()) < 20
+    trial.until_status(lambda status: all(row.get("requests") for row in status["backends"]))
+    world.kubectl("annotate", "canary", "website", "headgate.dev/rollout-command=promote/1", "-n", namespace)
+    until(lambda: trial.status["step"] == 2 and "waiting" not in trial.status["message"])
+    world.settle()
+    after = versions()
+    assert {name for name, version in before.items() if version == "v2"} < {
+        name for name, version in after.items() if version == "v2"
+    }

@@ -140,6 +140,19 @@ def bad_node(random: Random) -> Iterator[Block]:
         yield Block(reference, Sample(SIZES[1], binomial(random, SIZES[1], rate)))
 
 
+def sticky_users(users: int, share: float, sizes: tuple[int, int] = SIZES) -> Series:
+    """Return blocks in which each user stays with a version, and a share of the users always fails; other requests 0.1 %."""
+
+    def blocks(random: Random) -> Iterator[Block]:
+        groups = (users * size // sum(sizes) for size in sizes)
+        failing = [sum(random.random() < share for _ in range(group)) / group for group in groups]
+        rates = [0.001 + 0.999 * part for part in failing]
+        while True:
+            yield Block(*(Sample(size, binomial(random, size, rate)) for size, rate in zip(sizes, rates, strict=True)))
+
+    return blocks
+
+
 def decided_after(test: SequentialTest[State], blocks: Iterator[Block], most: int) -> int | None:
     """Return the candidate's requests until the evidence is 1/ERROR; None if it is not after `most` requests."""
     state, requests = test.start(), 0

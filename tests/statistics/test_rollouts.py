@@ -17,6 +17,7 @@ from tests.statistics.simulation import (
     incidents,
     jumps,
     steady,
+    sticky_users,
     waves,
 )
 
@@ -86,6 +87,13 @@ def test_incidents_roll_back_a_canary_that_is_as_good_when_each_failure_counts()
     """The tests of rates assume independent requests: this is why there is a test for clusters (docs/canary.md)."""
     found = decisions(WORSE, incidents(10, Rates(0.01, 0.01)), 4000, range(50))
     assert decided(found) > 25
+
+
+def test_sticky_users_who_always_fail_roll_back_a_canary_that_is_as_good_when_each_failure_counts() -> None:
+    """One user in a hundred always fails, on either version, and 100 of 1,000 users have the canary (docs/canary.md)."""
+    assert decided(decisions(WORSE, sticky_users(1000, 0.01), 2000, range(30))) > promised(30)
+    windows = sticky_users(1000, 0.01, WITHIN_10_S)
+    assert decided(decisions(ClusterTest(), windows, 2000, range(60))) <= promised(60)
 
 
 @pytest.mark.parametrize(("rate", "most"), [(0.5, 200), (0.05, 300), (0.02, 600)])
