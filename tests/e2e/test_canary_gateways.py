@@ -122,6 +122,3 @@ def test_copies_and_matches_before_the_first_share_apply_to_requests_through_a_g
     until(lambda: at_step(2))
     assert world.send(20, shop.request) == {"v1": 20}
     assert world.send(20, testers) == {"v2": 20}
-    until(lambda: at_step(3))
-    world.settle()
-    assert world.send(100, testers) == {"v1": 90, "v2": 10}

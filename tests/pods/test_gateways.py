@@ -108,6 +108,32 @@ def test_a_root_that_is_a_name_of_the_gateway_gives_all_clients_the_shares_of_it
         assert edge.python(*client, COUNT, "named.web:8080", 100, "named.web") == {"v1": 10, "v2": 90}
 
 
+def test_a_canary_is_judged_by_requests_through_the_gateway(edge: Cluster) -> None:
+    """R108: its root has no other clients, and the Gateway's proxies must have the weights of each step."""
+    backends = [{"service": f"website-{version}", "weight": 1} for version in ("v1", "v2")]
+    analysis = {"canary": "website-v2", "interval": "1s", "success": {"margin": "50%"}}
+    canary = {
+        "apiVersion": "headgate.dev/v1beta1",
+        "kind": "Canary",
+        "metadata": {"name": "judged", "namespace": WEB},
+        "spec": {"service": "judged", "backends": backends, "analysis": analysis},
+    }
+    edge.apply(service(WEB, "judged"), canary, route("edge", "judged", "judged.example"))
+
+    def ask(count: int) -> Any:
+        return edge.python(OUTSIDE, "client", COUNT, address(edge, "edge"), count, "judged.example")
+
+    def promoted() -> bool:
+        ask(40)
+        status = edge.get("-n", WEB, "canary/judged").get("status") or {}
+        found = {item["type"] for item in status.get("conditions", ()) if item["status"] == "True"}
+        assert {"Promoted", "Programmed"} <= found, status
+        return True
+
+    until(promoted, seconds=120)
+    assert ask(40) == {"v2": 40}
+
+
 def test_a_wrong_parameter_is_reported_and_does_not_stop_running_proxies(edge: Cluster) -> None:
     def parameters(**data: str) -> None:
         labels = {"headgate.dev/gateway-parameters": "true"}

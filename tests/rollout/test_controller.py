@@ -215,26 +215,6 @@ def test_a_canary_without_analysis_is_a_split_and_creates_its_root_service() -> 
     run(scenario)
 
 
-@pytest.mark.parametrize("analysis", [None, ANALYSIS])
-def test_a_deleted_root_service_is_created_again(analysis: Mapping[str, Any] | None) -> None:
-    root = Key("", "Service", "default", "website")
-
-    async def scenario(world: World) -> None:
-        await world.create(canary(analysis=analysis))
-        async with world.replica():
-            await world.serve("v1", "v2")
-            await asyncio.sleep(3)
-            await world.know()
-            await asyncio.sleep(3)
-            first = await world.store.get(root)
-            await world.store.delete(root)
-            await world.know()
-            await asyncio.sleep(3)
-            assert (await world.store.get(root))["metadata"]["uid"] != first["metadata"]["uid"]
-
-    run(scenario)
-
-
 def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
     backends = [{"service": "v1", "weight": "900m"}, {"service": "v2.next", "weight": "100m"}]
 
@@ -255,42 +235,6 @@ def test_backends_of_other_namespaces_count_by_their_written_names() -> None:
             status = await world.status(key)
             assert (status["phase"], await world.weights()) == ("RolledBack", {"v1": 1, "v2.next": 0})
             assert "more requests fail than at v1; v2.next failed " in status["message"]
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("root", ["website.default", "website.default.svc.cluster.local"])
-def test_a_root_service_with_a_domain_name_is_created_by_its_name(root: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.create(canary(analysis=None, service=root))
-        async with world.replica():
-            await world.serve("v1", "v2")
-            await asyncio.sleep(3)
-            assert (await world.store.get(Key("", "Service", "default", "website")))["spec"]["ports"]
-
-    run(scenario)
-
-
-def test_a_root_service_of_another_namespace_is_not_created() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(canary(analysis=None, service="website.other"))
-        async with world.replica():
-            await world.serve("v1", "v2")
-            await asyncio.sleep(3)
-            names = {obj["metadata"]["name"] for obj in (await world.store.list("", "Service")).items}
-            assert names == {"v1", "v2"}
-
-    run(scenario)
-
-
-def test_a_root_service_is_created_once_a_backend_exists() -> None:
-    async def scenario(world: World) -> None:
-        await world.create(canary(analysis=None))
-        async with world.replica():
-            await asyncio.sleep(60)
-            await world.serve("v1", "v2")
-            await asyncio.sleep(3)
-            assert (await world.store.get(Key("", "Service", "default", "website")))["spec"]["ports"]
 
     run(scenario)
 

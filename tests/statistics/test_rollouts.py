@@ -89,7 +89,7 @@ def test_incidents_roll_back_a_canary_that_is_as_good_when_each_failure_counts()
     assert decided(found) > 25
 
 
-def test_sticky_users_who_always_fail_roll_back_a_canary_that_is_as_good_when_each_failure_counts() -> None:
+def test_failing_sticky_users_roll_back_a_canary_that_is_as_good_when_each_failure_counts() -> None:
     """One user in a hundred always fails, on either version, and 100 of 1,000 users have the canary (docs/canary.md)."""
     assert decided(decisions(WORSE, sticky_users(1000, 0.01), 2000, range(30))) > promised(30)
     windows = sticky_users(1000, 0.01, WITHIN_10_S)

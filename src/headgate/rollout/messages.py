@@ -88,7 +88,7 @@ def _missing(plan: Plan, analysis: Analysis, state: State, now: float, lacking: 
     requests = state.seen.candidate.trials
     if not requests:
         yield f"no request has reached {analysis.canary} yet, and without requests nothing is decided"
-        yield f"the requests that count are those to {plan.spec.service}, also by a route of a Gateway with this backend"
+        yield f"requests to {plan.spec.service} count, also those through a Gateway whose route has this backend"
         return
     by_name = {item.name: item for item in plan.criteria(state)}
     needs = [_needed(plan, state, by_name[name]) for name in lacking]
