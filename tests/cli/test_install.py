@@ -15,7 +15,7 @@ STATES = ({"reason": "ContainerCreating"}, {"reason": "ErrImagePull", "message":
 
 
 class Cluster:
-    """A cluster with a pod of the control plane, whose state changes with each list. After the last state it is ready."""
+    """A cluster with two pods of the control plane, whose state changes with each list. After the last state it is ready."""
 
     def __init__(self, states: Sequence[Any]) -> None:
         self._states: Iterator[Any] = iter(states)
@@ -29,7 +29,7 @@ class Cluster:
             self._ready.set()
             return {"items": []}
         status = {"containerStatuses": [{"state": {"waiting": waiting}}]}
-        return {"items": [{"metadata": {"name": "headgate-1"}, "status": status}]}
+        return {"items": [{"metadata": {"name": name}, "status": status} for name in ("headgate-1", "headgate-2")]}
 
     async def wait_ready(self) -> None:
         await self._ready.wait()

@@ -167,15 +167,16 @@ async def wait_ready(client: Client, installer: Installer, patience: float) -> N
 
 
 async def _report(unready: UnreadyPods) -> None:
-    """Print each reason once, when it is first read, until canceled."""
+    """Print each reason once, with the first pod that has it, until canceled."""
     printed: set[str] = set()
     while True:
         await asyncio.sleep(REPORT_S)
         with contextlib.suppress(HeadgateError):  # the API server may fail now and then
-            for reason in await unready.reasons():
+            for line in await unready.reasons(starting=False):
+                _, _, reason = line.partition(": ")
                 if reason not in printed:
                     printed.add(reason)
-                    note(f"waiting: {reason}")
+                    note(f"waiting: {line}")
 
 
 async def _uninstall(client: Client, *, force: bool) -> None:

@@ -58,6 +58,14 @@ async def test_each_pod_that_is_not_ready_has_a_reason(cluster: FakeClient, reas
     assert await unready_reasons(cast("Client", cluster)) == reasons
 
 
+async def test_a_pod_whose_container_runs_can_be_left_out() -> None:
+    """While an installation waits, its last log line is no reason for the wait."""
+    running = {**pod(), "status": {"containerStatuses": [{"state": {"running": {}}}]}}
+    cluster = FakeClient(running, pod({"reason": "ContainerCreating"}), log="replica headgate-1 is active now")
+    assert await unready_reasons(cast("Client", cluster), starting=False) == ["pod headgate-1: ContainerCreating"]
+    assert len(await unready_reasons(cast("Client", cluster))) == 2
+
+
 async def test_a_pause_between_pulls_keeps_the_cause_of_the_last_failure() -> None:
     waits = ({"reason": "ErrImagePull", "message": "not found"}, {"reason": "ImagePullBackOff", "message": "Back-off"})
     cluster = FakeClient(pod(waits[0]))

@@ -25,9 +25,9 @@ class UnreadyPods:
         self._client = client
         self._failed_pulls: dict[str, str] = {}  # by the beginning of the line, which names the pod
 
-    async def reasons(self) -> Sequence[str]:
+    async def reasons(self, *, starting: bool = True) -> Sequence[str]:
         """Return the lines of `unready_reasons`. Raises HeadgateError."""
-        return [self._with_cause(line) for line in await unready_reasons(self._client)]
+        return [self._with_cause(line) for line in await unready_reasons(self._client, starting=starting)]
 
     def _with_cause(self, line: str) -> str:
         pod, _, reason = line.partition(": ")
@@ -36,10 +36,15 @@ class UnreadyPods:
         return self._failed_pulls.get(pod, line) if reason.startswith(PULL_PAUSED) else line
 
 
-async def unready_reasons(client: Client) -> Sequence[str]:
-    """Return a line for each pod of the control plane that is not ready, or why there are no pods. Raises HeadgateError."""
+async def unready_reasons(client: Client, *, starting: bool = True) -> Sequence[str]:
+    """Return a line for each pod of the control plane that is not ready, or why there are no pods. Raises HeadgateError.
+
+    Without `starting`, pods whose container runs and may soon be ready are left out.
+    """
     listed = await client.get(_PODS, labelSelector=f"app.kubernetes.io/name={NAME}")
     pods = [pod for pod in listed.get("items") or () if not pod["metadata"].get("deletionTimestamp")]
+    if not starting:
+        pods = [pod for pod in pods if not _runs(pod)]
     lines = [
         f"pod {pod['metadata']['name']}: {_state(pod) or await _last_log_line(client, pod) or 'it is not ready'}"
         for pod in pods
@@ -50,6 +55,11 @@ async def unready_reasons(client: Client) -> Sequence[str]:
 
 def _is_ready(pod: Object) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in _conditions(pod))
+
+
+def _runs(pod: Object) -> bool:
+    states = [item.get("state") or {} for item in (pod.get("status") or {}).get("containerStatuses") or ()]
+    return any("running" in state for state in states)
 
 
 def _state(pod: Object) -> str:
