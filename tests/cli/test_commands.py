@@ -96,12 +96,16 @@ def test_wrong_usage_exits_with_2_and_two_lines_on_stderr(
     assert not ended.out
 
 
-@pytest.mark.parametrize("command", [["wait", "ts/website"], ["try", "website"], ["logs", "web"]])
+@pytest.mark.parametrize(
+    "command",
+    [["wait", "ts/website"], ["try", "website"], ["logs", "web"], ["run", "--", "true"]],
+    ids=lambda words: words[0],
+)
 def test_commands_without_a_running_headgate_suggest_headgate_up(run: Callable[..., Any], command: list[str]) -> None:
     ended = run(*command)
     assert ended.code == 3
     assert "no headgate runs with the state directory .headgate: start headgate with `headgate up DIR`" in ended.err
-    assert ("does not work with one in a cluster" in ended.err) is (command[0] == "try")
+    assert ("does not work with one in a cluster" in ended.err) is (command[0] == "run")
 
 
 @pytest.mark.parametrize("command", [["wait", "ts/a"], ["status"], ["explain", "pod/a"]])
