@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.compiler.snapshot import Snapshot
 from headgate.errors import Cause, Invalid, Unavailable
-from headgate.kubernetes.sidecar_roots import SidecarRoots
+from headgate.kubernetes.sidecar_roots import NamespacesWithProxies, SidecarRoots
 from headgate.latest import Latest, until
 from headgate.model.identities import Credential, PrivateText
 from headgate.plane.feed import snapshot_of
@@ -202,3 +202,21 @@ async def test_a_failed_write_is_repeated() -> None:
     async with world.running():
         await world.applied(1)
         assert await world.data() == {SHOP: {"roots.pem": "OLD"}}
+
+
+def test_the_namespaces_are_found_again_only_after_a_change_of_a_pod_or_a_namespace() -> None:
+    def after(last: Snapshot, *objects: Any) -> Snapshot:
+        return snapshot_of({key_of(obj): obj for obj in objects}).following(last)
+
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}, "spec": {}}
+    shop, other = pod("shop"), pod("other")
+    namespaces = NamespacesWithProxies()
+    first = after(Snapshot(), shop)
+    found = namespaces.of(first)
+    assert found == ["shop"]
+    second = after(first, shop, service)
+    assert namespaces.of(second) is found
+    third = after(second, shop, other, pod("plain", sidecar=""), service)
+    assert namespaces.of(third) == ["other", "shop"]
+    ending = namespace("shop", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert namespaces.of(after(third, shop, other, ending)) == ["other"]

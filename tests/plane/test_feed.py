@@ -96,6 +96,16 @@ async def test_a_new_address_or_the_end_of_a_pod_makes_a_snapshot(followed: Foll
     assert (pod.status.pod_ip, pod.status.phase) == (status["podIP"], status["phase"])
 
 
+async def test_a_change_keeps_what_was_found_about_objects_of_other_kinds(followed: Followed) -> None:
+    """With 10,000 pods, each reader of a new snapshot would go through all of them."""
+    pods = (await followed.snapshot()).pods
+    await followed.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}})
+    snapshot = await followed.snapshot()
+    assert list(snapshot.services) == ["default/web"]
+    assert snapshot.pods is pods
+    assert (await followed.set_status(**RUNNING)).pods is not pods
+
+
 async def test_a_snapshot_has_labels_account_and_ports_of_a_pod(followed: Followed) -> None:
     pod = (await followed.snapshot()).objects[KEY]
     assert isinstance(pod, Pod)

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from headgate.admission.sidecar_containers import ROOTS_CONFIG_MAP, ROOTS_KEY
-from headgate.compiler.snapshot import Snapshot
+from headgate.compiler.snapshot import KindSource, Snapshot
 from headgate.errors import Invalid, NotFound
 from headgate.kubernetes.names import NAME
 from headgate.kubernetes.retries import Step, Steps
@@ -17,7 +18,7 @@ from headgate.objects.ports import Relist, Store, follow
 from headgate.resources.core import Namespace
 from headgate.resources.gateway import PROXY_OF
 from headgate.resources.meta import Key, Object, part
-from headgate.resources.pods import SIDECAR, SIDECARS
+from headgate.resources.pods import SIDECAR, SIDECARS, Pod
 from headgate.resources.registry import key_of
 
 SELECTORS: Mapping[tuple[str, str], Mapping[str, str]] = {
@@ -46,6 +47,7 @@ class SidecarRoots:
         self._observed: dict[str, _Observed] = {}
         self._absent = _Observed("", 0)  # of namespaces that `_observed` lacks
         self._changes: Latest[int] = Latest(0)  # 0 until the ConfigMaps have been listed
+        self._namespaces = NamespacesWithProxies()
         self._applied: dict[str, tuple[str, _Observed]] = {}
         """By namespace: the roots that were applied last, and what was observed before.
 
@@ -83,7 +85,7 @@ class SidecarRoots:
     async def _reconcile(self, steps: Steps, snapshot: Snapshot | None) -> None:
         """Apply the ConfigMaps that differ. A failed write is repeated with growing pauses."""
         roots = self._certificate.get().roots
-        due = [name for name in _with_proxies(snapshot) if self._is_due(name, roots)]
+        due = [name for name in self._namespaces.of(snapshot) if self._is_due(name, roots)]
         if any(self._observed.get(name, self._absent).roots for name in due):
             self.written.set("")  # pods may have read other roots: the time until kubelets have read these starts again
         failure = "the root certificates can't be written to namespace {}, so no proxy can start there"
@@ -121,13 +123,31 @@ def _roots(config_map: Object) -> str:
     return str(part(config_map, "data").get(ROOTS_KEY, ""))
 
 
-def _with_proxies(snapshot: Snapshot | None) -> Iterator[str]:
-    """Yield each namespace that has a pod with a proxy and is not terminating, in order."""
-    if snapshot is None:
-        return
-    found = {name.partition("/")[0] for name, pod in snapshot.pods.items() if _has_proxy(pod.metadata.annotations)}
-    terminating = {key.name for key, item in snapshot.of(Namespace) if item.metadata.deletion_timestamp}
-    yield from sorted(found - terminating)
+class NamespacesWithProxies:
+    """Finds the namespaces that have a pod with a proxy and are not terminating.
+
+    Keeps the result while no pod and no Namespace changes: with 10,000 pods, finding them takes some milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._sources: tuple[KindSource, ...] = ()
+        self._found: Sequence[str] = ()
+
+    def of(self, snapshot: Snapshot | None) -> Sequence[str]:
+        """Return the namespaces in order."""
+        if snapshot is None:
+            return ()
+        sources = pods, namespaces = snapshot.source(Pod), snapshot.source(Namespace)
+        if len(self._sources) != len(sources) or not all(map(_is_same, self._sources, sources)):
+            every = chain(pods.objects.items(), pods.fail_closed.items())
+            found = {key.namespace for key, pod in every if not pod.ended and _has_proxy(pod.metadata.annotations)}
+            terminating = {key.name for key, item in namespaces.objects.items() if item.metadata.deletion_timestamp}
+            self._sources, self._found = sources, sorted(found - terminating)
+        return self._found
+
+
+def _is_same(before: KindSource, now: KindSource) -> bool:
+    return before.objects is now.objects and before.fail_closed == now.fail_closed
 
 
 def _has_proxy(annotations: Mapping[str, str]) -> bool:

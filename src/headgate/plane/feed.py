@@ -126,7 +126,9 @@ class Feed:
             self._differs = False
             last = self.snapshot.get()
             objects, mistakes, left = self._parts
-            self.snapshot.set(Snapshot(last.revision + 1 if last else 1, objects, mistakes, fail_closed=left))
+            new = Snapshot(last.revision + 1 if last else 1, objects, mistakes, fail_closed=left)
+            # without the indexes of `last`, each reader of the snapshot would go through all objects
+            self.snapshot.set(new.following(last) if last else new)
         self.seen.set(self.seen.get() + 1)
 
 
