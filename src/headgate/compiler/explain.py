@@ -212,7 +212,7 @@ def _backend(portion: Portion, route: Route | None, request: Request, arrivals: 
         endpoints=portion.endpoints,
         status=portion.status,
         reason=portion.reason,
-        filters=tuple(_filters(portion.filters)),
+        filters=tuple(filter_words(portion.filters)),
         arrivals=arrivals.at(portion.ref, sent, portion.pod) if portion.ref and not portion.status else (),
     )
 
@@ -236,15 +236,16 @@ def _percent(share: Fraction) -> float:
 
 def _route_filters(route: Route) -> Iterator[str]:
     if route.redirect:
-        yield _redirect(route.redirect)
-    yield from _filters(route.filters)
+        yield redirect_words(route.redirect)
+    yield from filter_words(route.filters)
     if route.timeouts.request:
         yield f"timeout of the request: {route.timeouts.request} ms"
     if route.timeouts.backend:
         yield f"timeout of each attempt: {route.timeouts.backend} ms"
 
 
-def _filters(filters: Filters) -> Iterator[str]:
+def filter_words(filters: Filters) -> Iterator[str]:
+    """Yield a line for each change that filters make."""
     yield from _edits("request", filters.request)
     yield from _edits("response", filters.response)
     if filters.rewrite and filters.rewrite.hostname:
@@ -265,7 +266,8 @@ def _path(path: PathEdit) -> str:
     return f"the path to {path.value}" if path.kind == "full" else f"the matched prefix of the path to {path.value}"
 
 
-def _redirect(redirect: Redirect) -> str:
+def redirect_words(redirect: Redirect) -> str:
+    """Return a redirect in words."""
     parts = (
         f"scheme {redirect.scheme}" if redirect.scheme else "",
         f"host {redirect.hostname}" if redirect.hostname else "",

@@ -164,6 +164,11 @@ def _request_unmet(rule: RequestRule, parts: RequestParts) -> str:
     return str(unmet or "")
 
 
+def connection_allowed(rule: ConnectionRule, port: InboundPort) -> bool:
+    """Say whether a rule allows connections to a port."""
+    return not _connection_unmet(rule, port)
+
+
 def _connection_unmet(rule: ConnectionRule, inbound: InboundPort) -> str:
     """Return why a rule does not apply to the port; empty if it does.
 

@@ -73,7 +73,7 @@ _JOINED = frozenset(
 """Headers that Envoy stores in one field: it joins their values and drops empty ones."""
 _HOP_BY_HOP = "it is for one connection only"
 _INTERNAL = "only a proxy may set it"
-_REMOVED: Mapping[str, str] = MappingProxyType(
+REMOVED: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("keep-alive", "proxy-connection", "transfer-encoding"), _HOP_BY_HOP)
     | dict.fromkeys(
         (
@@ -97,7 +97,7 @@ _REMOVED: Mapping[str, str] = MappingProxyType(
         _INTERNAL,
     )
 )
-_REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
+REMOVED_AT_EDGE: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(
         (
             "x-envoy-decorator-operation",
@@ -185,7 +185,7 @@ def sanitize(request: Request, downstream: Downstream) -> Sanitized:
         reason = "X-Forwarded-Proto is empty, so Envoy finds no route; remove the header"
         return Sanitized(request=request, status=NOT_FOUND, reason=reason)
     _sanitize_te(fields, upgrade)
-    for name, why in (*_REMOVED.items(), *(_REMOVED_AT_EDGE.items() if downstream.edge else ())):
+    for name, why in (*REMOVED.items(), *(REMOVED_AT_EDGE.items() if downstream.edge else ())):
         fields.drop(name, why)
     if (fields.get("expect") or "").lower() == "100-continue":
         fields.drop("expect", "the proxy answers it")

@@ -1,0 +1,1 @@
+"""Compare two compiled meshes: the classes of requests whose treatment differs, each with an example. Pure."""

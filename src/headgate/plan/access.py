@@ -1,0 +1,218 @@
+"""Compare which identities may send which requests to workloads in two meshes: access gained and lost."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal as Choice
+from typing import NamedTuple
+
+from headgate.model.authorization import connection_allowed, port_of, protocol_at
+from headgate.model.requests import Request
+from headgate.model.routing import Access, Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
+from headgate.plan.conditions import PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
+from headgate.plan.regular import Algebra
+from headgate.plan.requests import request_of
+from headgate.plan.solver import Solver
+from headgate.plan.undecided import Undecided
+from headgate.resources.meta import Key, Value
+
+ANY_IDENTITY = "*"
+"""Stands for all identities that no access rule of the workload names."""
+PLAINTEXT = ""
+"""Stands for all callers without an identity."""
+_DIGEST = "[0-9a-f]{64}"
+
+
+class Permission(NamedTuple):
+    """Requests that a caller may send; `origin` and `rule` name the access rule, and are empty for an open workload."""
+
+    match: Conjunction
+    origin: Key | None = None
+    rule: str = ""
+
+
+class AccessChange(Value, frozen=True, kw_only=True):
+    """Requests that callers may send in one mesh only, to a port of workloads that have the identity `destination`.
+
+    `sources` are SPIFFE IDs, ANY_IDENTITY or PLAINTEXT. `called` is a Service port that leads to the port. `origin` and
+    `rule` name the access rule that allows the requests, in the mesh where they are allowed; `closed_by` are the
+    TrafficTargets of the other mesh. Without an `example` it is not decided whether there are such requests.
+    """
+
+    kind: Choice["gained", "lost"]
+    destination: str
+    workloads: tuple[str, ...]
+    port: int
+    called: PortRef | None
+    protocol: Protocol
+    sources: tuple[str, ...]
+    match: Conjunction
+    origin: Key | None
+    rule: str
+    closed_by: tuple[Key, ...]
+    example: Request | None
+
+
+class Point(NamedTuple):
+    """A port of a workload as a caller uses it, through the Service port `called` if that is known."""
+
+    workload: Workload
+    port: InboundPort
+    called: PortRef | None
+
+
+def access_changes(before: Mesh, after: Mesh) -> Iterator[AccessChange]:
+    """Yield the access that is lost, then the access that is gained, sorted by workload."""
+    found = [change for pair, names in _pairs(before, after).items() for change in _compared(*pair, names)]
+    yield from sorted(found, key=lambda item: (item.kind == "gained", item.workloads, item.port, item.sources))
+
+
+def _pairs(before: Mesh, after: Mesh) -> Mapping[tuple[Workload | None, Workload | None], tuple[str, ...]]:
+    """Return the pairs of workloads that differ, each with the names of all pods for which the pair stands.
+
+    A pod that is new in its mesh is compared with another pod of its identity, if there is one.
+    """
+    old, new = ({item.name: item for item in mesh.workloads} for mesh in (before, after))
+    old_of, new_of = ({item.identity: item for item in mesh.workloads} for mesh in (before, after))
+    found: dict[tuple[object, object], tuple[tuple[Workload | None, Workload | None], list[str]]] = {}
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one is None and other is not None:
+            one = old_of.get(other.identity)
+        elif other is None and one is not None:
+            other = new_of.get(one.identity)
+        key = _signature(one), _signature(other)
+        if key[0] != key[1]:
+            found.setdefault(key, ((one, other), []))[1].append(name)
+    return {pair: tuple(names) for pair, names in found.values()}
+
+
+def _signature(workload: Workload | None) -> object:
+    """Return all that decides which requests a workload allows."""
+    if workload is None:
+        return None
+    mode = workload.target_tls_mode
+    ports = tuple((item.port, item.protocols) for item in workload.ports)
+    return workload.identity, workload.access, ports, mode.accepts_plaintext, mode.clients_use_tls, workload.capture
+
+
+def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ...]) -> Iterator[AccessChange]:
+    algebra = Algebra()
+    for old, new in points(one, other):
+        groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...]], list[str]] = defaultdict(list)
+        for source in sources(old, new):
+            pair = permissions(old, source), permissions(new, source)
+            if pair[0] != pair[1]:
+                groups[pair].append(source)
+        for (allowed, allowed_later), callers in groups.items():
+            for kind, more, less in (("lost", allowed, allowed_later), ("gained", allowed_later, allowed)):
+                point = old if kind == "lost" else new
+                closing = new if kind == "lost" else old
+                if point is None:
+                    continue
+                solver = Solver(Setting(certificate=certificate(point.workload, callers[0])), algebra)
+                for permission, example in _only_in(solver, more, less):
+                    yield AccessChange(
+                        kind="lost" if kind == "lost" else "gained",
+                        destination=point.workload.identity,
+                        workloads=names,
+                        port=point.port.port,
+                        called=point.called,
+                        protocol=_protocol(point, callers[0]),
+                        sources=tuple(callers),
+                        match=tuple(item for item in permission.match if item != UNAMBIGUOUS),
+                        origin=permission.origin,
+                        rule=permission.rule,
+                        closed_by=_targets(closing),
+                        example=example,
+                    )
+
+
+def _targets(point: Point | None) -> tuple[Key, ...]:
+    return tuple(dict.fromkeys(grant.origin for grant in point.workload.access.grants)) if point else ()
+
+
+def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point | None, Point | None]]:
+    """Yield each port of two workloads, once for each protocol in which Services lead there."""
+    numbers = sorted({item.port for workload in (one, other) if workload for item in workload.ports})
+    for number in numbers:
+        ports = [port_of(workload, number) if workload else None for workload in (one, other)]
+        refs = sorted({ref for port in ports if port for item in port.protocols for ref in item.services})
+        seen = set()
+        for ref in refs or (None,):
+            spoken = tuple(ref and port and protocol_at(port, ref, known=True) for port in ports)
+            if spoken not in seen:
+                seen.add(spoken)
+                yield tuple(  # type: ignore[misc]
+                    Point(workload, port, ref) if workload and port else None
+                    for workload, port in zip((one, other), ports, strict=True)
+                )
+
+
+def sources(*points: Point | None) -> list[str]:
+    """Return the callers that may be treated in different ways: those that access rules name, and all others as one."""
+    named = {name for point in points if point for grant in point.workload.access.grants for name in grant.sources}
+    return [*sorted(named), ANY_IDENTITY, PLAINTEXT]
+
+
+def permissions(point: Point | None, source: str) -> tuple[Permission, ...]:
+    """Return the requests that a caller may send to a port of a workload, as the sum of permissions."""
+    if point is None:
+        return ()
+    mode, access = point.workload.target_tls_mode, point.workload.access
+    known = source != PLAINTEXT and mode.clients_use_tls
+    if not known and mode is TlsMode.STRICT:
+        return ()
+    if not access.closed:
+        return (Permission(()),)
+    return tuple(_granted(point, access, source)) if known else ()
+
+
+def _granted(point: Point, access: Access, source: str) -> Iterator[Permission]:
+    is_http = _protocol(point, source).is_http
+    for grant in access.grants:
+        if source in grant.sources and grant.port in {0, point.port.port}:
+            yield from _of_grant(point, grant, is_http=is_http)
+
+
+def _of_grant(point: Point, grant: Grant, *, is_http: bool) -> Iterator[Permission]:
+    if not is_http:
+        names = [rule.name for rule in grant.connections if connection_allowed(rule, point.port)]
+        yield from (Permission((), grant.origin, name) for name in names)
+        return
+    for rule in grant.requests:
+        match = conjunction(rule.match)
+        if any(literal.dimension == PATH for literal in match):
+            match = (*match, UNAMBIGUOUS)
+        yield Permission(match, grant.origin, rule.name)
+
+
+def _protocol(point: Point, source: str) -> Protocol:
+    if point.called is None:
+        return point.port.protocols[0].protocol
+    return protocol_at(point.port, point.called, known=source != PLAINTEXT)
+
+
+def certificate(workload: Workload, source: str) -> str:
+    """Return a regular expression for the header about a caller's certificate; empty for plaintext."""
+    if source == PLAINTEXT:
+        return ""
+    caller = "spiffe://[!-~]+" if source == ANY_IDENTITY else re.escape(source)
+    return f"By={re.escape(workload.identity)};Hash={_DIGEST};URI={caller}"
+
+
+def _only_in(
+    solver: Solver, more: Sequence[Permission], less: Sequence[Permission]
+) -> Iterator[tuple[Permission, Request | None]]:
+    """Yield each permission of `more` that allows a request which none of `less` allows, with an example."""
+    excluded = [item.match for item in less]
+    for permission in more:
+        if permission.match in excluded:
+            continue
+        try:
+            values = solver.solve(permission.match, excluded)
+        except Undecided:
+            yield permission, None
+            continue
+        if values is not None:
+            yield permission, request_of(values, solver.setting)

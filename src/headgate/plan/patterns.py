@@ -1,0 +1,128 @@
+"""Parse regular expressions in RE2 syntax to expressions whose derivatives can be computed.
+
+RE2 itself says which characters a class or an escape matches, so this parser needs to know only where they end.
+"""
+
+import functools
+import re
+
+from headgate.plan.regular import Algebra, Node
+from headgate.plan.undecided import Undecided
+from headgate.resources.regexes import fault, matches
+
+_CLASS = re.compile(r"\[\^?\]?(?:\[:\^?\w+:\]|\\[pP]\{[^}]*\}|\\.|[^\]\\])*\]", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:[pP](?:\{[^}]*\}|.)|x(?:\{[^}]*\}|[0-9A-Fa-f]{2})|[0-7]{1,3}|.)", re.DOTALL)
+_GROUP = re.compile(r"\?(?:P?<\w+>|(?P<on>[imsU]*)(?P<off>-[imsU]+)?(?P<end>[:)]))")
+_COUNT = re.compile(r"\{(\d+)(,?)(\d*)\}")
+_QUOTED = re.compile(r"\\Q(?P<text>.*?)(?:\\E|$)", re.DOTALL)
+_EDGES = {"\\A": "^", "\\z": "$", "\\b": "b", "\\B": "B"}
+_CODES = range(128)
+
+
+@functools.lru_cache(maxsize=4096)
+def characters(token: str, flags: str) -> int:
+    """Return the ASCII characters that a character, a class or an escape matches. Raises Undecided for other texts."""
+    pattern = f"(?{flags}){token}" if flags else token
+    if fault(pattern):
+        raise Undecided
+    return sum(1 << code for code in _CODES if matches(pattern, chr(code)))
+
+
+class Parser:
+    """A parser of one valid pattern. Assertions about lines are assertions about the text, which has one line."""
+
+    def __init__(self, algebra: Algebra, pattern: str) -> None:
+        self._algebra = algebra
+        self._pattern = pattern
+        self._at = 0
+        self._ignores_case = False
+
+    def parse(self) -> Node:
+        """Return the expression. Raises Undecided for syntax that this parser does not know."""
+        found = self._alternatives()
+        if self._at < len(self._pattern):
+            raise Undecided
+        return found
+
+    def _alternatives(self) -> Node:
+        outer, found = self._ignores_case, [self._sequence()]
+        while self._next_is("|"):
+            self._at += 1
+            found.append(self._sequence())
+        self._ignores_case = outer
+        return self._algebra.any_of(found)
+
+    def _next_is(self, text: str | tuple[str, ...]) -> bool:
+        return self._pattern.startswith(text, self._at)
+
+    def _sequence(self) -> Node:
+        found: list[Node] = []
+        while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
+            if quoted := _QUOTED.match(self._pattern, self._at):
+                self._at = quoted.end()
+                found += [self._characters(re.escape(item)) for item in quoted["text"]]
+                if found:
+                    found.append(self._repeated(found.pop()))
+            else:
+                found.append(self._repeated(self._atom()))
+        result = self._algebra.epsilon
+        for item in reversed(found):
+            result = self._algebra.join(item, result)
+        return result
+
+    def _characters(self, token: str) -> Node:
+        return self._algebra.chars(characters(token, "is" if self._ignores_case else "s"))
+
+    def _atom(self) -> Node:
+        first = self._pattern[self._at]
+        if first == "(":
+            return self._group()
+        if first in "^$":
+            self._at += 1
+            return self._algebra.edge(first)
+        reader = {"[": _CLASS, "\\": _ESCAPE}.get(first)
+        token = reader.match(self._pattern, self._at) if reader else None
+        if reader and not token:
+            raise Undecided
+        text = token[0] if token else first
+        self._at += len(text)
+        if text in _EDGES:
+            return self._algebra.edge(_EDGES[text])
+        return self._characters(text if token or text == "." else re.escape(text))
+
+    def _group(self) -> Node:
+        self._at += 1
+        head = _GROUP.match(self._pattern, self._at)
+        if head is None and self._next_is("?"):
+            raise Undecided
+        self._at = head.end() if head else self._at
+        outer = self._ignores_case
+        if head and head["end"]:
+            self._ignores_case = (outer or "i" in head["on"]) and "i" not in (head["off"] or "")
+            if head["end"] == ")":  # flags for the rest of the enclosing group
+                if self._next_is(("*", "+", "?", "{")):  # a repetition of the item before the flags
+                    raise Undecided
+                return self._algebra.epsilon
+        found = self._alternatives()
+        self._ignores_case = outer
+        if not self._next_is(")"):
+            raise Undecided
+        self._at += 1
+        return found
+
+    def _repeated(self, item: Node) -> Node:
+        while self._at < len(self._pattern):
+            count = _COUNT.match(self._pattern, self._at)
+            if count:
+                least = int(count[1])
+                item = self._algebra.repeat(item, least, int(count[3]) if count[3] else None if count[2] else least)
+                self._at = count.end()
+            elif self._pattern[self._at] in "*+?":
+                sign = self._pattern[self._at]
+                item = self._algebra.repeat(item, int(sign == "+"), 1 if sign == "?" else None)
+                self._at += 1
+            else:
+                break
+            if self._next_is("?"):  # a lazy repetition matches the same texts
+                self._at += 1
+        return item

@@ -1,0 +1,304 @@
+"""A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from headgate.compiler.reasons import Reason
+from headgate.compiler.references import group_key
+from headgate.compiler.report import Compiled, pod_list
+from headgate.model.requests import Request
+from headgate.model.routing import Mesh, PortRef, Route, TlsMode
+from headgate.plan import words
+from headgate.plan.access import AccessChange, access_changes
+from headgate.plan.conditions import Setting
+from headgate.plan.traffic import RequestClass, request_classes
+from headgate.resources.meta import Key, Value
+from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
+
+UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
+MAY_DIFFER = "may differ: the conditions are too complex to decide whether there are such requests"
+
+
+class Cause(Value, frozen=True, kw_only=True):
+    """The part of an object that causes a difference. `file` and `line` are empty for an object without a file."""
+
+    object: str
+    field: str = ""
+    file: str = ""
+    line: int = 0
+
+
+class Outcome(Value, frozen=True, kw_only=True):
+    """The treatment of requests in one world: the object that defines their route, and their receivers by share."""
+
+    route: str
+    receivers: str
+
+
+class Rate(Value, frozen=True, kw_only=True):
+    """The requests per second to the Service of an entry, of which the class is a part."""
+
+    service: str
+    rps: float
+
+
+class RequestChange(Value, frozen=True, kw_only=True):
+    """Classes of requests to an entry whose treatment differs in the same way.
+
+    `certain` is False if it is not decided whether there are such requests. `share` is the largest share that moves.
+    `example` is a request, and `command` explains it.
+    """
+
+    entry: str
+    requests: tuple[str, ...]
+    before: Outcome
+    after: Outcome
+    changes: tuple[str, ...]
+    share: float
+    example: str
+    command: str
+    certain: bool = True
+    causes: tuple[Cause, ...] = ()
+    rate: Rate | None = None
+
+
+class AccessRow(Value, frozen=True, kw_only=True):
+    """Requests that callers may send to pods in one world only."""
+
+    kind: str
+    callers: str
+    destination: str
+    pods: tuple[str, ...]
+    port: int
+    requests: str
+    rule: str
+    example: str
+    command: str
+    certain: bool = True
+    causes: tuple[Cause, ...] = ()
+
+
+class TlsChange(Value, frozen=True, kw_only=True):
+    """Pods whose TLS mode changes."""
+
+    pods: tuple[str, ...]
+    before: str
+    after: str
+    causes: tuple[Cause, ...] = ()
+
+
+class NewFinding(Value, frozen=True, kw_only=True):
+    """A finding that only the new world has. It is `unreachable` if it is about a rule that no request reaches."""
+
+    severity: str
+    reason: str
+    unreachable: bool
+    message: str
+    causes: tuple[Cause, ...]
+
+
+class Plan(Value, frozen=True, kw_only=True):
+    """All differences of two worlds, in the order in which users should read them."""
+
+    unreachable: tuple[NewFinding, ...] = ()
+    lost: tuple[AccessRow, ...] = ()
+    gained: tuple[AccessRow, ...] = ()
+    requests: tuple[RequestChange, ...] = ()
+    tls: tuple[TlsChange, ...] = ()
+    findings: tuple[NewFinding, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the two worlds treat all requests alike."""
+        return not (self.unreachable or self.lost or self.gained or self.requests or self.tls or self.findings)
+
+
+class World(NamedTuple):
+    """A compiled mesh, and the objects that differ from the other world by key."""
+
+    before: Compiled
+    after: Compiled
+    changed: Collection[Key] = ()
+
+
+def plan(world: World) -> Plan:
+    """Compare two worlds."""
+    before, after = world.before.mesh, world.after.mesh
+    access = [_access_row(change, world) for change in access_changes(before, after)]
+    new = list(_new_findings(world))
+    return Plan(
+        unreachable=tuple(item for item in new if item.unreachable),
+        lost=tuple(item for item in access if item.kind == "lost"),
+        gained=tuple(item for item in access if item.kind == "gained"),
+        requests=tuple(_request_changes(world)),
+        tls=tuple(_tls_changes(before, after, world.changed)),
+        findings=tuple(item for item in new if not item.unreachable),
+    )
+
+
+def summary(before: Compiled, after: Compiled) -> tuple[str, ...]:
+    """Return one line for each difference, the most important first; empty if all requests are treated alike."""
+    return tuple(lines(plan(World(before, after))))
+
+
+def lines(found: Plan) -> Iterator[str]:
+    """Yield one line for each difference of a plan."""
+    yield from (f"{item.causes[0].object}: {item.message}" for item in found.unreachable)
+    yield from map(access_line, (*found.lost, *found.gained))
+    yield from map(request_line, found.requests)
+    yield from (f"TLS mode of {pod_list(item.pods)}: {item.before} -> {item.after}" for item in found.tls)
+
+
+def access_line(item: AccessRow) -> str:
+    """Return a change of access in one line."""
+    verb = "may send" if item.kind == "gained" else "may no longer send"
+    certain = "" if item.certain else f" ({MAY_DIFFER})"
+    return f"{item.callers} {verb} {item.requests} to {item.destination}, port {item.port}{certain}"
+
+
+def request_line(item: RequestChange) -> str:
+    """Return a change of requests in one line: `Service shop/website:8080: all requests: 10 % of them from ... to ...`."""
+    more = f" and {len(item.requests) - 1} more classes" if len(item.requests) > 1 else ""
+    certain = "" if item.certain else f" ({MAY_DIFFER})"
+    return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
+
+
+def _request_changes(world: World) -> Iterator[RequestChange]:
+    groups: dict[tuple[object, ...], list[RequestClass]] = {}
+    for item in request_classes(world.before.mesh, world.after.mesh):
+        causes = tuple(_route_causes(item, world))
+        key = item.entry.kind, item.entry.name, item.entry.port, item.before, item.after, causes, item.example is None
+        groups.setdefault(key, []).append(item)
+    secure = {(port.gateway, port.port) for port in world.after.mesh.gateways if port.tls}
+    for items in groups.values():
+        yield _request_change(items, world, secure=(items[0].entry.name, items[0].entry.port) in secure)
+
+
+def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool) -> RequestChange:
+    first = items[0]
+    several = len({item.entry for item in items}) > 1
+    moved = words.moves(first.before, first.after)
+    titles = [_requests(item, with_host=several) for item in items]
+    example = first.example
+    return RequestChange(
+        entry=str(first.entry) if not several else f"{first.entry.kind} {first.entry.name}:{first.entry.port}",
+        requests=tuple(dict.fromkeys(titles)),
+        before=Outcome(route=_route(first.old_route), receivers=words.receivers_words(first.before)),
+        after=Outcome(route=_route(first.new_route), receivers=words.receivers_words(first.after)),
+        changes=tuple(words.changes(first.before, first.after)) or ("other reasons for the same answer",),
+        share=round(float(sum(share for share, _, _ in moved)), 6),
+        example=words.request_text(example) if example else "",
+        command=words.example_command(first.entry, example, secure=secure and first.entry.kind == "Gateway")
+        if example
+        else "",
+        certain=example is not None,
+        causes=tuple(_route_causes(first, world)),
+    )
+
+
+def _requests(item: RequestClass, *, with_host: bool) -> str:
+    text = words.OTHER_REQUESTS if item.is_rest else words.requests_words(item.match)
+    host = f"host {item.entry.host}" if with_host and item.entry.host != "*" else ""
+    if not host:
+        return text
+    return host if text == words.ALL_REQUESTS else f"{host}, {text}"
+
+
+def _route(route: Route | None) -> str:
+    if route is None:
+        return "no route"
+    if route.origin is None:
+        return "the Service itself"
+    return f"{route.origin}" + (f", {route.name}" if route.name else "")
+
+
+def _route_causes(item: RequestClass, world: World) -> Iterator[Cause]:
+    """Yield the changed objects that define the routes of a class; without any, those of their backends."""
+    fields: dict[Key, str] = {}
+    for route in (item.new_route, item.old_route):
+        for key, field in _defining(route) if route else ():
+            fields.setdefault(key, field)
+    found = [Cause(object=str(key), field=field) for key, field in fields.items() if key in world.changed]
+    yield from found or _backend_causes(item, world)
+
+
+def _defining(route: Route) -> Iterator[tuple[Key, str]]:
+    if route.origin is None:
+        return
+    is_split = route.origin.kind == TRAFFIC_SPLIT.kind
+    yield route.origin, "spec.backends" if is_split else f"spec.rules[{route.name}]"
+    group, _, match = route.name.partition("/")
+    if is_split and match:
+        yield group_key(route.origin.namespace, group), "spec.matches"
+    for step in route.split_matches:
+        yield step.split, "spec.backends"
+
+
+def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
+    services = {
+        receiver.ref.service
+        for treatment in (item.before, item.after)
+        for receiver in treatment.receivers
+        if receiver.ref
+    } | {item.entry.name}
+    for key in sorted(world.changed):
+        if f"{key.namespace}/{key.name}" in services or (key.kind == "EndpointSlice" and _is_of(key, services)):
+            yield Cause(object=str(key), field="spec")
+
+
+def _is_of(key: Key, services: Iterable[str]) -> bool:
+    return any(f"{key.namespace}/{key.name}".startswith(service) for service in services)
+
+
+def _access_row(change: AccessChange, world: World) -> AccessRow:
+    example = sent_to(change.called, change.example) if change.example else None
+    command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
+    named = [key for key in (change.origin, *change.closed_by) if key]
+    return AccessRow(
+        kind=change.kind,
+        callers=words.callers_words(change.sources),
+        destination=words.callers_words((change.destination,)),
+        pods=change.workloads,
+        port=change.port,
+        requests=words.requests_words(change.match) if change.protocol.is_http else "connections",
+        rule=", ".join(part for part in (str(change.origin or ""), change.rule) if part) or "the pods are open",
+        example=words.request_text(example) if example else "",
+        command=command,
+        certain=example is not None,
+        causes=tuple(Cause(object=str(key), field="spec") for key in dict.fromkeys(named) if key in world.changed),
+    )
+
+
+def sent_to(called: PortRef | None, request: Request) -> Request:
+    """Return a request with the host of a Service, unless a condition on the host chose another one."""
+    if called is None or request.authority not in Setting().authorities:
+        return request
+    namespace, name = called.service.split("/")
+    return structs.replace(request, authority=f"{name}.{namespace}:{called.port}")
+
+
+def _tls_changes(before: Mesh, after: Mesh, changed: Collection[Key]) -> Iterator[TlsChange]:
+    old = {item.name: item.target_tls_mode for item in before.workloads}
+    found: dict[tuple[TlsMode, TlsMode], list[str]] = {}
+    for item in after.workloads:
+        mode = old.get(item.name, item.target_tls_mode)
+        if mode is not item.target_tls_mode:
+            found.setdefault((mode, item.target_tls_mode), []).append(item.name)
+    causes = tuple(Cause(object=str(key), field="spec") for key in sorted(changed) if key.kind == TLS_CONFIG.kind)
+    for (one, other), pods in found.items():
+        yield TlsChange(pods=tuple(sorted(pods)), before=one.value, after=other.value, causes=causes)
+
+
+def _new_findings(world: World) -> Iterator[NewFinding]:
+    old = {(item.about, item.reason, item.field) for item in world.before.report.findings}
+    for item in world.after.report.findings:
+        if (item.about, item.reason, item.field) not in old:
+            yield NewFinding(
+                severity=item.reason.severity.value,
+                reason=item.reason.value,
+                unreachable=item.reason in UNREACHABLE,
+                message=item.message,
+                causes=(Cause(object=str(item.about), field=item.field),),
+            )

@@ -1,0 +1,58 @@
+"""Build the request of an example from the text of each of its parts."""
+
+from msgspec import structs
+
+from headgate.model.authorities import canonical
+from headgate.model.evaluate import RequestParts
+from headgate.model.requests import Request
+from headgate.model.sanitizing import Downstream, sanitize
+from headgate.plan.conditions import AUTHORITY, CERTIFICATE, METHOD, METHODS, PATH, Conjunction, Dimension, Setting
+from headgate.plan.solver import Values
+
+_UPGRADE = {"connection": "upgrade", "upgrade": "websocket"}
+
+
+def request_of(values: Values, setting: Setting) -> Request:
+    """Return a request with the given texts; all other parts are usual ones."""
+    found = {dimension: text for dimension, text in values.items() if text is not None}
+    path = found.pop(PATH, None) or ("*" if setting.asterisk else "/")
+    method = found.pop(METHOD, "OPTIONS" if setting.asterisk else METHODS[0])
+    pairs = "&".join(f"{item.name}={text}" for item, text in found.items() if item.part == "query")
+    headers = {item.name: text for item, text in found.items() if item.part == "header"}
+    authority = headers.pop(AUTHORITY, setting.authorities[0])
+    headers.pop(CERTIFICATE, None)  # the proxy of the workload sets it
+    if headers.get("x-forwarded-proto") == setting.domain(Dimension("header", "x-forwarded-proto")).usual[0]:
+        del headers["x-forwarded-proto"]  # the proxy sets it
+    if headers.keys() & _UPGRADE.keys():
+        headers = {**_UPGRADE, **headers}  # proxies remove one without the other
+    return Request(
+        method=method,
+        target=f"{path}?{pairs}" if pairs else path,
+        authority=authority,
+        headers=tuple(headers.items()),
+    )
+
+
+def parts_of(request: Request, setting: Setting) -> RequestParts | None:
+    """Return a request as routes see it; None if the proxy refuses it."""
+    seen = sanitize(request, Downstream(edge=setting.edge, secure=setting.secure))
+    if seen.status or seen.refused_upgrade:
+        return None
+    return RequestParts(structs.replace(seen.request, authority=canonical(seen.request.authority)))
+
+
+def fits(match: Conjunction, parts: RequestParts) -> bool:
+    """Say whether a request meets all conditions."""
+    for literal in match:
+        text = _text(literal.dimension, parts)
+        if (text is not None and literal.test.fits(text)) is not literal.holds:
+            return False
+    return True
+
+
+def _text(dimension: Dimension, parts: RequestParts) -> str | None:
+    if dimension == PATH:
+        return parts.path
+    if dimension == METHOD:
+        return parts.request.method
+    return (parts.headers if dimension.part == "header" else parts.query).get(dimension.name)

@@ -1,0 +1,172 @@
+"""Compare two ordered lists of routes: which requests are treated differently, by the first route that matches in each.
+
+Routes with the same match in the same order in both lists are partners. The first matches of a request in both lists are
+partners, or one of the two has no partner: so only these pairs are compared.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headgate.model.requests import Match
+from headgate.plan.conditions import PATH, Conjunction, Literal, Test, conjunction
+from headgate.plan.solver import Solver, Values, fits_asterisk
+from headgate.plan.treatment import Treatment
+from headgate.plan.undecided import Undecided
+
+Pair = tuple[int, int]
+
+
+class Rule(NamedTuple):
+    """A route of a list: its match as conditions, its treatment, and its position in the list of routes.
+
+    The last rule of a list has no condition. Its position is None if it stands for requests that no route matches.
+    """
+
+    position: int | None
+    match: Conjunction
+    treatment: Treatment
+
+
+class Difference(NamedTuple):
+    """Requests that fit `before` first in the old list and `after` first in the new one, and their parts in an example.
+
+    Without `values` it is not decided whether there are such requests.
+    """
+
+    before: Rule
+    after: Rule
+    values: Values | None
+
+
+def rules(
+    matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment, *, asterisk: bool = False
+) -> list[Rule]:
+    """Return the rules of a list of routes, without those that an equal match precedes.
+
+    With `asterisk`, return only those that requests like `OPTIONS *` can fit: a match without a condition on the path
+    fits only paths that begin with a slash.
+    """
+    found: dict[Conjunction, Rule] = {}
+    for position, (match, treatment) in enumerate(zip(matches, treatments, strict=True)):
+        conditions = conjunction(match)
+        if asterisk and not fits_asterisk(conditions):
+            continue
+        found.setdefault(conditions, Rule(position, conditions, treatment))
+        if not conditions:
+            break
+    found.setdefault((), Rule(None, (), unmatched))
+    return list(found.values())
+
+
+def differences(
+    solver: Solver, before: Sequence[Rule], after: Sequence[Rule], base: Conjunction = ()
+) -> Iterator[Difference]:
+    """Yield the differences between two lists of rules, for requests that meet all conditions in `base`."""
+    old, new = _Index(before), _Index(after)
+    for first, second in _pairs(before, after, old, new):
+        one, other = before[first], after[second]
+        if one.treatment == other.treatment:
+            continue
+        wanted = (*base, *one.match, *other.match)
+        near = (*one.match, *other.match)
+        excluded = [before[index].match for index in old.near(near) if index < first]
+        excluded += [after[index].match for index in new.near(near) if index < second]
+        try:
+            values = solver.solve(wanted, excluded)
+        except Undecided:
+            yield Difference(one, other, None)
+            continue
+        if values is not None:
+            yield Difference(one, other, values)
+
+
+def _pairs(before: Sequence[Rule], after: Sequence[Rule], old: "_Index", new: "_Index") -> Iterator[Pair]:
+    partners = _partners(before, after)
+    partnered = set(partners.values())
+    alone = [index for index in range(len(after)) if index not in partnered]
+    for first, rule in enumerate(before):
+        if first in partners:
+            yield first, partners[first]
+        else:
+            yield from ((first, second) for second in _until_covered(rule, new.near(rule.match), after))
+    for second in alone:
+        rule = after[second]
+        yield from (
+            (first, second) for first in _until_covered(rule, old.near(rule.match), before) if first in partners
+        )
+
+
+def _until_covered(rule: Rule, near: Iterable[int], others: Sequence[Rule]) -> Iterator[int]:
+    """Yield positions up to the first rule whose conditions are all conditions of `rule`: it takes all requests."""
+    own = set(rule.match)
+    for index in near:
+        yield index
+        if own.issuperset(others[index].match):
+            return
+
+
+def _partners(before: Sequence[Rule], after: Sequence[Rule]) -> dict[int, int]:
+    """Return pairs of rules with equal matches: a longest selection in which both lists have the same order."""
+    places = {rule.match: index for index, rule in enumerate(after)}
+    both = [(index, places[rule.match]) for index, rule in enumerate(before) if rule.match in places]
+    ends: list[int] = []  # the smallest last place of an increasing sequence, by its length
+    lengths = []
+    for _, place in both:
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        lengths.append(length)
+    found, wanted = dict[int, int](), len(ends) - 1
+    last = len(after)
+    for (index, place), length in zip(reversed(both), reversed(lengths), strict=True):
+        if length == wanted and place < last:
+            found[index], wanted, last = place, wanted - 1, place
+    return found
+
+
+class _Index:
+    """Finds the rules of a list whose path may fit together with the path of a match."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._every = range(len(rules))
+        self._exact: defaultdict[str, list[int]] = defaultdict(list)
+        self._begins: defaultdict[str, list[int]] = defaultdict(list)
+        self._other: list[int] = []
+        for index, rule in enumerate(rules):
+            test = _key_test(rule.match)
+            if test is None:
+                self._other.append(index)
+            else:
+                (self._exact if test.kind == "exact" else self._begins)[test.value].append(index)
+        self._sorted_exact, self._sorted_begins = sorted(self._exact), sorted(self._begins)
+
+    def near(self, match: Sequence[Literal]) -> Sequence[int]:
+        """Return the positions of the rules that may fit a request of a match, in order."""
+        test = _key_test(match)
+        if test is None:
+            return self._every
+        found = list(self._other)
+        for length in range(len(test.value) + 1):
+            found += self._begins.get(test.value[:length], ())
+        if test.kind == "exact":
+            found += self._exact.get(test.value, ())
+        else:
+            for words, items in ((self._sorted_exact, self._exact), (self._sorted_begins, self._begins)):
+                for word in _beginning_with(words, test.value):
+                    found += items[word]
+        return sorted(set(found))
+
+
+def _key_test(match: Iterable[Literal]) -> Test | None:
+    """Return the most selective condition on the path that is no regular expression; None if there is none."""
+    tests = [item.test for item in match if item.dimension == PATH and item.holds and item.test.kind != "regex"]
+    exact = next((test for test in tests if test.kind == "exact"), None)
+    return exact or max(tests, key=lambda test: len(test.value), default=None)
+
+
+def _beginning_with(words: Sequence[str], start: str) -> Iterator[str]:
+    for index in range(bisect_left(words, start), len(words)):
+        if not words[index].startswith(start):
+            return
+        yield words[index]

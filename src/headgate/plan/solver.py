@@ -1,0 +1,209 @@
+"""Find a request that meets conditions and fits none of some matches, or prove that there is none.
+
+The search builds a request from one text for each part. If an excluded match fits it, the search negates one condition of
+this match after the other. It looks at a condition only when a request needs it, so most answers take one or two requests.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from headgate.plan.conditions import METHOD, METHODS, PATH, Conjunction, Dimension, Literal, Setting, Test
+from headgate.plan.regular import Algebra, Node, find_text
+from headgate.plan.undecided import Undecided
+
+TEXT_STEPS = 60_000
+"""Derivatives for one text: about 0.2 s."""
+SEARCHES = 400
+"""Requests that are built for one answer."""
+Values = Mapping[Dimension, str | None]
+"""The text of each part that conditions name; None for an absent header or parameter."""
+_Tests = tuple[frozenset[Test], frozenset[Test]]
+_NO_TESTS: _Tests = frozenset(), frozenset()
+_IMPOSSIBLE = "\0"  # no part of a request has this text
+
+
+class Solver:
+    """Answers questions about the requests of one setting, and remembers the texts that it found."""
+
+    def __init__(self, setting: Setting, algebra: Algebra | None = None) -> None:
+        self.setting = setting
+        self._algebra = algebra or Algebra()
+        self._texts: dict[tuple[Dimension, _Tests], str | None] = {}
+        self._nodes: dict[Test, Node] = {}
+        self._searches = 0
+
+    def solve(self, wanted: Iterable[Literal], excluded: Iterable[Conjunction]) -> Values | None:
+        """Return parts of a request that meets all of `wanted` and fits none of `excluded`; None if there is none.
+
+        Raises Undecided if the answer would take too long.
+        """
+        self._searches = 0
+        state: dict[Dimension, _Tests] = {}
+        for literal in wanted:
+            _add(state, literal)
+        return self._search(state, list(dict.fromkeys(excluded)))
+
+    def _search(self, state: dict[Dimension, _Tests], excluded: Sequence[Conjunction]) -> Values | None:
+        """Answer for the conditions in `state`, which this method changes."""
+        left = self._propagated(state, excluded)
+        while left is not None:
+            self._searches += 1
+            if self._searches > SEARCHES:
+                raise Undecided
+            values = self._values(state)
+            if values is None:
+                return None
+            fitting = next((item for item in left if self._fits(item, values)), None)
+            if fitting is None:
+                return values
+            options = _open_literals(state, fitting)
+            for literal in options[:-1]:
+                branch = dict(state)
+                _add(branch, literal.opposite)
+                if (found := self._search(branch, left)) is not None:
+                    return found
+                _add(state, literal)
+            _add(state, options[-1].opposite)
+            left = self._propagated(state, left)
+        return None
+
+    def _propagated(self, state: dict[Dimension, _Tests], excluded: Sequence[Conjunction]) -> list[Conjunction] | None:
+        """Return the matches that `state` does not exclude yet, after negating the only open condition of others.
+
+        Returns None if a match contains no open condition: all requests of `state` fit it.
+        """
+        left = list(excluded)
+        while True:
+            found: list[Conjunction] = []
+            for item in left:
+                if any(_is_excluded(state, literal) for literal in item):
+                    continue
+                options = _open_literals(state, item)
+                if not options:
+                    return None
+                if len(options) == 1:
+                    _add(state, options[0].opposite)
+                else:
+                    found.append(item)
+            if len(found) == len(left):
+                return found
+            left = found
+
+    def _fits(self, item: Conjunction, values: Values) -> bool:
+        return all(self._meets(literal, values) for literal in item)
+
+    def _meets(self, literal: Literal, values: Values) -> bool:
+        dimension = literal.dimension
+        text = values[dimension] if dimension in values else self._text(dimension, _NO_TESTS)
+        return (text is not None and literal.test.fits(text)) is literal.holds
+
+    def _values(self, state: Mapping[Dimension, _Tests]) -> Values | None:
+        found: dict[Dimension, str | None] = {}
+        for dimension, tests in state.items():
+            text = self._text(dimension, tests)
+            if text == _IMPOSSIBLE:
+                return None
+            found[dimension] = text
+        return found
+
+    def value(self, dimension: Dimension) -> str | None:
+        """Return the text of a part without conditions; None if it is absent."""
+        return self._text(dimension, _NO_TESTS)
+
+    def _text(self, dimension: Dimension, tests: _Tests) -> str | None:
+        key = dimension, tests
+        if key not in self._texts:
+            self._texts[key] = self._found_text(dimension, *tests)
+        return self._texts[key]
+
+    def _found_text(self, dimension: Dimension, inside: frozenset[Test], outside: frozenset[Test]) -> str | None:
+        """Return a text that meets all conditions, None if the part must be absent, or _IMPOSSIBLE."""
+        if dimension == METHOD:
+            named = (name for test in sorted(inside | outside) for name in test.value.split(" "))
+            return _first_fitting((*METHODS, *named), inside, outside) or _IMPOSSIBLE
+        domain = self.setting.domain(dimension)
+        if domain.optional and not inside:
+            return None
+        if any(_covers(test, other) for test in outside for other in inside):
+            return _IMPOSSIBLE
+        possible = Test("regex", domain.pattern)
+        examples = [text for test in sorted(inside) for text in test.examples()]
+        candidates = [text for text in (*examples, *domain.usual) if possible.fits(text)]
+        fitting = _first_fitting(candidates, inside, outside)
+        if fitting is not None or any(test.kind == "exact" for test in inside):
+            return _IMPOSSIBLE if fitting is None else fitting
+        near = [test for test in outside if not any(are_disjoint(test, other) for other in inside)]
+        wanted = [self._node(test) for test in (possible, *sorted(inside))]
+        unwanted = [self._node(test) for test in sorted(near)]
+        text = find_text(self._algebra, wanted, unwanted, steps=TEXT_STEPS)
+        return _IMPOSSIBLE if text is None else text
+
+    def _node(self, test: Test) -> Node:
+        if test not in self._nodes:
+            self._nodes[test] = test.node(self._algebra)
+        return self._nodes[test]
+
+
+def _first_fitting(texts: Iterable[str], inside: frozenset[Test], outside: frozenset[Test]) -> str | None:
+    return next(
+        (
+            text
+            for text in texts
+            if all(test.fits(text) for test in inside) and not any(test.fits(text) for test in outside)
+        ),
+        None,
+    )
+
+
+def _add(state: dict[Dimension, _Tests], literal: Literal) -> None:
+    inside, outside = state.get(literal.dimension, _NO_TESTS)
+    added = frozenset((literal.test,))
+    state[literal.dimension] = (inside | added, outside) if literal.holds else (inside, outside | added)
+
+
+def _is_excluded(state: Mapping[Dimension, _Tests], literal: Literal) -> bool:
+    inside, outside = state.get(literal.dimension, _NO_TESTS)
+    if not literal.holds:
+        return literal.test in inside
+    return literal.test in outside or any(are_disjoint(literal.test, other) for other in inside)
+
+
+def _open_literals(state: Mapping[Dimension, _Tests], item: Conjunction) -> list[Literal]:
+    """Return the conditions of a match that `state` does not contain; headers and parameters first, which can be absent."""
+    found = []
+    for literal in item:
+        inside, outside = state.get(literal.dimension, _NO_TESTS)
+        if literal.test not in (inside if literal.holds else outside):
+            found.append(literal)
+    return sorted(found, key=lambda literal: literal.dimension.part == "path")
+
+
+def _covers(outer: Test, inner: Test) -> bool:
+    """Say whether it is certain that each text of `inner` meets `outer`."""
+    if outer == inner:
+        return True
+    if inner.kind == "exact":
+        return outer.fits(inner.value)
+    if inner.kind == "regex" or outer.kind in {"exact", "regex", "one of"}:
+        return False
+    if outer.kind == "begins":
+        return inner.value.startswith(outer.value)
+    return inner.kind == "prefix" and outer.fits(inner.value)
+
+
+def are_disjoint(one: Test, other: Test) -> bool:
+    """Say whether it is certain that no text meets both conditions."""
+    if one.kind == "one of" and other.kind == "one of":
+        return not set(one.value.split(" ")) & set(other.value.split(" "))
+    if one.kind == "exact":
+        return not other.fits(one.value)
+    if other.kind == "exact":
+        return not one.fits(other.value)
+    if "regex" in (one.kind, other.kind):
+        return False
+    return not one.value.startswith(other.value) and not other.value.startswith(one.value)
+
+
+def fits_asterisk(item: Conjunction) -> bool:
+    """Say whether a match may fit requests like `OPTIONS *`: only regular expressions for the path match these."""
+    tests = [literal.test for literal in item if literal.dimension == PATH and literal.holds]
+    return bool(tests) and all(test.kind in {"regex", "begins"} for test in tests)

@@ -1,0 +1,233 @@
+"""Compare what proxies do with requests in two meshes: the classes of requests that are treated differently."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, best_name, host_fits
+from headgate.model.requests import Request
+from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
+from headgate.model.sanitizing import NOT_FOUND
+from headgate.plan.conditions import AUTHORITY, METHOD, Conjunction, Dimension, Literal, Setting, Test
+from headgate.plan.regular import Algebra
+from headgate.plan.requests import fits, parts_of, request_of
+from headgate.plan.route_lists import Difference, Rule, differences, rules
+from headgate.plan.solver import Solver
+from headgate.plan.treatment import Ready, Treatment, answered_by_proxy, treatment_of
+from headgate.resources.meta import Value
+
+NO_SUCH_PORT = answered_by_proxy(NOT_FOUND, "NoSuchPort")
+NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
+CLOSED = answered_by_proxy(0, "NoCertificate")
+_HOST = Dimension("header", AUTHORITY)
+_OPTIONS = Literal(METHOD, Test("one of", "OPTIONS"))
+_DEFAULT_PORTS = {False: 80, True: 443}
+
+
+class Entry(Value, frozen=True, kw_only=True, order=True):
+    """Where requests arrive: a Service port, or a `host` of a Gateway port. `name` is `namespace/name`."""
+
+    kind: str
+    name: str
+    port: int
+    host: str = ""
+
+    def __str__(self) -> str:
+        """Return the entry in words."""
+        host = f", host {self.host}" if self.host and self.host != "*" else ""
+        return f"{self.kind} {self.name}:{self.port}{host}"
+
+
+class RequestClass(Value, frozen=True, kw_only=True):
+    """The requests to an entry that meet all conditions of `match`, unless an earlier route takes them.
+
+    `old_route` and `new_route` are the routes that they take; None if no route matches. Without an `example` it is not
+    decided whether there are such requests. `is_rest` means that `match` is empty, but other routes take some requests.
+    """
+
+    entry: Entry
+    match: Conjunction
+    is_rest: bool
+    before: Treatment
+    after: Treatment
+    old_route: Route | None
+    new_route: Route | None
+    example: Request | None
+
+
+class _Side(NamedTuple):
+    """The routes of an entry in one mesh; `unmatched` is the treatment of requests that no route matches."""
+
+    routes: Sequence[Route]
+    treatments: Sequence[Treatment]
+    unmatched: Treatment
+
+    def rules(self, *, asterisk: bool) -> list[Rule]:
+        """Return the routes as rules."""
+        return rules((route.match for route in self.routes), self.treatments, self.unmatched, asterisk=asterisk)
+
+    def route(self, rule: Rule) -> Route | None:
+        """Return the route of a rule."""
+        return None if rule.position is None else self.routes[rule.position]
+
+
+def request_classes(before: Mesh, after: Mesh) -> Iterator[RequestClass]:
+    """Yield the classes of requests whose treatment differs, sorted by entry."""
+    old, new = _ready(before), _ready(after)
+    changed = {ref for ref in old.keys() | new.keys() if bool(old.get(ref)) != bool(new.get(ref))}
+    yield from _at_services(before, after, (old, new), changed)
+    ports = {(port.gateway, port.port): port for port in before.gateways}
+    later = {(port.gateway, port.port): port for port in after.gateways}
+    for place in sorted(ports.keys() | later.keys()):
+        yield from _at_gateway(ports.get(place), later.get(place), (old, new), changed)
+
+
+def _ready(mesh: Mesh) -> Ready:
+    return {entry.ref: entry.ready for entry in mesh.endpoints}
+
+
+def _targets(routes: Iterable[Route]) -> Iterator[PortRef]:
+    for route in routes:
+        yield from (target.ref for target in route.split.targets)
+        yield from (target.ref for mirror in route.mirrors for target in mirror.targets)
+
+
+def _at_services(
+    before: Mesh, after: Mesh, ready: tuple[Ready, Ready], changed: set[PortRef]
+) -> Iterator[RequestClass]:
+    tables, later = ({table.ref: table for table in mesh.tables} for mesh in (before, after))
+    for ref in sorted(tables.keys() | later.keys()):
+        old, new = tables.get(ref), later.get(ref)
+        if old == new and new and changed.isdisjoint(_targets(new.routes)):
+            continue
+        namespace, name = ref.service.split("/")
+        host = f"{name}.{namespace}" if ref.port == _DEFAULT_PORTS[False] else f"{name}.{namespace}:{ref.port}"
+        entry = Entry(kind="Service", name=ref.service, port=ref.port)
+        sides = _of_table(old, ready[0]), _of_table(new, ready[1])
+        yield from _compared(entry, sides, Setting(authorities=(host,)))
+
+
+def _of_table(table: RouteTable | None, ready: Ready) -> _Side:
+    if table is None:
+        return _Side((), (), NO_SUCH_PORT)
+    return _side(table.routes, ready, table.protocol)
+
+
+def _side(routes: Sequence[Route], ready: Ready, protocol: Protocol = Protocol.HTTP) -> _Side:
+    return _Side(routes, [treatment_of(route, ready, protocol) for route in routes], NO_ROUTE)
+
+
+def _at_gateway(
+    old: GatewayPort | None, new: GatewayPort | None, ready: tuple[Ready, Ready], changed: set[PortRef]
+) -> Iterator[RequestClass]:
+    some = new or old
+    assert some  # noqa: S101  # the port exists in one mesh
+    sides = [_connections(port, found) for port, found in zip((old, new), ready, strict=True)]
+    if any(sides):
+        entry = Entry(kind="Gateway", name=some.gateway, port=some.port)
+        one, other = (side or _Side((), (), NO_SUCH_PORT) for side in sides)
+        yield from _compared(entry, (one, other), Setting(edge=True))
+        return
+    names = {name: None for port in (old, new) if port for name in port.hosts} | {"*": None}
+    for name in sorted(names):
+        hosts = _best_host(old, name), _best_host(new, name)
+        same_backends = hosts[1] is None or changed.isdisjoint(_targets(hosts[1].routes))
+        if hosts[0] == hosts[1] and same_backends and _same_connections(old, new, name):
+            continue
+        inner = [item for item in names if item != name and host_fits(name, item)]
+        region = _region(name, inner)
+        secure = bool(some.tls)
+        setting = Setting(edge=True, secure=secure, authorities=_authorities(name, some.port, secure=secure))
+        found = [_of_host(port, host, name, items) for port, host, items in zip((old, new), hosts, ready, strict=True)]
+        entry = Entry(kind="Gateway", name=some.gateway, port=some.port, host=name)
+        yield from _compared(entry, (found[0], found[1]), setting, region)
+
+
+def _connections(port: GatewayPort | None, ready: Ready) -> _Side | None:
+    return _side((port.connections,), ready, port.protocol) if port and port.connections else None
+
+
+def _best_host(port: GatewayPort | None, name: str) -> HostRoutes | None:
+    found = best_name(port.hosts.keys(), name) if port else None
+    return port.hosts[found] if port and found else None
+
+
+def _same_connections(old: GatewayPort | None, new: GatewayPort | None, name: str) -> bool:
+    """Say whether connections to a host are accepted by the same listener."""
+    return (old is None) == (new is None) and _listener(old, name) == _listener(new, name)
+
+
+def _listener(port: GatewayPort | None, name: str) -> str | None:
+    return best_name({host for host, _ in port.tls}, name) if port and port.tls else ""
+
+
+def _of_host(port: GatewayPort | None, host: HostRoutes | None, name: str, ready: Ready) -> _Side:
+    """Return the routes of a host, for connections whose SNI is the host of their requests."""
+    if port is None:
+        return _Side((), (), NO_SUCH_PORT)
+    listener = _listener(port, name)
+    if listener is None:
+        return _Side((), (), CLOSED)
+    if host is None:
+        return _Side((), (), NO_ROUTE)
+    if port.tls and listener != host.listener:
+        return _Side((), (), answered_by_proxy(MISDIRECTED, MISDIRECTED_REQUEST))
+    return _side(host.routes, ready)
+
+
+def _region(name: str, inner: Sequence[str]) -> Conjunction:
+    """Return the conditions on the authority of requests whose most specific host is `name`."""
+    own = () if name == "*" else (Literal(_HOST, _host_test(name)),)
+    return (*own, *(Literal(_HOST, _host_test(item), holds=False) for item in inner))
+
+
+def _host_test(name: str) -> Test:
+    host = f".+{re.escape(name[1:])}" if name.startswith("*") else re.escape(name)
+    return Test("regex", f"(?i:{host})(?::[0-9]+)?")
+
+
+def _authorities(name: str, port: int, *, secure: bool) -> tuple[str, ...]:
+    """Return authorities of a host: those that `headgate explain` sends to the port come first."""
+    hosts = (
+        [name]
+        if not name.startswith("*")
+        else [f"{word}{name[1:]}" if name != "*" else f"{word}.example" for word in ("other", "another")]
+    )
+    suffix = "" if port == _DEFAULT_PORTS[secure] else f":{port}"
+    return (*(f"{host}{suffix}" for host in hosts), *hosts)
+
+
+def _compared(
+    entry: Entry, sides: tuple[_Side, _Side], setting: Setting, region: Conjunction = ()
+) -> Iterator[RequestClass]:
+    algebra = Algebra()
+    for asterisk in (False, True):
+        solver = Solver(setting._replace(asterisk=asterisk), algebra)
+        old, new = (side.rules(asterisk=asterisk) for side in sides)
+        if asterisk and len(old) == len(new) == 1:
+            continue  # the class of all other requests has the same treatments
+        base = (*region, _OPTIONS) if asterisk else region
+        for item in differences(solver, old, new, base):
+            match = tuple(dict.fromkeys((*item.before.match, *item.after.match)))
+            yield RequestClass(
+                entry=entry,
+                match=(_OPTIONS, *match) if asterisk else match,
+                is_rest=not match and len(old) + len(new) > 2,
+                before=item.before.treatment,
+                after=item.after.treatment,
+                old_route=sides[0].route(item.before),
+                new_route=sides[1].route(item.after),
+                example=_example(solver.setting, item, (old, new)),
+            )
+
+
+def _example(setting: Setting, item: Difference, lists: tuple[Sequence[Rule], Sequence[Rule]]) -> Request | None:
+    """Return the example of a difference; None if the proxy changes it before routing, so that it takes other routes."""
+    if item.values is None:
+        return None
+    request = request_of(item.values, setting)
+    parts = parts_of(request, setting)
+    if parts is None:
+        return None
+    taken = [next(rule for rule in found if fits(rule.match, parts)) for found in lists]
+    return request if taken == [item.before, item.after] else None

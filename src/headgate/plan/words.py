@@ -1,0 +1,173 @@
+"""Describe requests, treatments and callers for users."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+
+from headgate.compiler.explain import filter_words, redirect_words
+from headgate.model.identities import is_gateway, parse_id
+from headgate.model.requests import Request
+from headgate.model.routing import PortRef, Sticky
+from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
+from headgate.plan.conditions import AUTHORITY, Conjunction, Literal
+from headgate.plan.traffic import Entry
+from headgate.plan.treatment import Treatment
+
+ALL_REQUESTS, OTHER_REQUESTS = "all requests", "all other requests"
+_SCHEMES = {False: "http", True: "https"}
+
+
+def percent(share: Fraction) -> str:
+    """Return a share in percent: `33.3 %`; the smallest shares have more digits."""
+    return f"{float(100 * share):.3g} %" if share < Fraction(999, 1000) else f"{float(100 * share):.6g} %"
+
+
+def requests_words(match: Conjunction) -> str:
+    """Return the conditions of a class of requests: `GET, path prefix /api, header x-a: 1`."""
+    conditions = {literal.dimension: "" for literal in match}
+    order = sorted(conditions, key=lambda item: ("method", "path", "header", "query").index(item.part))
+    words = [_condition(literal) for dimension in order for literal in match if literal.dimension == dimension]
+    return ", ".join(words) or ALL_REQUESTS
+
+
+def _condition(literal: Literal) -> str:
+    (part, name), (kind, value), holds = literal
+    title = "host" if name == AUTHORITY else f"{part} {name}".strip()
+    if kind == "one of":
+        return value.replace(" ", " or ") if holds else f"no {value}"
+    if kind == "exact":
+        text = f"{title} {value}" if part == "path" or name == AUTHORITY else f"{title}: {value}"
+    else:
+        text = f"{title} {_KINDS[kind]} {value or '/'}"
+    return text if holds else f"not {text}"
+
+
+_KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
+
+
+def example_command(entry: Entry, request: Request, caller: str = "", *, secure: bool = False) -> str:
+    """Return the `headgate explain` command for an example; empty if no URL expresses the request."""
+    namespace, name = entry.name.split("/")
+    if not request.target.startswith("/") or request.version == "2":
+        return ""
+    options = [f"-H {shlex.quote(f'{header}: {value}')}" for header, value in request.headers]
+    if entry.kind == "Gateway":
+        options += [f"--via gateway/{name}", f"-n {namespace}"]
+    elif request.authority.partition(":")[0] != f"{name}.{namespace}":
+        return ""
+    elif (found := parse_id(caller)) and not is_gateway(found.namespace, found.name):
+        options += [f"--from serviceaccount/{found.name}", f"-n {found.namespace}"]
+    url = f"{_SCHEMES[secure]}://{request.authority}{request.target}"
+    method = "" if request.method == "GET" else f"{request.method} "
+    return " ".join([f"headgate explain {method}{shlex.quote(url)}", *options])
+
+
+def service_command(called: PortRef, request: Request, caller: str) -> str:
+    """Return the `headgate explain` command for a caller's request to a Service port; empty if it has none."""
+    return example_command(Entry(kind="Service", name=called.service, port=called.port), request, caller)
+
+
+def request_text(request: Request) -> str:
+    """Return a request in one line: `GET website.default:8080/x -H 'x-a: 1'`."""
+    headers = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in request.headers]
+    return " ".join([request.method, f"{request.authority}{request.target}", *headers])
+
+
+def callers_words(sources: Sequence[str]) -> str:
+    """Return callers in words: `ServiceAccount shop/web and the gateway`."""
+    words = [_caller(item) for item in sources if item not in {ANY_IDENTITY, PLAINTEXT}]
+    if ANY_IDENTITY in sources:
+        words = [f"every ServiceAccount{' that no TrafficTarget names' if PLAINTEXT not in sources else ''}"]
+    if PLAINTEXT in sources:
+        words.append("callers without a sidecar")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _caller(identity: str) -> str:
+    found = parse_id(identity)
+    if found is None:
+        return identity
+    return (
+        "the gateway" if is_gateway(found.namespace, found.name) else f"ServiceAccount {found.namespace}/{found.name}"
+    )
+
+
+def moves(before: Treatment, after: Treatment) -> list[tuple[Fraction, str, str]]:
+    """Return the shares that move, each with the receiver that loses them and the one that gets them, largest first."""
+    old, new = before.shares, after.shares
+    change = {name: new.get(name, Fraction()) - old.get(name, Fraction()) for name in (*old, *new)}
+    found = []
+    for loser in old:
+        for winner in new:
+            share = min(-change[loser], change[winner])
+            if share > 0:
+                found.append((share, loser, winner))
+                change[loser] += share
+                change[winner] -= share
+    return sorted(found, key=lambda item: (-item[0], item[1:]))
+
+
+def receivers_words(treatment: Treatment) -> str:
+    """Return where requests go: `90 % default/website-v1:8080, 10 % default/website-v2:8080`."""
+    found = treatment.shares
+    if len(found) == 1:
+        return next(iter(found))
+    return ", ".join(f"{percent(share)} {name}" for name, share in found.items())
+
+
+def changes(before: Treatment, after: Treatment) -> Iterator[str]:
+    """Yield one line for each difference of two treatments, the shares first."""
+    yield from (f"{percent(share)} of them from {old} to {new}" for share, old, new in moves(before, after))
+    if before.protocol != after.protocol:
+        yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
+    if before.redirect != after.redirect:
+        yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
+    yield from _mirrors(before, after)
+    for title, old, new in (
+        ("timeout of the request", before.timeouts.request, after.timeouts.request),
+        ("timeout of each attempt", before.timeouts.backend, after.timeouts.backend),
+    ):
+        if old != new:
+            yield f"{title}: {_limit(old)} -> {_limit(new)}"
+    if (users := _sticky(before.sticky)) != _sticky(after.sticky):
+        yield f"users: {users} -> {_sticky(after.sticky)}"
+    elif before.sticky != after.sticky and before.shares == after.shares:
+        yield "users: some move to other backends"
+    yield from _filters(before, after)
+
+
+def _redirect(treatment: Treatment) -> str:
+    return redirect_words(treatment.redirect) if treatment.redirect else "none"
+
+
+def _limit(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds else "none"
+
+
+def _sticky(sticky: Sticky | None) -> str:
+    if sticky is None:
+        return "not sticky"
+    name = f" {sticky.name}" if sticky.name else ""
+    return f"sticky by {sticky.kind}{name}"
+
+
+def _mirrors(before: Treatment, after: Treatment) -> Iterator[str]:
+    old, new = ({str(item.ref): item.share for item in treatment.mirrors} for treatment in (before, after))
+    for name in sorted(old.keys() | new.keys()):
+        shares = old.get(name, Fraction()), new.get(name, Fraction())
+        if shares[0] != shares[1]:
+            yield f"copies to {name}: {percent(shares[0])} -> {percent(shares[1])}"
+
+
+def _filters(before: Treatment, after: Treatment) -> Iterator[str]:
+    old, new = (list(_all_filters(treatment)) for treatment in (before, after))
+    yield from (f"filter removed: {text}" for text in old if text not in new)
+    yield from (f"filter added: {text}" for text in new if text not in old)
+    if old == new and old and before.matched_prefix != after.matched_prefix:
+        yield f"matched prefix: {before.matched_prefix or 'none'} -> {after.matched_prefix or 'none'}"
+
+
+def _all_filters(treatment: Treatment) -> Iterable[str]:
+    yield from filter_words(treatment.filters)
+    for item in treatment.receivers:
+        yield from (f"{item.name}: {text}" for text in filter_words(item.filters))
