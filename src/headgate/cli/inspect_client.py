@@ -14,6 +14,7 @@ from headgate.envoy.view import SIDECAR
 from headgate.errors import HeadgateError, NotFound, Unavailable
 from headgate.kubernetes.client import Client
 from headgate.model.identities import SYSTEM_NAMESPACE
+from headgate.plan.planning import PlanQuery, PlanResult
 from headgate.resources.inspect import API_VERSION, GROUP, MESH, FindingList, MeshStatus, PodSidecar, Proxy, ProxyConfig
 from headgate.resources.meta import Input, Object
 
@@ -70,6 +71,10 @@ class InspectClient:
         query = {"url": request.url, "method": request.method, "from": request.caller, "via": request.via}
         headers = [f"{name}: {value}" for name, value in request.headers]
         return await self.get(resource_path("explanations", request.namespace), Explanation, **query, header=headers)
+
+    async def plan(self, query: PlanQuery) -> PlanResult:
+        """Return the plan of a change of the running mesh."""
+        raise NotImplementedError(query)
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response.

@@ -51,6 +51,11 @@ def compile_files(paths: Sequence[Path], settings: Settings = Settings()) -> Com
     if not manifests.objects and not manifests.problems:
         named = ", ".join(map(str, paths))
         raise HeadgateError(f"found no objects in {named}; manifests are files with the suffix .yaml, .yml or .json")
+    return compile_manifests(manifests, settings)
+
+
+def compile_manifests(manifests: Manifests, settings: Settings = Settings()) -> CompiledFiles:
+    """Compile the objects of files that were read."""
     snapshot = snapshot_of(with_placeholders({manifest.key: manifest.object for manifest in manifests.objects}))
     return CompiledFiles(manifests, snapshot, compile_mesh(snapshot, settings))
 

@@ -108,6 +108,14 @@ def never(mesh: Mesh, snapshot: Snapshot, claim: Never) -> Verdict:
     )
 
 
+def check_claim(claim: Never) -> None:
+    """Check the parts of a claim that need no comparison with objects. Raises InvalidCheck."""
+    _party(claim.caller, claim.namespace)
+    if _party(claim.server, claim.namespace).kind == GATEWAY:
+        raise InvalidCheck("the gateway allows all requests, so TO can't be the gateway; name a workload")
+    _request(claim.request)
+
+
 def _party(text: str, namespace: str) -> _Party:
     if text == GATEWAY:
         return _Party(GATEWAY, "", "")

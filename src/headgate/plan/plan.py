@@ -1,6 +1,6 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -38,20 +38,24 @@ class Outcome(Value, frozen=True, kw_only=True):
 
 
 class Rate(Value, frozen=True, kw_only=True):
-    """The requests per second to the Service of an entry, of which the class is a part."""
+    """The requests per second to a Service. `moved` of them go to another receiver; None if only a part is affected."""
 
     service: str
     rps: float
+    moved: float | None = None
 
 
 class RequestChange(Value, frozen=True, kw_only=True):
     """Classes of requests to an entry whose treatment differs in the same way.
 
+    `service` is the Service of the entry, empty for a Gateway; `whole` means that all its requests are affected.
     `certain` is False if it is not decided whether there are such requests. `share` is the largest share that moves.
     `example` is a request, and `command` explains it.
     """
 
     entry: str
+    service: str = ""
+    whole: bool = False
     requests: tuple[str, ...]
     before: Outcome
     after: Outcome
@@ -165,6 +169,35 @@ def request_line(item: RequestChange) -> str:
     return f"{item.entry}: {item.requests[0]}{more}: {'; '.join(item.changes)}{certain}"
 
 
+def with_files(found: Plan, position: Callable[[str, str], tuple[str, int]]) -> Plan:
+    """Return a plan whose causes have a file and a line; `position` returns both for an object and a field."""
+
+    def located(causes: tuple[Cause, ...]) -> tuple[Cause, ...]:
+        places = [(item, position(item.object, item.field)) for item in causes]
+        return tuple(structs.replace(item, file=file, line=line) for item, (file, line) in places)
+
+    return Plan(
+        unreachable=tuple(structs.replace(item, causes=located(item.causes)) for item in found.unreachable),
+        lost=tuple(structs.replace(item, causes=located(item.causes)) for item in found.lost),
+        gained=tuple(structs.replace(item, causes=located(item.causes)) for item in found.gained),
+        requests=tuple(structs.replace(item, causes=located(item.causes)) for item in found.requests),
+        tls=tuple(structs.replace(item, causes=located(item.causes)) for item in found.tls),
+        findings=tuple(structs.replace(item, causes=located(item.causes)) for item in found.findings),
+    )
+
+
+def with_rates(found: Plan, rate_of: Callable[[str], float | None]) -> Plan:
+    """Return a plan with the rates of Services; `rate_of` returns requests per second, None if unknown."""
+    return structs.replace(found, requests=tuple(_with_rate(item, rate_of(item.service)) for item in found.requests))
+
+
+def _with_rate(item: RequestChange, rps: float | None) -> RequestChange:
+    if rps is None or not item.service:
+        return item
+    moved = round(rps * item.share, 3) if item.whole else None
+    return structs.replace(item, rate=Rate(service=item.service, rps=round(rps, 3), moved=moved))
+
+
 def _request_changes(world: World) -> Iterator[RequestChange]:
     groups: dict[tuple[object, ...], list[RequestClass]] = {}
     for item in request_classes(world.before.mesh, world.after.mesh):
@@ -184,6 +217,8 @@ def _request_change(items: Sequence[RequestClass], world: World, *, secure: bool
     example = first.example
     return RequestChange(
         entry=str(first.entry) if not several else f"{first.entry.kind} {first.entry.name}:{first.entry.port}",
+        service=first.entry.name if first.entry.kind == "Service" else "",
+        whole=not first.match and not first.is_rest,
         requests=tuple(dict.fromkeys(titles)),
         before=Outcome(route=_route(first.old_route), receivers=words.receivers_words(first.before)),
         after=Outcome(route=_route(first.new_route), receivers=words.receivers_words(first.after)),

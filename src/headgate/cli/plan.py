@@ -1,0 +1,173 @@
+"""`headgate plan`: what a change of objects does to requests and access; and checks of access, for CI."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli.arguments import Kubeconfig, Output, State, check_paths
+from headgate.cli.inspect_client import InspectClient
+from headgate.cli.offline import Access, Mtls, compile_manifests
+from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
+from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
+from headgate.cli.plan_text import show
+from headgate.errors import HeadgateError
+from headgate.manifests.files import Manifest, Manifests, read
+from headgate.plan.checks import InvalidCheck, Never, check_claim
+from headgate.plan.plan import World, with_files, with_rates
+from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.settings import Settings
+
+Request = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[[METHOD] PATH]",
+        help="With --never: the requests, as a method and a regular expression for the path: GET '/admin/.*'.",
+        show_default=False,
+    ),
+]
+Change = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "-f",
+        "--filename",
+        metavar="DIR|FILE",
+        help="The changed manifests; - reads standard input.",
+        show_default=False,
+    ),
+]
+Base = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--base",
+        metavar="DIR|FILE",
+        help="Manifests that are in force; by default the objects of the running headgate.",
+        show_default=False,
+    ),
+]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="With --base: objects of --base that -f does not have are deleted.")
+]
+NoNewAccess = Annotated[
+    bool, typer.Option("--no-new-access", help="Check that no caller gets access that it does not have now.")
+]
+NeverOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(
+        "--never",
+        metavar="FROM TO",
+        help="Check that after the change FROM may never send a request to TO. Each is KIND/NAME or KIND/NAMESPACE/NAME;"
+        " FROM can be gateway.",
+        show_default=False,
+    ),
+]
+Metrics = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metrics",
+        metavar="FILE",
+        help="Recorded answer of the metrics API with the rates; by default those of the running headgate.",
+        show_default=False,
+    ),
+]
+InNamespace = Annotated[str, typer.Option("-n", "--namespace", help="Namespace of names in --never without one.")]
+
+
+def plan_(
+    request: Request = None,
+    *,
+    filename: Change = None,
+    base: Base = None,
+    prune: Prune = False,
+    no_new_access: NoNewAccess = False,
+    never: NeverOption = None,
+    metrics: Metrics = None,
+    namespace: InNamespace = "default",
+    mtls: Mtls = "permissive",
+    access: Access = "selected",
+    output: Output = Format.TABLE,
+    state: State = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Show what a change of manifests does: which requests are treated differently, and which access is gained or lost.
+
+    Nothing is changed. Each difference has a request as an example, and the file and line that cause it. With --base two
+    sets of manifests are compared, without a running headgate.
+
+    Exit code 0 means that nothing changes, 1 that something does. With --no-new-access or --never, 0 means that the check
+    is proven for all requests, and 1 that there is a counterexample.
+    """
+    claim = _claim(never, request or (), namespace)
+    if not filename and claim is None:
+        raise usage_error("is missing; name the changed manifests, for example -f DIR", option="-f")
+    if prune and not base:
+        raise usage_error("needs --base; a running headgate keeps the objects that -f does not have", option="--prune")
+    query = PlanQuery(no_new_access=no_new_access, never=claim)
+    changed = read(check_paths(filename or ()))
+    _stop_at_problems(changed)
+    if base:
+        result = _offline(base, changed, query, prune=prune, settings=Settings(mtls=mtls, access=access))
+        rates = Rates()
+    else:
+        result, rates = asyncio.run(_live(InspectClient.of(kubeconfig, state), changed, query))
+    rates = recorded_rates(metrics) if metrics else rates
+    files = {str(manifest.key): manifest for manifest in changed.objects}
+    result = result.with_plan(
+        with_rates(with_files(result.plan, lambda key, field: _position(files, key, field)), rates.of)
+    )
+    answer(result, output, lambda: show(result, only_checks=bool(result.verdicts)))
+    if any(not verdict.holds for verdict in result.verdicts) or (not result.verdicts and not result.plan.is_empty):
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def _claim(never: tuple[str, str] | None, request: Sequence[str], namespace: str) -> Never | None:
+    if never is None:
+        if request:
+            raise usage_error(f"{' '.join(request)!r} is a request; it needs --never FROM TO", option="REQUEST")
+        return None
+    claim = Never(caller=never[0], server=never[1], request=" ".join(request), namespace=namespace)
+    try:
+        check_claim(claim)
+    except InvalidCheck as error:
+        raise usage_error(str(error), option="--never") from None
+    return claim
+
+
+def _stop_at_problems(manifests: Manifests) -> None:
+    """Raise an error for manifests with mistakes: a plan of a part of them would be wrong."""
+    for problem in manifests.problems:
+        note(str(problem))
+    if manifests.problems:
+        raise HeadgateError("the manifests have mistakes, so there is no plan; correct them, or see `headgate check`")
+
+
+def _offline(
+    base: Sequence[Path], changed: Manifests, query: PlanQuery, *, prune: bool, settings: Settings
+) -> PlanResult:
+    before = read(check_paths(base))
+    _stop_at_problems(before)
+    new = {manifest.key: manifest for manifest in changed.objects}
+    kept = {} if prune else {manifest.key: manifest for manifest in before.objects}
+    after = Manifests(changed.roots, tuple((kept | new).values()))
+    old, now = compile_manifests(before, settings), compile_manifests(after, settings)
+    one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
+    differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return checked_plan(World(old.compiled, now.compiled, differing), now.snapshot, query)
+
+
+async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:
+    objects = tuple(manifest.object for manifest in changed.objects)
+    result = await client.plan(query.with_objects(objects))
+    for name in result.ignored:
+        note(f"{name} is not part of the plan: headgate does not read objects of this kind")
+    return result, await read_rates(client)
+
+
+def _position(files: Mapping[str, Manifest], key: str, field: str) -> tuple[str, int]:
+    manifest = files.get(key)
+    if manifest is None:
+        return "", 0
+    found = manifest.problem(field, "")
+    return found.file, found.line

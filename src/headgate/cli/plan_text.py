@@ -1,0 +1,133 @@
+"""Print a plan as text: unreachable rules and lost access first, then requests, TLS modes and findings."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+
+from headgate.cli.output import note, stdout
+from headgate.compiler.report import pod_list
+from headgate.formatting import pluralize
+from headgate.plan.checks import Verdict
+from headgate.plan.plan import (
+    MAY_DIFFER,
+    AccessRow,
+    Cause,
+    NewFinding,
+    Plan,
+    Rate,
+    RequestChange,
+    TlsChange,
+    access_line,
+)
+from headgate.plan.planning import PlanResult
+
+SHOWN_CLASSES = 5
+
+
+def show(result: PlanResult, *, only_checks: bool) -> None:
+    """Print the verdicts of checks, or without checks the plan."""
+    console = stdout()
+    if only_checks:
+        for verdict in result.verdicts:
+            _print(console, _verdict(verdict))
+        return
+    for title, blocks in _sections(result.plan):
+        if blocks:
+            console.print(title, style="bold")
+            for block in blocks:
+                _print(console, block)
+            console.print()
+    note(summary(result.plan))
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def summary(found: Plan) -> str:
+    """Return the number of differences in one line."""
+    counts = (
+        (len(found.unreachable), "unreachable rule", ""),
+        (len(found.lost), "loss of access", "losses of access"),
+        (len(found.gained), "gain of access", "gains of access"),
+        (len(found.requests), "change of requests", "changes of requests"),
+        (len(found.tls), "change of TLS modes", "changes of TLS modes"),
+        (len(found.findings), "new finding", ""),
+    )
+    return ", ".join(pluralize(number, one, many) for number, one, many in counts if number) or "nothing changes"
+
+
+def _sections(found: Plan) -> Iterator[tuple[str, list[list[str]]]]:
+    yield "Rules that no request reaches any more", [list(_finding(item)) for item in found.unreachable]
+    yield "Access lost", [list(_access(item)) for item in found.lost]
+    yield "Access gained", [list(_access(item)) for item in found.gained]
+    yield "Requests", [list(_requests(item)) for item in found.requests]
+    yield "TLS modes", [list(_tls(item)) for item in found.tls]
+    yield "New findings", [list(_finding(item)) for item in found.findings]
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    if verdict.holds:
+        yield f"proven: {verdict.check}: {verdict.reason}"
+        return
+    yield f"not true: {verdict.check}"
+    yield from (f"  {text}" for text in verdict.counterexamples)
+    yield from (f"  see: {command}" for command in verdict.commands)
+
+
+def _finding(item: NewFinding) -> Iterator[str]:
+    for cause in item.causes:
+        yield f"  {_place(cause)}{item.severity} {item.reason} {cause.object}: {cause.field}: {item.message}"
+
+
+def _access(item: AccessRow) -> Iterator[str]:
+    yield f"  {access_line(item)}"
+    yield f"    pods     {pod_list(item.pods)}"
+    yield f"    {'allowed' if item.kind == 'gained' else 'was'}{'  ' if item.kind == 'gained' else '      '}{_by(item)}"
+    yield from _causes(item.causes)
+    yield from _example(item.command, item.example)
+
+
+def _by(item: AccessRow) -> str:
+    return f"by {item.rule}" if item.rule[:1].isupper() else f"because {item.rule}"
+
+
+def _requests(item: RequestChange) -> Iterator[str]:
+    yield f"  {item.entry}: {item.requests[0]}"
+    yield from (f"    and      {text}" for text in item.requests[1:SHOWN_CLASSES])
+    if len(item.requests) > SHOWN_CLASSES:
+        yield f"    and      {len(item.requests) - SHOWN_CLASSES} more classes of requests (-o json lists them)"
+    if not item.certain:
+        yield f"    {MAY_DIFFER}"
+    yield f"    before   {item.before.receivers} ({item.before.route})"
+    yield f"    after    {item.after.receivers} ({item.after.route})"
+    yield from (f"    change   {text}" for text in item.changes)
+    if item.rate:
+        yield f"    rate     {_rate(item.rate)}"
+    yield from _causes(item.causes)
+    yield from _example(item.command, item.example)
+
+
+def _rate(rate: Rate) -> str:
+    if rate.moved is None:
+        return f"a part of the {rate.rps:.3g} requests per second to {rate.service}"
+    return f"{rate.moved:.3g} of the {rate.rps:.3g} requests per second to {rate.service} move"
+
+
+def _tls(item: TlsChange) -> Iterator[str]:
+    yield f"  {pod_list(item.pods)}: {item.before} -> {item.after}"
+    yield from _causes(item.causes)
+
+
+def _causes(causes: Iterable[Cause]) -> Iterator[str]:
+    yield from (f"    cause    {_place(cause)}{cause.object}: {cause.field}" for cause in causes)
+
+
+def _place(cause: Cause) -> str:
+    return f"{cause.file}:{cause.line}: " if cause.file else ""
+
+
+def _example(command: str, example: str) -> Iterator[str]:
+    if command or example:
+        yield f"    example  {command or example}"

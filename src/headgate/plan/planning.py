@@ -1,0 +1,41 @@
+"""The question and the answer of a plan: changed objects and checks; differences and verdicts."""
+
+from msgspec import structs
+
+from headgate.compiler.snapshot import Snapshot
+from headgate.plan.checks import Never, Verdict, never, no_new_access
+from headgate.plan.plan import Plan, World, plan
+from headgate.resources.meta import Object, Value
+
+
+class PlanQuery(Value, frozen=True, kw_only=True):
+    """Objects that would be applied, and the checks of access that should hold then."""
+
+    objects: tuple[Object, ...] = ()
+    no_new_access: bool = False
+    never: Never | None = None
+
+    def with_objects(self, objects: tuple[Object, ...]) -> "PlanQuery":
+        """Return the query for other objects."""
+        return structs.replace(self, objects=objects)
+
+
+class PlanResult(Value, frozen=True, kw_only=True):
+    """A plan, and a verdict for each check. `ignored` names objects of kinds that a plan does not include."""
+
+    plan: Plan
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def with_plan(self, found: Plan) -> "PlanResult":
+        """Return the result with another plan."""
+        return structs.replace(self, plan=found)
+
+
+def checked_plan(world: World, snapshot: Snapshot, query: PlanQuery) -> PlanResult:
+    """Compare two worlds, and check the second; `snapshot` has its objects. Raises InvalidCheck, NotFound."""
+    found = plan(world)
+    verdicts = [no_new_access(found)] if query.no_new_access else []
+    if query.never:
+        verdicts.append(never(world.after.mesh, snapshot, query.never))
+    return PlanResult(plan=found, verdicts=tuple(verdicts))
