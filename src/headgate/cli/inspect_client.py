@@ -74,7 +74,14 @@ class InspectClient:
 
     async def plan(self, query: PlanQuery) -> PlanResult:
         """Return the plan of a change of the running mesh."""
-        raise NotImplementedError(query)
+        path, body = resource_path("plans"), msgspec.to_builtins(query)
+        try:
+            return self._read(await self.client.post(path, body), PlanResult)
+        except NotFound as error:
+            raise await self._group_missing(error) from None
+        except Unavailable as error:
+            await self.client.get("/apis")  # raises the error when the API server itself can't be reached
+            raise Unavailable(f"{error}: {NOT_AVAILABLE}") from None
 
     async def get(self, path: str, shape: type[T], **query: str | Sequence[str]) -> T:
         """Return a decoded response.

@@ -97,7 +97,13 @@ def written_pods(objects: Mapping[Key, Object]) -> dict[Key, Object]:
     for key, obj in objects.items():
         template = (obj.get("spec") or {}).get("template") if key.kind in TEMPLATED else None
         if isinstance(template, Mapping) and (obj.get("spec") or {}).get("replicas", 1) != 0:
-            owner = {"apiVersion": "apps/v1", "kind": key.kind, "name": key.name, "uid": "", "controller": True}
+            owner = {
+                "apiVersion": "apps/v1",
+                "kind": key.kind,
+                "name": key.name,
+                "uid": "placeholder",
+                "controller": True,
+            }
             template_metadata = {**(template.get("metadata") or {}), "name": key.name, "namespace": key.namespace}
             metadata = {**template_metadata, "ownerReferences": [owner]}
             pod = {"apiVersion": POD.hub, "kind": POD.kind, "metadata": metadata, "spec": template.get("spec") or {}}

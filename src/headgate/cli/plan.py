@@ -154,7 +154,7 @@ def _offline(
     old, now = compile_manifests(before, settings), compile_manifests(after, settings)
     one, other = ({item.key: item.object for item in manifests.objects} for manifests in (before, after))
     differing = frozenset(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
-    return checked_plan(World(old.compiled, now.compiled, differing), now.snapshot, query)
+    return checked_plan(World(old.compiled, now.compiled, differing, known=other.keys()), now.snapshot, query)
 
 
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:

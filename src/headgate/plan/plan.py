@@ -1,6 +1,6 @@
 """A plan: what a change of objects does to requests, to access and to mutual TLS, in words and with examples."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import structs
@@ -8,6 +8,7 @@ from msgspec import structs
 from headgate.compiler.reasons import Reason
 from headgate.compiler.references import group_key
 from headgate.compiler.report import Compiled, pod_list
+from headgate.kinds import SPECS
 from headgate.model.requests import Request
 from headgate.model.routing import Mesh, PortRef, Route, TlsMode
 from headgate.plan import words
@@ -18,6 +19,7 @@ from headgate.resources.meta import Key, Value
 from headgate.resources.registry import TLS_CONFIG, TRAFFIC_SPLIT
 
 UNREACHABLE = frozenset((Reason.SHADOWED, Reason.NEVER_MATCHES, Reason.NO_EFFECT))
+_OF_BACKENDS = frozenset(("Service", "EndpointSlice", "Deployment", "ReplicaSet", "Pod"))
 MAY_DIFFER = "may differ: the conditions are too complex to decide whether there are such requests"
 
 
@@ -120,17 +122,21 @@ class Plan(Value, frozen=True, kw_only=True):
 
 
 class World(NamedTuple):
-    """A compiled mesh, and the objects that differ from the other world by key."""
+    """Two compiled meshes, and the keys of the objects that differ.
+
+    Findings are reported about the objects `known`; None means all objects.
+    """
 
     before: Compiled
     after: Compiled
     changed: Collection[Key] = ()
+    known: Collection[Key] | None = None
 
 
 def plan(world: World) -> Plan:
     """Compare two worlds."""
     before, after = world.before.mesh, world.after.mesh
-    access = [_access_row(change, world) for change in access_changes(before, after)]
+    access = _access_rows(world)
     new = list(_new_findings(world))
     return Plan(
         unreachable=tuple(item for item in new if item.unreachable),
@@ -279,31 +285,48 @@ def _backend_causes(item: RequestClass, world: World) -> Iterator[Cause]:
         if receiver.ref
     } | {item.entry.name}
     for key in sorted(world.changed):
-        if f"{key.namespace}/{key.name}" in services or (key.kind == "EndpointSlice" and _is_of(key, services)):
+        name = f"{key.namespace}/{key.name}"
+        if key.kind in _OF_BACKENDS and any(name == service or name.startswith(f"{service}-") for service in services):
             yield Cause(object=str(key), field="spec")
 
 
-def _is_of(key: Key, services: Iterable[str]) -> bool:
-    return any(f"{key.namespace}/{key.name}".startswith(service) for service in services)
+def _access_rows(world: World) -> list[AccessRow]:
+    """Return the changes of access; pods with the same change are in one row."""
+    found: dict[AccessRow, list[str]] = {}
+    for change in access_changes(world.before.mesh, world.after.mesh):
+        row = _access_row(change, world)
+        found.setdefault(structs.replace(row, pods=()), []).extend(row.pods)
+    return [structs.replace(row, pods=tuple(sorted(set(pods)))) for row, pods in found.items()]
 
 
 def _access_row(change: AccessChange, world: World) -> AccessRow:
     example = sent_to(change.called, change.example) if change.example else None
     command = words.service_command(change.called, example, change.sources[0]) if change.called and example else ""
-    named = [key for key in (change.origin, *change.closed_by) if key]
+    text = words.request_text(example) if example else ""
+    is_http = change.protocol.is_http
     return AccessRow(
         kind=change.kind,
         callers=words.callers_words(change.sources),
         destination=words.callers_words((change.destination,)),
         pods=change.workloads,
         port=change.port,
-        requests=words.requests_words(change.match) if change.protocol.is_http else "connections",
+        requests=words.requests_words(change.match) if is_http else "connections",
         rule=", ".join(part for part in (str(change.origin or ""), change.rule) if part) or "the pods are open",
-        example=words.request_text(example) if example else "",
+        example=text if is_http or not example else f"a connection to {example.authority}",
         command=command,
         certain=example is not None,
-        causes=tuple(Cause(object=str(key), field="spec") for key in dict.fromkeys(named) if key in world.changed),
+        causes=tuple(Cause(object=str(key), field=field) for key, field in _deciding(change) if key in world.changed),
     )
+
+
+def _deciding(change: AccessChange) -> Iterator[tuple[Key, str]]:
+    """Yield the objects that may cause a change of access: access rules, and the routes that they name."""
+    for key in dict.fromkeys(key for key in (change.origin, *change.closed_by) if key):
+        yield key, "spec"
+    if change.origin:
+        group = change.rule.partition("/")[0]
+        yield group_key(change.origin.namespace, group), "spec.matches"
+        yield Key(SPECS, "TCPRoute", change.origin.namespace, group), "spec.matches"
 
 
 def sent_to(called: PortRef | None, request: Request) -> Request:
@@ -329,7 +352,7 @@ def _tls_changes(before: Mesh, after: Mesh, changed: Collection[Key]) -> Iterato
 def _new_findings(world: World) -> Iterator[NewFinding]:
     old = {(item.about, item.reason, item.field) for item in world.before.report.findings}
     for item in world.after.report.findings:
-        if (item.about, item.reason, item.field) not in old:
+        if (item.about, item.reason, item.field) not in old and (world.known is None or item.about in world.known):
             yield NewFinding(
                 severity=item.reason.severity.value,
                 reason=item.reason.value,

@@ -1,5 +1,6 @@
 """Describe requests, treatments and callers for users."""
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -10,7 +11,7 @@ from headgate.model.requests import Request
 from headgate.model.routing import PortRef, Sticky
 from headgate.plan.access import ANY_IDENTITY, PLAINTEXT
 from headgate.plan.conditions import AUTHORITY, Conjunction, Literal
-from headgate.plan.traffic import Entry
+from headgate.plan.traffic import NO_SUCH_PORT, Entry
 from headgate.plan.treatment import Treatment
 
 ALL_REQUESTS, OTHER_REQUESTS = "all requests", "all other requests"
@@ -37,11 +38,14 @@ def _condition(literal: Literal) -> str:
         return value.replace(" ", " or ") if holds else f"no {value}"
     if kind == "exact":
         text = f"{title} {value}" if part == "path" or name == AUTHORITY else f"{title}: {value}"
+    elif begun := _BEGUN.fullmatch(value):
+        text = f"{title} begins with a match of {begun[1]}"
     else:
         text = f"{title} {_KINDS[kind]} {value or '/'}"
     return text if holds else f"not {text}"
 
 
+_BEGUN = re.compile(r"\(\?:(.*)\)\.\*")
 _KINDS = {"prefix": "prefix", "begins": "begins with", "regex": "matches"}
 
 
@@ -117,18 +121,19 @@ def receivers_words(treatment: Treatment) -> str:
 
 def changes(before: Treatment, after: Treatment) -> Iterator[str]:
     """Yield one line for each difference of two treatments, the shares first."""
-    yield from (f"{percent(share)} of them from {old} to {new}" for share, old, new in moves(before, after))
-    if before.protocol != after.protocol:
+    for share, old, new in moves(before, after):
+        yield f"{'all' if share == 1 else percent(share)} of them from {old} to {new}"
+    if before.protocol != after.protocol and NO_SUCH_PORT not in (before, after):
         yield f"protocol: {before.protocol.value} -> {after.protocol.value}"
     if before.redirect != after.redirect:
         yield f"redirect: {_redirect(before)} -> {_redirect(after)}"
     yield from _mirrors(before, after)
-    for title, old, new in (
+    for title, limit, later in (
         ("timeout of the request", before.timeouts.request, after.timeouts.request),
         ("timeout of each attempt", before.timeouts.backend, after.timeouts.backend),
     ):
-        if old != new:
-            yield f"{title}: {_limit(old)} -> {_limit(new)}"
+        if limit != later:
+            yield f"{title}: {_limit(limit)} -> {_limit(later)}"
     if (users := _sticky(before.sticky)) != _sticky(after.sticky):
         yield f"users: {users} -> {_sticky(after.sticky)}"
     elif before.sticky != after.sticky and before.shares == after.shares:

@@ -110,9 +110,17 @@ class LiveState:
         return await self._compile_with(obj)
 
     async def _compile_with(self, obj: Object) -> Compiled:
+        await self._previewing.acquire()
+        return await self._preview(changed(self.feed.snapshot.get() or Snapshot(), obj))
+
+    async def preview(self, snapshot: Snapshot) -> Compiled:
+        """Compile a snapshot, and publish nothing."""
         # Only one at a time: several threads would take all processor time from the renewal of the Lease.
         await self._previewing.acquire()
-        snapshot = changed(self.feed.snapshot.get() or Snapshot(), obj)
+        return await self._preview(snapshot)
+
+    async def _preview(self, snapshot: Snapshot) -> Compiled:
+        """Compile a snapshot in a thread. The caller has acquired `_previewing`."""
         running = asyncio.ensure_future(asyncio.to_thread(self.loop.compile, snapshot))
         running.add_done_callback(lambda _: self._previewing.release())
         # If the wait is canceled, the task continues until its thread ends, and then releases `_previewing`.

@@ -1,4 +1,4 @@
-"""The inspect API (D29): the state of the running mesh, read-only, for commands and plugins.
+"""The inspect API (D29): the state of the running mesh, and plans of changes, for commands and plugins. It stores nothing.
 
 The embedded API serves it on one machine, and an aggregated API server behind an APIService in a cluster.
 """
@@ -14,9 +14,10 @@ from starlette.responses import Response
 
 from headgate.api import responses
 from headgate.api.exposition import Families, exposition
+from headgate.api.inspect import plans as inspect_plans
 from headgate.api.inspect import tables as inspect_tables
 from headgate.api.inspect import tap as inspect_tap
-from headgate.api.inspect.query import METRICS, TAP, TAP_VALUES, InspectPath
+from headgate.api.inspect.query import CREATE, METRICS, TAP, TAP_VALUES, InspectPath
 from headgate.api.status import ApiError, method_not_allowed, not_found, unsupported_value
 from headgate.compiler.request_spec import BadRequest
 from headgate.compiler.request_spec import RequestSpec as Sent
@@ -50,6 +51,8 @@ class InspectApi:
     async def answer(self, request: Request, path: InspectPath) -> Response:
         """Answer one request. Raises ApiError."""
         query = request.query_params
+        if path.verb == CREATE:
+            return await self._plan(request)
         if request.method != "GET":
             raise method_not_allowed(f"{GROUP} supports get and list")
         if responses.query_flag(query, "watch"):
@@ -68,6 +71,14 @@ class InspectApi:
         if columns is None:
             return responses.json_response(found.whole)
         return responses.json_response(inspect_tables.table(columns, found.items, responses.table_version(form)))
+
+    async def _plan(self, request: Request) -> Response:
+        """Answer a PlanQuery with the plan; nothing is stored."""
+        if request.method != "POST":
+            raise method_not_allowed(f"plans.{GROUP} support create only; use `headgate plan`")
+        if self._inspector is None:
+            raise ApiError(501, "no mesh is running; start one with `headgate up`")
+        return responses.json_response(await inspect_plans.answer(self._inspector.live_state, await request.body()))
 
     async def _metrics(self, path: InspectPath) -> Response:
         if path.name != MESH:

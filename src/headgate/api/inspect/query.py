@@ -11,7 +11,7 @@ from headgate.resources.meta import Value
 
 
 class Resource(Value, frozen=True, kw_only=True):
-    """A read-only resource. `verbs` are the RBAC verbs that it supports: get, list, or both.
+    """A resource. `verbs` are the RBAC verbs that it supports: get and list; or create, which answers and stores nothing.
 
     `subresources` maps the name of each subresource to its kind; their verb is get. A resource without verbs has only
     subresources.
@@ -25,6 +25,7 @@ class Resource(Value, frozen=True, kw_only=True):
 
 
 INSPECT = GROUP, VERSION
+CREATE = "create"
 TAP, TAP_VALUES = "tap", "tapvalues"
 SIDECAR = "sidecar"
 METRICS = "metrics"
@@ -40,6 +41,7 @@ RESOURCES: Mapping[str, Resource] = {
     for item in (
         Resource(plural="proxies", kind="Proxy", subresources={"config": "ProxyConfig"}),
         Resource(plural="explanations", kind="Explanation", verbs=("list",)),
+        Resource(plural="plans", kind="Plan", verbs=(CREATE,), namespaced=False),
         Resource(plural="findings", kind="Finding", verbs=("list",)),
         Resource(plural="meshstatuses", kind="MeshStatus", namespaced=False, subresources={METRICS: "MeshMetrics"}),
         *(
@@ -66,7 +68,9 @@ class InspectPath(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """The RBAC verb for the path: `get` or `list`."""
+        """The RBAC verb for the path: `get`, `list`, or `create` for a resource that has only this verb."""
+        if self.resource.verbs == (CREATE,):
+            return "get" if self.name else CREATE
         return "get" if self.name else "list"
 
     @property

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from headgate.api.inspect.query import RESOURCES, Resource
+from headgate.api.inspect.query import CREATE, RESOURCES, Resource
 from headgate.compiler.explain import Explanation
+from headgate.plan.planning import PlanResult
 from headgate.resources import inspect
 from headgate.resources.definitions.catalog import definition_name
 from headgate.resources.definitions.schema_builders import (
@@ -30,6 +31,7 @@ _SHAPES: Mapping[str, type[msgspec.Struct]] = {
     "Finding": inspect.Finding,
     "MeshStatus": inspect.MeshStatus,
     "Explanation": Explanation,
+    "Plan": PlanResult,
 }
 _COMMON = ("apiVersion", "kind", "metadata")
 
@@ -54,6 +56,7 @@ def _paths(resource: Resource) -> list[tuple[str, Any]]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     every = f"/apis/{inspect.API_VERSION}{scope}/{resource.plural}"
     found = [(every, _get(resource.kind, "list"))] if "list" in resource.verbs else []
+    found += [(every, _post(resource.kind))] if CREATE in resource.verbs else []
     found += [(f"{every}/{{name}}", _get(resource.kind, "get"))] if "get" in resource.verbs else []
     return found + [(f"{every}/{{name}}/{part}", _get(name, "get")) for part, name in resource.subresources.items()]
 
@@ -61,6 +64,11 @@ def _paths(resource: Resource) -> list[tuple[str, Any]]:
 def _get(name: str, action: str) -> dict[str, Any]:
     answers = {"responses": {"200": {"description": "OK"}}}
     return {"get": {**answers, "x-kubernetes-action": action, _GVK: _gvk(name)}}
+
+
+def _post(name: str) -> dict[str, Any]:
+    answers = {"responses": {"200": {"description": "OK"}}}
+    return {"post": {**answers, "x-kubernetes-action": "post", _GVK: _gvk(name)}}
 
 
 def _gvk(name: str) -> dict[str, str]:

@@ -1,0 +1,31 @@
+"""The resource `plans` of the inspect API: answers what a change of objects would do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.api.status import ApiError
+from headgate.errors import HeadgateError, NotFound
+from headgate.plan.checks import InvalidCheck
+from headgate.plan.planning import PlanQuery
+from headgate.plane.live_state import LiveState
+from headgate.plane.plans import InvalidChange, planned
+from headgate.resources.inspect import API_VERSION
+
+
+async def answer(live_state: LiveState, body: bytes) -> Mapping[str, Any]:
+    """Return the plan for a PlanQuery as JSON. Raises ApiError."""
+    try:
+        query = msgspec.json.decode(body, type=PlanQuery)
+    except msgspec.DecodeError as error:
+        raise ApiError(400, f"the body is no query for a plan: {error}") from error
+    try:
+        found = await planned(live_state, query)
+    except (InvalidChange, InvalidCheck) as error:
+        raise ApiError(400, str(error)) from error
+    except NotFound as error:
+        raise ApiError(404, str(error)) from error
+    except HeadgateError as error:
+        raise ApiError(503, str(error)) from error
+    return {"kind": "Plan", "apiVersion": API_VERSION, **msgspec.to_builtins(found)}

@@ -1,0 +1,122 @@
+"""Plan a change of the stored objects: compile them with the changed ones, and compare both results."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.compiler.snapshot import SERVICE_NAME_LABEL, Snapshot
+from headgate.errors import HeadgateError, NotFound
+from headgate.objects.ports import Reader
+from headgate.plan.plan import World
+from headgate.plan.planning import PlanQuery, PlanResult, checked_plan
+from headgate.plane.feed import GROUP_KINDS, changed
+from headgate.plane.live_state import LiveState
+from headgate.resources.core import EndpointSlice
+from headgate.resources.decode import check
+from headgate.resources.meta import Key, Object, namespace_of, part
+from headgate.resources.registry import SERVICE, key_of
+
+PLAN_TIMEOUT_S = 20.0
+_KEPT_METADATA = ("uid", "creationTimestamp", "generation", "resourceVersion", "ownerReferences")
+_KEPT_OF_SERVICES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+"""Fields of a Service that the API server sets, and that an update without them does not change."""
+
+
+class InvalidChange(HeadgateError):
+    """An object of a change has mistakes."""
+
+
+async def planned(live_state: LiveState, query: PlanQuery) -> PlanResult:
+    """Return the plan of a change. Raises InvalidChange, InvalidCheck, NotFound, and HeadgateError after a timeout."""
+    objects, ignored = _hub_versions(query)
+    try:
+        async with asyncio.timeout(PLAN_TIMEOUT_S):
+            before = await live_state.wait_compiled()
+            snapshot = live_state.feed.snapshot.get() or Snapshot()
+            applied = [await _applied(live_state.store, obj) for obj in objects]
+            after = _with(snapshot, [*applied, *_expected_slices(snapshot, applied)])
+            compiled = await live_state.preview(after)
+    except TimeoutError as error:
+        raise HeadgateError(f"the plan is not ready after {PLAN_TIMEOUT_S:g} s; see the log of headgate") from error
+    keys = {key_of(obj) for obj in applied}
+    differing = frozenset(key for key in keys if snapshot.objects.get(key) != after.objects.get(key))
+    found = await asyncio.to_thread(checked_plan, World(before, compiled, differing), after, query)
+    return PlanResult(plan=found.plan, verdicts=found.verdicts, ignored=ignored)
+
+
+def _hub_versions(query: PlanQuery) -> tuple[list[Object], tuple[str, ...]]:
+    """Return the objects that the compiler reads, in hub version, and the names of all other objects."""
+    found, ignored = [], []
+    for obj in query.objects:
+        checked = check(obj)
+        if checked.hub is None:
+            cause = checked.causes[0]
+            raise InvalidChange(
+                f"{obj.get('kind')} {part(obj, 'metadata').get('name')}: {cause.field}: {cause.message}"
+            )
+        key = key_of(checked.hub)
+        if (key.group, key.kind) in GROUP_KINDS:
+            found.append(checked.hub)
+        else:
+            ignored.append(str(key))
+    return found, tuple(ignored)
+
+
+async def _applied(store: Reader, obj: Object) -> Object:
+    """Return an object as it is stored after it is applied: with the fields that the server sets and the user omits."""
+    key = key_of(obj)
+    try:
+        stored = await store.get(key)
+    except NotFound:
+        return obj
+    metadata = part(stored, "metadata")
+    kept = {name: metadata[name] for name in _KEPT_METADATA if name in metadata}
+    found = {**obj, "metadata": {**kept, **obj["metadata"]}}
+    if "status" in stored:
+        found["status"] = stored["status"]
+    if (key.group, key.kind) == (SERVICE.group, SERVICE.kind):
+        spec = part(stored, "spec")
+        found["spec"] = {**{name: spec[name] for name in _KEPT_OF_SERVICES if name in spec}, **part(obj, "spec")}
+    return found
+
+
+def _with(snapshot: Snapshot, objects: list[Object]) -> Snapshot:
+    for obj in objects:
+        snapshot = changed(snapshot, obj)
+    return snapshot
+
+
+def _expected_slices(snapshot: Snapshot, applied: list[Object]) -> Iterator[Object]:
+    """Yield an EndpointSlice for each new Service, with the pods that it selects: a controller would create it."""
+    for obj in applied:
+        key = key_of(obj)
+        selector = part(part(obj, "spec"), "selector")
+        if (key.group, key.kind) == (SERVICE.group, SERVICE.kind) and selector and key not in snapshot.objects:
+            yield from _slices(snapshot, key, obj, selector)
+
+
+def _slices(snapshot: Snapshot, key: Key, service: Object, selector: Mapping[str, Any]) -> Iterator[Object]:
+    for name, pod in snapshot.pods.items():
+        namespace, _, short = name.partition("/")
+        address = pod.status.pod_ip
+        if namespace == namespace_of(service) and address and selector.items() <= pod.metadata.labels.items():
+            ports = part(service, "spec").get("ports") or ()
+            yield {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": EndpointSlice.__name__,
+                "metadata": {
+                    "name": f"{key.name}-{short}",
+                    "namespace": namespace,
+                    "labels": {SERVICE_NAME_LABEL: key.name},
+                },
+                "addressType": "IPv6" if ":" in address else "IPv4",
+                "endpoints": [
+                    {"addresses": [address], "targetRef": {"kind": "Pod", "name": short, "namespace": namespace}}
+                ],
+                "ports": [{"name": port.get("name") or "", "port": _target(port)} for port in ports],
+            }
+
+
+def _target(port: Mapping[str, Any]) -> int:
+    target = port.get("targetPort")
+    return target if isinstance(target, int) else int(port["port"])
