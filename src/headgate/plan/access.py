@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headgate.model.authorization import connection_allowed, port_of, protocol_at
 from headgate.model.requests import Request
 from headgate.model.routing import Access, Grant, InboundPort, Mesh, PortRef, Protocol, TlsMode, Workload
-from headgate.plan.conditions import PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
+from headgate.plan.conditions import CERTIFICATE, PATH, UNAMBIGUOUS, Conjunction, Setting, conjunction
 from headgate.plan.regular import Algebra
 from headgate.plan.requests import request_of
 from headgate.plan.solver import Solver
@@ -99,12 +99,12 @@ def _signature(workload: Workload | None) -> object:
 def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ...]) -> Iterator[AccessChange]:
     algebra = Algebra()
     for old, new in points(one, other):
-        groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...]], list[str]] = defaultdict(list)
-        for source in sources(old, new):
+        groups: dict[tuple[tuple[Permission, ...], tuple[Permission, ...], str], list[str]] = defaultdict(list)
+        for source in callers_of(one, other):
             pair = permissions(old, source), permissions(new, source)
             if pair[0] != pair[1]:
-                groups[pair].append(source)
-        for (allowed, allowed_later), callers in groups.items():
+                groups[*pair, source if _names_certificate(pair) else ""].append(source)
+        for (allowed, allowed_later, _), callers in groups.items():
             for kind, more, less in (("lost", allowed, allowed_later), ("gained", allowed_later, allowed)):
                 point = old if kind == "lost" else new
                 closing = new if kind == "lost" else old
@@ -128,6 +128,12 @@ def _compared(one: Workload | None, other: Workload | None, names: tuple[str, ..
                     )
 
 
+def _names_certificate(pair: tuple[tuple[Permission, ...], ...]) -> bool:
+    """Say whether a rule has a condition on the header about the caller, which differs for each caller."""
+    literals = (literal for permissions in pair for item in permissions for literal in item.match)
+    return any(literal.dimension.name == CERTIFICATE for literal in literals)
+
+
 def _targets(point: Point | None) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(grant.origin for grant in point.workload.access.grants)) if point else ()
 
@@ -149,10 +155,10 @@ def points(one: Workload | None, other: Workload | None) -> Iterator[tuple[Point
                 )
 
 
-def sources(*points: Point | None) -> list[str]:
+def callers_of(*workloads: Workload | None) -> list[str]:
     """Return the callers that may be treated in different ways: those that access rules name, and all others as one."""
-    named = {name for point in points if point for grant in point.workload.access.grants for name in grant.sources}
-    return [*sorted(named), ANY_IDENTITY, PLAINTEXT]
+    grants = (grant for workload in workloads if workload for grant in workload.access.grants)
+    return [*sorted({name for grant in grants for name in grant.sources}), ANY_IDENTITY, PLAINTEXT]
 
 
 def permissions(point: Point | None, source: str) -> tuple[Permission, ...]:

@@ -1,0 +1,101 @@
+"""A plan names each request that two worlds treat differently, and each of its examples is treated differently.
+
+`FUZZ_WORLDS=5000 pytest tests/properties/test_plan.py` compares 5,000 pairs of worlds in each of the two tests.
+"""
+
+import os
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.differential.access_worlds import access_worlds, calls
+from tests.differential.sidecar_lab import CALLERS, STRANGERS
+from tests.differential.worlds import requests, root_worlds, worlds
+from tests.properties.plan_expectation import (
+    allowed_in,
+    example_outcomes,
+    example_routes,
+    includes,
+    is_usual,
+    mesh_of,
+    names_call,
+    treatments,
+)
+
+from headgate.plan.access import access_changes
+from headgate.plan.traffic import request_classes
+
+WORLDS = int(os.environ.get("FUZZ_WORLDS", "40"))
+RUN = settings(max_examples=WORLDS, suppress_health_check=list(HealthCheck), deadline=None, print_blob=False)
+ANY_WORLD = st.one_of(worlds(), root_worlds())
+
+
+@st.composite
+def pairs(draw, kind):
+    """Return two worlds; the second is often the first with some changed, new and deleted objects."""
+    before, after = draw(kind), draw(kind)
+    if draw(st.integers(0, 3)):
+        kept = {key: obj for key, obj in before.items() if draw(st.integers(0, 7))}
+        after = kept | {key: obj for key, obj in after.items() if not draw(st.integers(0, 5))}
+    return before, after
+
+
+def test_a_plan_names_each_request_that_is_treated_differently():
+    seen = Counter()
+
+    @RUN
+    @given(pairs(ANY_WORLD), st.lists(requests().filter(lambda sent: sent.via != "proxy"), min_size=10, max_size=25))
+    def each(found, sent):
+        meshes = [mesh_of(world) for world in found]
+        classes = list(request_classes(*meshes))
+        for item in filter(is_usual, sent):
+            both = treatments(meshes, item)
+            if both and both[0] != both[1]:
+                assert any(includes(one, item, meshes) for one in classes), item
+                seen.update(requests=1)
+        for one in classes:
+            if one.example:
+                assert one.before != one.after
+                assert example_routes(one, meshes) == (one.old_route, one.new_route), one
+        seen.update(worlds=1, classes=len(classes), undecided=sum(one.example is None for one in classes))
+
+    each()
+    assert seen["requests"]
+    assert seen["undecided"] * 50 < seen["classes"], seen
+    _report("requests", seen)
+
+
+def test_a_plan_names_each_call_that_is_allowed_in_one_world_only():
+    seen = Counter()
+
+    @RUN
+    @given(access_worlds(), access_worlds(), st.data())
+    def each(before, other, data):
+        after = other.objects
+        if data.draw(st.booleans()):
+            after = before.objects | {key: obj for key, obj in after.items() if not data.draw(st.integers(0, 3))}
+        meshes = [mesh_of(before.objects, before.settings), mesh_of(after, other.settings)]
+        changes = list(access_changes(*meshes))
+        for call in data.draw(st.lists(calls(before), min_size=5, max_size=12)):
+            identity = CALLERS.get(call.caller, "")
+            allowed = [] if call.caller in STRANGERS else allowed_in(meshes, call, identity)
+            if allowed and allowed[0] != allowed[1]:
+                kind = "lost" if allowed[0] else "gained"
+                named = [item for item in changes if item.kind == kind and names_call(item, call, identity, meshes)]
+                assert named, call
+                seen.update(calls=1)
+        for item in changes:
+            if item.example:
+                expected = [True, False] if item.kind == "lost" else [False, True]
+                assert all(found == expected for found in example_outcomes(item, meshes)), item
+        seen.update(worlds=1, changes=len(changes), undecided=sum(item.example is None for item in changes))
+
+    each()
+    assert seen["calls"]
+    _report("calls", seen)
+
+
+def _report(what, seen):
+    """Print the numbers of a long run."""
+    if WORLDS > 1000:
+        print(f"{what}: {dict(seen)}")  # noqa: T201
