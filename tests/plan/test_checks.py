@@ -1,0 +1,92 @@
+"""Checks of access hold for all requests, or have a counterexample."""
+
+import pytest
+from tests.plan.manifests import compiled, deployment, group, planned, target
+
+from headgate.errors import NotFound
+from headgate.plan.checks import InvalidCheck, Never, check_claim, never, no_new_access
+
+PODS = (deployment("shop"), deployment("web"), deployment("thief"))
+LOOK = group("g", pathRegex="/items", methods=["GET"])
+
+
+def claimed(directory, *texts, **claim):
+    found = compiled(directory, *PODS, *texts)
+    return never(found.compiled.mesh, found.snapshot, Never(**claim))
+
+
+def test_a_wider_rule_is_a_counterexample_to_no_new_access(tmp_path):
+    before = [*PODS, LOOK, target("web", "web")]
+    assert no_new_access(planned(tmp_path / "same", before, before)).holds
+    narrower = [*PODS, group("g", pathRegex="/items/new", methods=["GET"]), target("web", "web")]
+    assert no_new_access(planned(tmp_path / "narrower", before, narrower)).holds
+    wider = [*PODS, group("g", pathRegex="/i", methods=["GET"]), target("web", "web")]
+    verdict = no_new_access(planned(tmp_path / "wider", before, wider))
+    assert not verdict.holds
+    (text,) = verdict.counterexamples
+    assert "ServiceAccount default/web may send GET, path begins with /i to ServiceAccount default/shop" in text
+    assert verdict.commands == ("headgate explain http://shop.default:8080/i --from serviceaccount/web -n default",)
+
+
+def test_a_split_rule_that_allows_the_same_requests_is_no_new_access(tmp_path):
+    before = [*PODS, group("g", pathRegex="/(a|b)"), target("web", "web")]
+    after = [
+        *PODS,
+        group("g", pathRegex="/a"),
+        group("h", pathRegex="/b"),
+        target("web", "web"),
+        target("two", "web", group="h"),
+    ]
+    found = planned(tmp_path, before, after)
+    assert not found.gained
+    assert not found.lost
+
+
+def test_never_is_proven_for_a_caller_without_a_rule(tmp_path):
+    verdict = claimed(tmp_path, LOOK, target("web", "web"), caller="sa/thief", server="deployment/shop")
+    assert verdict.holds
+    assert verdict.check == "never serviceaccount default/thief to deployment default/shop"
+
+
+@pytest.mark.parametrize(
+    ("request_", "holds"),
+    [("", False), ("GET /items/.*", False), ("POST /items.*", True), ("/admin.*", True), ("* /item", True)],
+)
+def test_never_is_about_the_given_requests(tmp_path, request_, holds):
+    verdict = claimed(tmp_path, LOOK, target("web", "web"), caller="sa/web", server="service/shop", request=request_)
+    assert verdict.holds is holds
+    assert bool(verdict.counterexamples) is not holds
+
+
+def test_an_open_workload_is_a_counterexample_for_every_caller(tmp_path):
+    for number, caller in enumerate(("gateway", "pod/web", "serviceaccount/other/x")):
+        verdict = claimed(tmp_path / str(number), caller=caller, server="sa/shop")
+        assert not verdict.holds
+        assert "because of it is open" in verdict.counterexamples[0]
+
+
+def test_a_pod_without_a_sidecar_is_a_counterexample(tmp_path):
+    bare = deployment("bare", **{"headgate.dev/inject": "false"})
+    verdict = claimed(tmp_path, bare, caller="sa/web", server="deployment/bare")
+    assert verdict.counterexamples == ("pod default/bare has no sidecar, so it allows all requests",)
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ({"caller": "web", "server": "sa/shop"}, "'web' names no caller or server"),
+        ({"caller": "sa/", "server": "sa/shop"}, "names no caller or server"),
+        ({"caller": "sa/a/b/c", "server": "sa/shop"}, "names no caller or server"),
+        ({"caller": "sa/web", "server": "gateway"}, "TO can't be the gateway"),
+        ({"caller": "sa/web", "server": "sa/shop", "request": "GET items"}, "must begin with a slash"),
+        ({"caller": "sa/web", "server": "sa/shop", "request": "GET /("}, "is not a regular expression"),
+    ],
+)
+def test_an_invalid_claim_names_the_mistake(claim, message):
+    with pytest.raises(InvalidCheck, match=message.replace("(", "\\(")):
+        check_claim(Never(**claim))
+
+
+def test_a_claim_about_a_server_without_pods_proves_nothing(tmp_path):
+    with pytest.raises(NotFound, match="no pod of serviceaccount default/gone exists"):
+        claimed(tmp_path, caller="sa/web", server="sa/gone")

@@ -1,0 +1,156 @@
+"""A plan says which requests a change moves, from where to where, with an example and the cause."""
+
+from tests.plan.manifests import SERVICES, compiled, deployment, group, planned, route, rule, split, target
+
+from headgate.plan.plan import Cause, summary
+
+V1, V2 = "default/v1:8080", "default/v2:8080"
+
+
+def test_equal_relative_weights_are_no_change(tmp_path):
+    assert planned(tmp_path, [SERVICES, split(50, 50)], [SERVICES, split(30, 30)]).is_empty
+
+
+def test_new_weights_move_a_share_of_all_requests(tmp_path):
+    found = planned(tmp_path, [SERVICES, split(90, 10)], [SERVICES, split(60, 40)])
+    (item,) = found.requests
+    assert item.entry == "Service default/website:8080"
+    assert item.requests == ("all requests",)
+    assert item.whole
+    assert item.changes == (f"30 % of them from {V1} to {V2}",)
+    assert item.share == 0.3
+    assert item.command == "headgate explain http://website.default:8080/"
+    assert item.causes == (Cause(object="TrafficSplit default/website", field="spec.backends"),)
+
+
+def test_a_new_match_takes_only_the_requests_that_earlier_routes_leave(tmp_path):
+    early = group("early", pathRegex="/api/v1")
+    before = [SERVICES, early, split(1, 0, name="early", group="early"), split(0, 1)]
+    new = [group("new", pathRegex="/api", methods=["GET"]), split(1, 0, name="new", group="new")]
+    (item,) = planned(tmp_path, before, [*before, *new]).requests
+    assert item.requests == ("GET, path begins with /api",)
+    assert item.changes == (f"all of them from {V2} to {V1}",)
+    assert "GET website.default:8080/api" in item.example
+    assert "/api/v1" not in item.example
+
+
+def test_the_order_of_rules_matters_only_where_they_overlap(tmp_path):
+    apart = [rule("/a", v1=1), rule("/b", v2=1)]
+    assert planned(tmp_path / "1", [SERVICES, route(*apart)], [SERVICES, route(*reversed(apart))]).is_empty
+    prefix = {"matches": [{"path": {"type": "RegularExpression", "value": "/(a|c).*"}}]}
+    matching = {**prefix, "backendRefs": [{"name": "v1", "port": 8080}]}
+    other = {
+        "matches": [{"path": {"type": "RegularExpression", "value": "/[ab]x"}}],
+        "backendRefs": [{"name": "v2", "port": 8080}],
+    }
+    (item,) = planned(tmp_path / "2", [SERVICES, route(matching, other)], [SERVICES, route(other, matching)]).requests
+    assert item.example == "GET website.default:8080/ax"
+    assert item.changes == (f"all of them from {V1} to {V2}",)
+
+
+def test_mirrors_timeouts_filters_and_redirects_are_named(tmp_path):
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "v2", "port": 8080}, "percent": 10}}
+    header = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x-a", "value": "1"}]}}
+    changed = rule("/", v1=1, timeouts={"request": "2s"}, filters=[mirror, header])
+    (item,) = planned(tmp_path / "1", [SERVICES, route(rule("/", v1=1))], [SERVICES, route(changed)]).requests
+    assert item.changes == (
+        f"copies to {V2}: 0 % -> 10 %",
+        "timeout of the request: none -> 2000 ms",
+        "filter added: set request header x-a: 1",
+    )
+    redirect = {"filters": [{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.org", "statusCode": 301}}]}
+    (item,) = planned(tmp_path / "2", [SERVICES, route(rule("/", v1=1))], [SERVICES, route(redirect)]).requests
+    assert f"all of them from {V1} to 301" in item.changes
+    assert "redirect: none -> redirect with 301: host b.org" in item.changes
+
+
+def test_a_rewrite_of_another_matched_prefix_is_a_change(tmp_path):
+    rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}}
+    fields = {"filters": [{"type": "URLRewrite", "urlRewrite": rewrite}]}
+    before, after = route(rule("/a", v1=1, **fields)), route(rule("/a/b", v1=1, **fields), rule("/a", v1=1, **fields))
+    (item,) = planned(tmp_path, [SERVICES, before], [SERVICES, after]).requests
+    assert item.changes == ("matched prefix: /a -> /a/b",)
+    assert item.requests == ("path prefix /a, path prefix /a/b",)
+
+
+def test_a_rule_that_no_request_reaches_any_more_comes_first(tmp_path):
+    before = [SERVICES, group("late", pathRegex="/a/b"), split(1, 0, name="z", group="late")]
+    new = [group("early", pathRegex="/a"), split(0, 1, name="a", group="early")]
+    found = planned(tmp_path, before, [*before, *new])
+    assert {item.reason for item in found.unreachable} == {"Shadowed", "NoEffect"}
+    assert all(item.causes[0].object == "TrafficSplit default/z" for item in found.unreachable)
+    assert len(found.requests) == 2
+
+
+def test_a_service_that_disappears_answers_nothing(tmp_path):
+    (item,) = planned(tmp_path, [SERVICES, deployment("shop")], [SERVICES]).requests
+    assert item.changes == ("all of them from default/shop:8080 to 404 (NoSuchPort)",)
+    assert {cause.object for cause in item.causes} == {"Deployment default/shop", "Service default/shop"}
+
+
+def test_access_is_gained_and_lost_by_identity(tmp_path):
+    pods = [deployment("shop"), deployment("web"), deployment("thief")]
+    before = [*pods, group("g", pathRegex="/items", methods=["GET"]), target("web", "web")]
+    after = [*pods, group("g", pathRegex="/items/1", methods=["*"]), target("web", "web", "thief")]
+    found = planned(tmp_path, before, after)
+    (lost,) = found.lost
+    assert (lost.callers, lost.requests) == ("ServiceAccount default/web", "GET, path begins with /items")
+    gained = {(item.callers, item.requests, item.command) for item in found.gained}
+    assert gained == {
+        (
+            "ServiceAccount default/web",
+            "path begins with /items/1",
+            "headgate explain POST http://shop.default:8080/items/1 --from serviceaccount/web -n default",
+        ),
+        (
+            "ServiceAccount default/thief",
+            "path begins with /items/1",
+            "headgate explain http://shop.default:8080/items/1 --from serviceaccount/thief -n default",
+        ),
+    }
+    assert all("HTTPRouteGroup default/g" in {cause.object for cause in item.causes} for item in found.gained)
+
+
+def test_the_first_rule_closes_a_workload_to_all_other_callers(tmp_path):
+    pods = [deployment("shop"), deployment("web")]
+    found = planned(tmp_path, pods, [*pods, group("g", pathRegex="/.*"), target("web", "web")])
+    assert [item.callers for item in found.lost] == [
+        "every ServiceAccount and callers without a sidecar",
+        "ServiceAccount default/web",
+    ]
+    assert not found.gained
+    assert "//" in found.lost[1].example or "/." in found.lost[1].example  # rules allow no ambiguous path
+
+
+def test_a_tls_config_changes_the_mode_of_its_pods(tmp_path):
+    config = "apiVersion: headgate.dev/v1beta1\nkind: TLSConfig\nmetadata: {name: strict}\nspec: {selector: {matchLabels: {app: shop}}}\n"
+    found = planned(tmp_path, [deployment("shop")], [deployment("shop"), config])
+    (item,) = found.tls
+    assert (item.pods, item.before, item.after) == (("default/shop",), "permissive", "strict")
+    assert item.causes[0].object == "TLSConfig default/strict"
+
+
+def test_a_summary_has_one_line_for_each_difference(tmp_path):
+    one = compiled(tmp_path / "1", SERVICES, split(90, 10)).compiled
+    other = compiled(tmp_path / "2", SERVICES, split(0, 10)).compiled
+    assert summary(one, one) == ()
+    assert summary(one, other) == (f"Service default/website:8080: all requests: 90 % of them from {V1} to {V2}",)
+
+
+def test_an_expression_that_is_too_complex_may_differ(tmp_path):
+    hard = "/(a|b)*a(a|b){12}"
+    rules = [f"/(a|b)*b(a|b){{{number}}}.*" for number in (9, 10, 11)]
+    before = [
+        {
+            "matches": [{"path": {"type": "RegularExpression", "value": item}}],
+            "backendRefs": [{"name": "v1", "port": 8080}],
+        }
+        for item in rules
+    ]
+    new = {
+        "matches": [{"path": {"type": "RegularExpression", "value": f"{hard}(?:c|{hard})"}}],
+        "backendRefs": [{"name": "v2", "port": 8080}],
+    }
+    found = planned(tmp_path, [SERVICES, route(*before)], [SERVICES, route(*before, new)]).requests
+    assert found
+    assert all(item.certain == bool(item.example) for item in found)

@@ -1,0 +1,98 @@
+"""Expressions agree with RE2, and a search finds a text or proves that there is none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.plan.patterns import Parser
+from headgate.plan.regular import OUTSIDE, Algebra, Place, find_text, side_of
+from headgate.plan.undecided import Undecided
+from headgate.resources.regexes import fault, matches
+
+ATOMS = (
+    *("a", "b", "/", "1", "A", ".", "[a-c]", "[^a]", "\\d", "\\w", "(?i:a)", "(a|b)", "\\b", "\\B", "^", "$", "\\pL"),
+    *(
+        "[[:alpha:]]",
+        "\\x41",
+        "\\Qa.b\\E",
+        "(?:a|)",
+        "(/|$)",
+        "-",
+        " ",
+        "k",
+        "[/a]",
+        "\\.",
+        "\\C",
+        "(?i)",
+        "(?-i)",
+        "é",
+    ),
+)
+REPETITIONS = ("", "", "", "*", "+", "?", "{2}", "{0,2}", "{1,}", "*?")
+PARTS = st.tuples(st.sampled_from(ATOMS), st.sampled_from(REPETITIONS)).map("".join)
+SEQUENCES = st.lists(PARTS, max_size=6).map("".join)
+PATTERNS = st.lists(SEQUENCES, min_size=1, max_size=2).map("|".join).filter(lambda pattern: not fault(pattern))
+TEXTS = st.text("ab/1A-. kB", max_size=6)
+STEPS = 200_000
+
+
+def parsed(algebra, pattern):
+    """Return a pattern as an expression; None for syntax that the parser does not know."""
+    try:
+        return Parser(algebra, pattern).parse()
+    except Undecided:
+        return None
+
+
+def accepts(algebra, node, text):
+    before = OUTSIDE
+    for item in text:
+        node = algebra.derivative(node, ord(item), before)
+        before = side_of(ord(item))
+    return algebra.nullable(node, Place(before, OUTSIDE))
+
+
+@given(PATTERNS, st.lists(TEXTS, min_size=5, max_size=20))
+def test_an_expression_matches_the_texts_that_re2_matches(pattern, texts):
+    algebra = Algebra()
+    node = parsed(algebra, pattern)
+    if node is not None:
+        assert [accepts(algebra, node, text) for text in texts] == [matches(pattern, text) for text in texts]
+
+
+@given(PATTERNS, PATTERNS, st.lists(TEXTS, max_size=20))
+def test_a_found_text_fits_and_none_exists_if_none_is_found(wanted, unwanted, texts):
+    algebra = Algebra()
+    nodes = parsed(algebra, wanted), parsed(algebra, unwanted)
+    if None in nodes:
+        return
+    found = find_text(algebra, nodes[:1], nodes[1:], steps=STEPS)
+    if found is None:
+        assert not any(matches(wanted, text) and not matches(unwanted, text) for text in texts)
+    else:
+        assert matches(wanted, found)
+        assert not matches(unwanted, found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unwanted", "text"),
+    [
+        (["/a.*", ".*b"], ["/ab"], "/aab"),
+        (["/[a-z]+"], ["/[a-m].*", "/[n-z].*"], None),
+        (["/a*"], ["/(aa)*"], "/a"),
+        (["(?i)/api"], ["/api", "/.*[A-Z].*"], None),
+        ([".*\\bfoo\\b.*"], ["foo.*", ".*foo", ".*/.*"], "-foo-"),
+    ],
+)
+def test_a_search_answers_questions_about_several_expressions(wanted, unwanted, text):
+    algebra = Algebra()
+    both = [[Parser(algebra, pattern).parse() for pattern in patterns] for patterns in (wanted, unwanted)]
+    assert find_text(algebra, *both, steps=STEPS) == text
+
+
+def test_a_search_ends_when_its_steps_are_used_up():
+    algebra = Algebra()
+    wanted = Parser(algebra, "(a|b)*a(a|b){14}").parse()
+    unwanted = Parser(algebra, "(a|b)*").parse()
+    with pytest.raises(Undecided):
+        find_text(algebra, [wanted], [unwanted], steps=2000)
