@@ -14,6 +14,7 @@ from headgate.cli.output import EXIT_FAILURE, Format, answer, note, usage_error
 from headgate.cli.plan_rates import Rates, read_rates, recorded_rates
 from headgate.cli.plan_text import show
 from headgate.errors import HeadgateError
+from headgate.formatting import pluralize
 from headgate.manifests.files import Manifest, Manifests, read
 from headgate.plan.checks import InvalidCheck, Never, check_claim
 from headgate.plan.plan import World, with_files, with_rates
@@ -160,8 +161,11 @@ def _offline(
 async def _live(client: InspectClient, changed: Manifests, query: PlanQuery) -> tuple[PlanResult, Rates]:
     objects = tuple(manifest.object for manifest in changed.objects)
     result = await client.plan(query.with_objects(objects))
-    for name in result.ignored:
-        note(f"{name} is not part of the plan: headgate does not read objects of this kind")
+    if result.ignored:
+        kinds = ", ".join(sorted({name.partition(" ")[0] for name in result.ignored}))
+        note(
+            f"{pluralize(len(result.ignored), 'object')} of the kinds {kinds} left out: they change no requests by themselves"
+        )
     return result, await read_rates(client)
 
 

@@ -1,0 +1,142 @@
+"""`headgate plan`: its text, its exit codes, and the plans of a running headgate."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.cli.conftest import World, make_split, service
+from tests.plan.manifests import deployment, group, target
+
+from headgate.cli.plan_rates import SERVICES
+
+Run = Callable[..., Any]
+VERSIONS = [service(f"website{suffix}", 8080, selector={"app": "website"}) for suffix in ("", "-v1", "-v2")]
+
+
+def write(path: Path, *objects: Any) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump_all(objects, sort_keys=False))
+    return str(path)
+
+
+def base_and_change(tmp_path: Path) -> tuple[str, str]:
+    base = write(tmp_path / "base/a.yaml", *VERSIONS, make_split({"website-v1": 90, "website-v2": 10}))
+    return base, write(tmp_path / "new/b.yaml", make_split({"website-v1": 70, "website-v2": 30}))
+
+
+def test_a_change_exits_with_1_and_shows_shares_cause_and_example(run: Run, tmp_path: Path) -> None:
+    base, change = base_and_change(tmp_path)
+    ended = run("plan", "--base", base, "-f", change)
+    assert ended.code == 1
+    assert [line.strip() for line in ended.out.splitlines() if line] == [
+        "Requests",
+        "Service default/website:8080: all requests",
+        "before   90 % default/website-v1:8080, 10 % default/website-v2:8080 (TrafficSplit default/website)",
+        "after    70 % default/website-v1:8080, 30 % default/website-v2:8080 (TrafficSplit default/website)",
+        "change   20 % of them from default/website-v1:8080 to default/website-v2:8080",
+        f"cause    {change}:8: TrafficSplit default/website: spec.backends",
+        "example  headgate explain http://website.default:8080/",
+    ]
+    assert ended.err == "1 change of requests\n"
+
+
+def test_the_same_objects_change_nothing(run: Run, tmp_path: Path) -> None:
+    base, _ = base_and_change(tmp_path)
+    assert run("plan", "--base", base, "-f", base) == (0, "", "nothing changes\n")
+
+
+def test_a_recorded_answer_of_the_metrics_api_gives_the_rates(run: Run, tmp_path: Path) -> None:
+    base, change = base_and_change(tmp_path)
+    metrics = [{"name": "success_count", "value": "423"}, {"name": "failure_count", "value": "3"}]
+    resource = {"kind": "Service", "namespace": "default", "name": "website"}
+    recorded = tmp_path / "metrics.json"
+    recorded.write_text(json.dumps({"items": [{"resource": resource, "window": "30s", "metrics": metrics}]}))
+    ended = run("plan", "--base", base, "-f", change, "--metrics", str(recorded))
+    assert "rate     2.84 of the 14.2 requests per second to default/website move" in ended.out
+    found = json.loads(run("plan", "--base", base, "-f", change, "--metrics", str(recorded), "-o", "json").out)
+    assert found["plan"]["requests"][0]["rate"] == {"service": "default/website", "rps": 14.2, "moved": 2.84}
+    bad = run("plan", "--base", base, "-f", change, "--metrics", change)
+    assert (bad.code, f"kubectl get --raw {SERVICES}" in bad.err) == (1, True)
+
+
+def test_prune_deletes_the_objects_that_the_change_lacks(run: Run, tmp_path: Path) -> None:
+    base, change = base_and_change(tmp_path)
+    ended = run("plan", "--base", base, "-f", change, "--prune")
+    assert "all of them from default/website-v1:8080 to 404 (NoSuchPort)" in ended.out
+    assert run("plan", "-f", change, "--prune").code == 2
+
+
+def test_checks_decide_the_exit_code(run: Run, tmp_path: Path) -> None:
+    pods = "---\n".join((deployment("shop"), deployment("web"), group("g", pathRegex="/items")))
+    base, change = tmp_path / "base.yaml", tmp_path / "change.yaml"
+    base.write_text(f"{pods}---\n{target('web', 'web')}")
+    change.write_text(target("web", "web", "thief"))
+    never = ("--never", "sa/thief", "deployment/shop")
+    assert run("plan", "--base", str(base), *never).code == 0
+    opened = run("plan", "--base", str(base), "-f", str(change), *never, "GET", "/items.*")
+    assert opened.code == 1
+    assert "not true: never serviceaccount default/thief to deployment default/shop GET /items.*" in opened.out
+    assert "see: headgate explain http://shop.default:8080/items --from serviceaccount/thief -n default" in opened.out
+    assert run("plan", "--base", str(base), "-f", str(base), "--no-new-access").code == 0
+    assert run("plan", "--base", str(base), "-f", str(change), "--no-new-access").code == 1
+    assert (
+        "ServiceAccount default/thief may send path begins" in run("plan", "--base", str(base), "-f", str(change)).out
+    )
+
+
+def test_wrong_usage_and_mistakes_have_their_own_errors(run: Run, tmp_path: Path) -> None:
+    base, _ = base_and_change(tmp_path)
+    assert run("plan").code == 2
+    assert run("plan", "--base", base, "-f", base, "GET", "/").code == 2
+    assert run("plan", "--base", base, "-f", str(tmp_path / "gone")).code == 2
+    assert run("plan", "--base", base, "--never", "x", "sa/y").code == 2
+    broken = write(tmp_path / "broken.yaml", make_split({"website-v1": -1}))
+    ended = run("plan", "--base", base, "-f", broken)
+    assert (ended.code, f"{broken}:" in ended.err, "so there is no plan" in ended.err) == (1, True, True)
+
+
+def ready(name: str) -> dict[str, Any]:
+    """Return an EndpointSlice with one ready endpoint of a Service."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.9.9.9"]}],
+        "ports": [{"name": "p8080", "port": 8080}],
+    }
+
+
+async def test_a_running_headgate_plans_a_change_and_keeps_its_objects(world: World, tmp_path: Path) -> None:
+    slices = [ready(name) for name in ("website-v1", "website-v2")]
+    for obj in (*VERSIONS, *slices, make_split({"website-v1": 90, "website-v2": 10})):
+        await world.store.create(obj)
+    change = write(tmp_path / "new/b.yaml", make_split({"website-v1": 70, "website-v2": 40}), *VERSIONS)
+    ended = await world.run("plan", "-f", change, "-o", "json")
+    assert ended.code == 1, ended
+    (item,) = json.loads(ended.out)["plan"]["requests"]
+    assert item["entry"] == "Service default/website:8080"
+    assert item["causes"][0]["line"] == 8
+    ended = await world.run("plan", "-f", write(tmp_path / "same.yaml", *VERSIONS))
+    assert (ended.code, ended.out) == (0, "")
+    unknown = await world.run("plan", "--never", "sa/a", "sa/gone")
+    assert (unknown.code, "no pod of serviceaccount default/gone exists" in unknown.err) == (1, True)
+    other = write(tmp_path / "other.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
+    assert (await world.run("plan", "-f", other)).code == 0
+
+
+async def test_a_running_headgate_predicts_the_endpoints_of_a_new_service(world: World, tmp_path: Path) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "labels": {"app": "website"}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }
+    created = await world.store.create(pod)
+    status = {"phase": "Running", "podIP": "127.9.9.9"}
+    await world.store.update({**created, "status": status}, subresource="status")
+    ended = await world.run("plan", "-f", write(tmp_path / "new.yaml", VERSIONS[0]), "-o", "json")
+    (item,) = json.loads(ended.out)["plan"]["requests"]
+    assert item["changes"] == ["all of them from 404 (NoSuchPort) to default/website:8080"]
