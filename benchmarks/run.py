@@ -30,6 +30,7 @@ from benchmarks import (
     metrics_api,
     metrics_cost,
     mirror,
+    plan,
     proxy,
     rollouts,
     routes,
@@ -44,6 +45,10 @@ from benchmarks import (
 
 async def _build() -> None:
     build.measure()
+
+
+async def _plan() -> None:
+    plan.measure()
 
 
 async def _sizes() -> None:
@@ -88,6 +93,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = {
     "routes": ("Gateways: new routes, a changing route, attached routes, and no change", routes.measure),
     "cluster_routes": ("the same on a real cluster, with fewer routes", _cluster_routes),
     "statuses": ("the cost of statuses, by the number of objects and proxies", statuses.measure),
+    "plan": ("plans of changes, by the number of routes, and checks of access", _plan),
     "proxy": ("the generated configuration against minimal ones", proxy.compare),
     "instructions": ("instructions of Envoy per request, against minimal configurations", instructions.compare),
 }

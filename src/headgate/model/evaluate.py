@@ -356,9 +356,13 @@ def first_unmet(match: Match, parts: RequestParts) -> Unmet | None:
 
 
 def _path_unmet(wanted: Path | None, path: str) -> Unmet | None:
-    if wanted is None:
-        return None if path.startswith("/") else Unmet(part="path", wanted="a path that begins with /", found=path)
-    return None if path_fits(wanted, path) else Unmet(part="path", wanted=f"{wanted.kind} {wanted.value}", found=path)
+    if not path.startswith("/"):  # Envoy answers 404 to `OPTIONS *`
+        return Unmet(part="path", wanted="a path that begins with /", found=path)
+    return (
+        None
+        if wanted is None or path_fits(wanted, path)
+        else Unmet(part="path", wanted=f"{wanted.kind} {wanted.value}", found=path)
+    )
 
 
 def path_fits(wanted: Path, path: str) -> bool:

@@ -1,10 +1,12 @@
 """Conditions on single parts of a request, with the texts that each part can have when routes and rules see it."""
 
+import functools
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Literal as Choice
 from typing import NamedTuple
 
-from headgate.compiler.regex_samples import beginning, sample
+from headgate.compiler.regex_samples import beginning, bounds, sample
 from headgate.model.evaluate import path_fits, text_fits
 from headgate.model.requests import Match, Path, Text
 from headgate.model.routing import AMBIGUOUS_PATH
@@ -44,7 +46,14 @@ class Test(NamedTuple):
             return text in self.value.split(" ")
         if self.kind == "prefix":
             return path_fits(Path(kind="prefix", value=self.value), text)
-        return text_fits(Text(value=self.value, regex=True), text)
+        return text.startswith(self.start) and text_fits(Text(value=self.value, regex=True), text)
+
+    @property
+    def start(self) -> str:
+        """The text with which all texts begin that meet the condition; empty if there is none."""
+        if self.kind == "regex":
+            return common_start(self.value)
+        return "" if self.kind == "one of" else self.value
 
     def node(self, algebra: Algebra) -> Node:
         """Return the condition as an expression. Raises Undecided for syntax that the parser does not know."""
@@ -68,6 +77,14 @@ class Test(NamedTuple):
                 yield from (f"{self.value}/", f"{self.value}/other")
             if self.kind == "begins":
                 yield from (f"{self.value}1", f"{self.value}other")
+
+
+@functools.lru_cache(maxsize=16384)
+def common_start(pattern: str) -> str:
+    """Return the text with which all matches of a pattern begin: what the bounds of its matches have in common."""
+    low, high = bounds(pattern)
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(low, high, strict=False))
+    return bytes(byte for byte, _ in same).decode(errors="ignore")
 
 
 class Literal(NamedTuple):
@@ -141,21 +158,19 @@ _SPECIAL = {
 class Setting(NamedTuple):
     """Where requests arrive: at a Gateway (`edge`), over TLS (`secure`); at a workload, from a caller by a `certificate`.
 
-    `certificate` is a regular expression for the header about the caller. `asterisk` means requests like `OPTIONS *`.
+    `certificate` is a regular expression for the header about the caller.
     Examples have one of the `authorities` if they can.
     """
 
     edge: bool = False
     secure: bool = False
     certificate: str = ""
-    asterisk: bool = False
     authorities: tuple[str, ...] = ("other.example",)
 
     def domain(self, dimension: Dimension) -> Domain:
         """Return the texts that a part of a request can have."""
         if dimension.part == "path":
-            rest = '[!-"$->@-~]*'
-            return Domain(rf"\*{rest}", usual=("*",)) if self.asterisk else Domain(f"/{rest}", usual=("/", "/other"))
+            return Domain('/[!-"$->@-~]*', usual=("/", "/other"))
         if dimension.part == "query":
             usable = dimension.name and not set(dimension.name) & set("&#=?") and dimension.name.isprintable()
             return Domain("[!-\"$-%'-~]*", optional=True, usual=("other", "")) if usable else _NEVER

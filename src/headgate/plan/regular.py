@@ -205,12 +205,17 @@ def _masks(node: Node) -> Iterator[int]:
 
 def representatives(nodes: Iterable[Node]) -> list[int]:
     """Return one character for each class of characters that no expression distinguishes, readable ones first."""
-    order = [*map(ord, PREFERRED), *(code for code in range(128) if chr(code) not in PREFERRED)]
-    masks = list(dict.fromkeys((WORD, *(mask for node in nodes for mask in _masks(node)))))
-    found: dict[tuple[int, ...], int] = {}
-    for code in order:
-        found.setdefault(tuple(mask >> code & 1 for mask in masks), code)
-    return list(found.values())
+    classes = [ALPHABET]
+    for mask in {WORD, *(mask for node in nodes for mask in _masks(node))}:
+        classes = [part for item in classes for part in (item & mask, item & ~mask) if part]
+    return sorted((_readable(item) for item in classes), key=_ORDER.index)
+
+
+def _readable(mask: int) -> int:
+    return next(code for code in _ORDER if mask >> code & 1)
+
+
+_ORDER = [*map(ord, PREFERRED), *(code for code in range(128) if chr(code) not in PREFERRED)]
 
 
 def find_text(algebra: Algebra, wanted: Sequence[Node], unwanted: Sequence[Node], *, steps: int) -> str | None:

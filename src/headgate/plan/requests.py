@@ -15,8 +15,8 @@ _UPGRADE = {"connection": "upgrade", "upgrade": "websocket"}
 def request_of(values: Values, setting: Setting) -> Request:
     """Return a request with the given texts; all other parts are usual ones."""
     found = {dimension: text for dimension, text in values.items() if text is not None}
-    path = found.pop(PATH, None) or ("*" if setting.asterisk else "/")
-    method = found.pop(METHOD, "OPTIONS" if setting.asterisk else METHODS[0])
+    path = found.pop(PATH, None) or "/"
+    method = found.pop(METHOD, METHODS[0])
     pairs = "&".join(f"{item.name}={text}" for item, text in found.items() if item.part == "query")
     headers = {item.name: text for item, text in found.items() if item.part == "header"}
     authority = headers.pop(AUTHORITY, setting.authorities[0])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headgate.model.requests import Match
 from headgate.plan.conditions import PATH, Conjunction, Literal, Test, conjunction
-from headgate.plan.solver import Solver, Values, fits_asterisk
+from headgate.plan.solver import Solver, Values
 from headgate.plan.treatment import Treatment
 from headgate.plan.undecided import Undecided
 
@@ -40,19 +40,11 @@ class Difference(NamedTuple):
     values: Values | None
 
 
-def rules(
-    matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment, *, asterisk: bool = False
-) -> list[Rule]:
-    """Return the rules of a list of routes, without those that an equal match precedes.
-
-    With `asterisk`, return only those that requests like `OPTIONS *` can fit: a match without a condition on the path
-    fits only paths that begin with a slash.
-    """
+def rules(matches: Iterable[Match], treatments: Iterable[Treatment], unmatched: Treatment) -> list[Rule]:
+    """Return the rules of a list of routes, without those that an equal match precedes."""
     found: dict[Conjunction, Rule] = {}
     for position, (match, treatment) in enumerate(zip(matches, treatments, strict=True)):
         conditions = conjunction(match)
-        if asterisk and not fits_asterisk(conditions):
-            continue
         found.setdefault(conditions, Rule(position, conditions, treatment))
         if not conditions:
             break
@@ -138,7 +130,7 @@ class _Index:
             if test is None:
                 self._other.append(index)
             else:
-                (self._exact if test.kind == "exact" else self._begins)[test.value].append(index)
+                (self._exact if test.kind == "exact" else self._begins)[test.start].append(index)
         self._sorted_exact, self._sorted_begins = sorted(self._exact), sorted(self._begins)
 
     def near(self, match: Sequence[Literal]) -> Sequence[int]:
@@ -147,22 +139,23 @@ class _Index:
         if test is None:
             return self._every
         found = list(self._other)
-        for length in range(len(test.value) + 1):
-            found += self._begins.get(test.value[:length], ())
+        start = test.start
+        for length in range(len(start) + 1):
+            found += self._begins.get(start[:length], ())
         if test.kind == "exact":
-            found += self._exact.get(test.value, ())
+            found += self._exact.get(start, ())
         else:
             for words, items in ((self._sorted_exact, self._exact), (self._sorted_begins, self._begins)):
-                for word in _beginning_with(words, test.value):
+                for word in _beginning_with(words, start):
                     found += items[word]
         return sorted(set(found))
 
 
 def _key_test(match: Iterable[Literal]) -> Test | None:
-    """Return the most selective condition on the path that is no regular expression; None if there is none."""
-    tests = [item.test for item in match if item.dimension == PATH and item.holds and item.test.kind != "regex"]
+    """Return the most selective condition on the path; None if no condition says how the path begins."""
+    tests = [item.test for item in match if item.dimension == PATH and item.holds and item.test.start]
     exact = next((test for test in tests if test.kind == "exact"), None)
-    return exact or max(tests, key=lambda test: len(test.value), default=None)
+    return exact or max(tests, key=lambda test: len(test.start), default=None)
 
 
 def _beginning_with(words: Sequence[str], start: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ this match after the other. It looks at a condition only when a request needs it
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.plan.conditions import METHOD, METHODS, PATH, Conjunction, Dimension, Literal, Setting, Test
+from headgate.plan.conditions import METHOD, METHODS, Conjunction, Dimension, Literal, Setting, Test
 from headgate.plan.regular import Algebra, Node, find_text
 from headgate.plan.undecided import Undecided
 
@@ -198,12 +198,4 @@ def are_disjoint(one: Test, other: Test) -> bool:
         return not other.fits(one.value)
     if other.kind == "exact":
         return not one.fits(other.value)
-    if "regex" in (one.kind, other.kind):
-        return False
-    return not one.value.startswith(other.value) and not other.value.startswith(one.value)
-
-
-def fits_asterisk(item: Conjunction) -> bool:
-    """Say whether a match may fit requests like `OPTIONS *`: only regular expressions for the path match these."""
-    tests = [literal.test for literal in item if literal.dimension == PATH and literal.holds]
-    return bool(tests) and all(test.kind in {"regex", "begins"} for test in tests)
+    return not one.start.startswith(other.start) and not other.start.startswith(one.start)

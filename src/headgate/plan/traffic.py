@@ -8,8 +8,7 @@ from headgate.model.evaluate import MISDIRECTED, MISDIRECTED_REQUEST, best_name,
 from headgate.model.requests import Request
 from headgate.model.routing import GatewayPort, HostRoutes, Mesh, PortRef, Protocol, Route, RouteTable
 from headgate.model.sanitizing import NOT_FOUND
-from headgate.plan.conditions import AUTHORITY, METHOD, Conjunction, Dimension, Literal, Setting, Test
-from headgate.plan.regular import Algebra
+from headgate.plan.conditions import AUTHORITY, Conjunction, Dimension, Literal, Setting, Test
 from headgate.plan.requests import fits, parts_of, request_of
 from headgate.plan.route_lists import Difference, Rule, differences, rules
 from headgate.plan.solver import Solver
@@ -20,7 +19,6 @@ NO_SUCH_PORT = answered_by_proxy(NOT_FOUND, "NoSuchPort")
 NO_ROUTE = answered_by_proxy(NOT_FOUND, "NoRoute")
 CLOSED = answered_by_proxy(0, "NoCertificate")
 _HOST = Dimension("header", AUTHORITY)
-_OPTIONS = Literal(METHOD, Test("one of", "OPTIONS"))
 _DEFAULT_PORTS = {False: 80, True: 443}
 
 
@@ -62,9 +60,9 @@ class _Side(NamedTuple):
     treatments: Sequence[Treatment]
     unmatched: Treatment
 
-    def rules(self, *, asterisk: bool) -> list[Rule]:
+    def rules(self) -> list[Rule]:
         """Return the routes as rules."""
-        return rules((route.match for route in self.routes), self.treatments, self.unmatched, asterisk=asterisk)
+        return rules((route.match for route in self.routes), self.treatments, self.unmatched)
 
     def route(self, rule: Rule) -> Route | None:
         """Return the route of a rule."""
@@ -200,25 +198,20 @@ def _authorities(name: str, port: int, *, secure: bool) -> tuple[str, ...]:
 def _compared(
     entry: Entry, sides: tuple[_Side, _Side], setting: Setting, region: Conjunction = ()
 ) -> Iterator[RequestClass]:
-    algebra = Algebra()
-    for asterisk in (False, True):
-        solver = Solver(setting._replace(asterisk=asterisk), algebra)
-        old, new = (side.rules(asterisk=asterisk) for side in sides)
-        if asterisk and len(old) == len(new) == 1:
-            continue  # the class of all other requests has the same treatments
-        base = (*region, _OPTIONS) if asterisk else region
-        for item in differences(solver, old, new, base):
-            match = tuple(dict.fromkeys((*item.before.match, *item.after.match)))
-            yield RequestClass(
-                entry=entry,
-                match=(_OPTIONS, *match) if asterisk else match,
-                is_rest=not match and len(old) + len(new) > 2,
-                before=item.before.treatment,
-                after=item.after.treatment,
-                old_route=sides[0].route(item.before),
-                new_route=sides[1].route(item.after),
-                example=_example(solver.setting, item, (old, new)),
-            )
+    solver = Solver(setting)
+    old, new = sides[0].rules(), sides[1].rules()
+    for item in differences(solver, old, new, region):
+        match = tuple(dict.fromkeys((*item.before.match, *item.after.match)))
+        yield RequestClass(
+            entry=entry,
+            match=match,
+            is_rest=not match and len(old) + len(new) > 2,
+            before=item.before.treatment,
+            after=item.after.treatment,
+            old_route=sides[0].route(item.before),
+            new_route=sides[1].route(item.after),
+            example=_example(setting, item, (old, new)),
+        )
 
 
 def _example(setting: Setting, item: Difference, lists: tuple[Sequence[Rule], Sequence[Rule]]) -> Request | None:
