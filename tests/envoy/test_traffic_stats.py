@@ -51,7 +51,9 @@ def scope(logger):
         ("", Code(0)),
         ("-", Code(0)),
         ("403-t", Code(403, marked=True)),
-        ("403-a", Code(403)),
+        ("403-x", Code(403)),
+        ("200-a", Code(200, audited=True)),
+        ("503UFa", Code(503, frozenset({"UF"}), audited=True)),
         ("403DCt", Code(403, frozenset({"DC"}), marked=True)),
     ],
 )

@@ -11,7 +11,7 @@ from yarl import URL
 
 from headgate.envoy.listeners import UPSTREAM_HEADER_PREFIX
 from headgate.envoy.traffic_stats import UPSTREAM_ATTRIBUTES, parse_backend, parse_pod
-from headgate.envoy.upstream_tls import DENIED_HEADER
+from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
 from headgate.errors import ProxyError
 from headgate.http_failures import describe
 from headgate.resources.meta import Value
@@ -129,7 +129,7 @@ class Tally:
             self.pods[parse_pod(upstream.get("pod", "")).pod or "-"] += 1
         else:
             self.proxy_answers[status] += 1
-        denied = served and DENIED_HEADER in headers
+        denied = served and headers.get(DENIED_HEADER, AUDITED) != AUDITED
         if denied or status >= (500 if served else 400):
             self.failures[Failure(status, backend, first_line(body), denied)] += 1
 

@@ -85,6 +85,7 @@ class Reason(enum.Enum):
     RULE_NOT_FOUND = "RuleNotFound"
     RULE_NOT_APPLICABLE = "RuleNotApplicable"
     SUBJECTS_MERGED = "SubjectsMerged"
+    AUDIT_WITHOUT_EFFECT = "AuditWithoutEffect"
     RESTART_NEEDED = "RestartNeeded"
     NOT_INJECTED = "NotInjected"
     NAME_CONFLICT = "NameConflict"
@@ -165,6 +166,7 @@ _MEANINGS = {
         Reason.RESTART_NEEDED: "Pods are older than the Sidecar's current generation; they get it when they are replaced.",
         Reason.NOT_INJECTED: "Pods that the Sidecar selects get no proxy, so they get nothing from the Sidecar either.",
         Reason.NAME_CONFLICT: "A pod already has a container, volume or variable of the same name, and keeps its own.",
+        Reason.AUDIT_WITHOUT_EFFECT: "The TrafficTarget is in audit mode, but another one or --access deny closes the same pods.",
         Reason.RULE_NOT_APPLICABLE: "No port of the destination has the protocol of the rule; the rule allows nothing.",
     },
     (Severity.NOTE, ConditionType.RESOLVED_REFS): {

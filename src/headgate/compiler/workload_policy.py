@@ -18,10 +18,11 @@ from headgate.model.identities import spiffe_id
 from headgate.model.routing import Access, ConnectionRule, Grant, InboundPort, RequestRule, TlsMode, Workload
 from headgate.resources.meta import Key
 from headgate.resources.pods import INJECT
-from headgate.resources.smi import Rule, TCPRoute, TLSConfig, TrafficTarget
+from headgate.resources.smi import AUDIT, MODE, Rule, TCPRoute, TLSConfig, TrafficTarget
 from headgate.settings import Settings
 
 DESTINATION = "spec.destination.name"
+AUDIT_FIELD = f"metadata.annotations.{MODE}"
 SELECTOR = "spec.selector"
 _REPLACE = (
     "Replace the pods (kubectl rollout restart): new pods that a TLSConfig selects get a sidecar, unless they have "
@@ -35,7 +36,7 @@ class TrafficTargets:
     """All TrafficTargets (003). `accounts` are their destinations (`namespace/name`).
 
     A TrafficTarget closes the pods of its destination to all callers except its sources. This holds even if a
-    part of it is missing or invalid: such a part allows nothing.
+    part of it is missing or invalid: such a part allows nothing. A TrafficTarget in audit mode closes nothing.
     """
 
     def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
@@ -44,17 +45,20 @@ class TrafficTargets:
         self._snapshot = snapshot
         self._settings = settings
         self._grants: dict[str, list[Grant]] = defaultdict(list)
+        self._enforced: dict[str, Key] = {}  # a TrafficTarget that closes the account
         self._rules: dict[Key, list[tuple[int, Allowed]]] = {}
         for key, target in snapshot.of(TrafficTarget):
             self._add(key, target)
         for key, left in snapshot.fail_closed.items():
             if isinstance(left, TrafficTarget):
                 self._grants[_account(key, left)] += ()
+                self._enforced.setdefault(_account(key, left), key)
 
     def access(self, account: str) -> Access:
         """Return the authorization of a ServiceAccount's pods: the grants of all TrafficTargets for it (D21)."""
-        closed = account in self._grants or self._settings.access == "deny"
-        return Access(closed=closed, grants=tuple(self._grants.get(account, ())))
+        closed = account in self._enforced or self._settings.access == "deny"
+        audited = account in self._grants and not closed
+        return Access(closed=closed, grants=tuple(self._grants.get(account, ())), audited=audited)
 
     def is_selected(self, account: str) -> bool:
         """Say whether a TrafficTarget has the ServiceAccount as its destination."""
@@ -67,7 +71,9 @@ class TrafficTargets:
             (index, self._allowed(key, rule, f"spec.rules[{index}]")) for index, rule in enumerate(target.spec.rules)
         ]
         self._rules[key] = [(index, allowed) for index, allowed in rules if allowed]
-        grants = self._grants[account]  # an entry without grants closes the account too
+        if target.metadata.annotations.get(MODE) != AUDIT:
+            self._enforced.setdefault(account, key)
+        grants = self._grants[account]  # an entry without grants is a policy for the account too
         if grant := _grant(key, target, self._settings, [part for _, allowed in rules for part in allowed]):
             grants.append(grant)
 
@@ -99,6 +105,18 @@ class TrafficTargets:
             known = ", ".join(item.partition("/")[2] for item in found) or "none"
             message = f"{group} has no match {name.partition('/')[2]}, so it allows nothing; its matches are: {known}"
             self._add_finding(key, Reason.RULE_NOT_FOUND, f"{field}.matches[{index}]", message)
+
+    def without_audit(self) -> Iterator[Finding]:
+        """Yield a finding for each TrafficTarget in audit mode whose destination is closed nevertheless."""
+        for key, account in self.accounts.items():
+            if self._snapshot.objects[key].metadata.annotations.get(MODE) == AUDIT and self.access(account).closed:
+                yield Finding(key, Reason.AUDIT_WITHOUT_EFFECT, AUDIT_FIELD, self._closed_message(account))
+
+    def _closed_message(self, account: str) -> str:
+        other = self._enforced.get(account)
+        cause = f"{other} is enforced for the same pods" if other else "headgate runs with --access deny"
+        fix = f'annotate {other} with {MODE}: {AUDIT} too' if other else "run it with --access allow"
+        return f"{cause}, so requests that no TrafficTarget allows are refused, and this one audits nothing; to audit, {fix}"
 
     def not_applicable(self, workloads: Mapping[Key, Sequence[Workload]]) -> Iterator[Finding]:
         """Yield a finding for each rule whose protocol no port of its destination has.
@@ -265,7 +283,7 @@ def apply_policies(
     bypasses = unenforced.bypasses(
         snapshot, pod_ports, [item for name, item in applied.items() if name in selecting], settings
     )
-    findings = [*targets.findings, *targets.not_applicable(found), *configs.merged(applied)]
+    findings = [*targets.findings, *targets.without_audit(), *targets.not_applicable(found), *configs.merged(applied)]
     for chosen in about_targets:
         findings += unenforced.findings(chosen, DESTINATION, bypasses, _target_texts(targets.accounts[chosen.about]))
     for chosen in about_configs:

@@ -17,7 +17,7 @@ from headgate.envoy.clusters import CONNECT_SECONDS, HTTP_OPTIONS, UNLIMITED, ad
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, Part
 from headgate.envoy.inbound_chains import InboundSettings
 from headgate.envoy.names import InboundRef
-from headgate.envoy.upstream_tls import DENIED_HEADER, UNREACHED_HEADER
+from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER, UNREACHED_HEADER
 from headgate.envoy.view import INBOUND_PORT, OUTBOUND_PORT
 from headgate.model.routing import Access, InboundPort, Protocol, TlsMode, Workload
 
@@ -156,7 +156,10 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
     There are no retries here, as the caller's proxy can try other pods. A response that permits a retry has the
     header `upstream_tls.UNREACHED_HEADER`.
     """
-    rules = pb.HttpRbacPerRoute(rbac=pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True))
+    filtered = pb.HttpRbac(rules=rbac.request_rules(access, port), track_per_rule_stats=True)
+    if access.audited:
+        filtered.shadow_rules.CopyFrom(rbac.request_rules(access.enforced, port))
+    rules = pb.HttpRbacPerRoute(rbac=filtered)
     route = pb.Route(
         match=pb.RouteMatch(prefix="/"),
         route=pb.RouteAction(cluster=name, timeout=pb.Duration(seconds=0)),
@@ -167,8 +170,18 @@ def routes(name: str, port: InboundPort, access: Access) -> pb.RouteConfiguratio
         name=name,
         virtual_hosts=[host],
         request_headers_to_remove=_XFCC_VARIANTS,
-        response_headers_to_remove=_PROXY_HEADERS,
+        response_headers_to_remove=_PROXY_HEADERS,  # before Envoy adds headers
+        response_headers_to_add=[_audit_mark()] if access.audited else [],
     )
+
+
+def _audit_mark() -> pb.HeaderValueOption:
+    """Return the response header of a request that the workload would refuse without the audit.
+
+    Envoy adds no header whose value is empty.
+    """
+    value = f"%CEL(metadata.filter_metadata['{inbound_chains.RBAC}'].shadow_engine_result == 'denied' ? '{AUDITED}' : '')%"
+    return pb.HeaderValueOption(header=pb.HeaderValue(key=DENIED_HEADER, value=value))
 
 
 def cluster(name: str, protocol: Protocol, host: str, port: int) -> pb.Cluster:

@@ -48,7 +48,7 @@ from google.protobuf.message import Message
 
 from headgate.envoy import names, pb
 from headgate.envoy.clusters import METADATA_KEY
-from headgate.envoy.upstream_tls import DENIED_HEADER
+from headgate.envoy.upstream_tls import AUDITED, DENIED_HEADER
 from headgate.model.routing import PortRef
 
 PREFIX = "mesh"
@@ -94,8 +94,8 @@ _FIRST_RESPONSE = 200  # a lower status means no response or an upgrade, which h
 _FIRST_REFUSAL = 300
 _FIRST_FAILURE = 500
 _FORBIDDEN, _PERMISSION_DENIED = 403, "7"
-_DENIED_MARK = "t"  # the first character of "true", the value of the header
-
+DENIED_MARK, _AUDITED_MARK = "t", AUDITED[0]  # the first characters of the header's values, "true" and "audit"
+_MARKS = DENIED_MARK + _AUDITED_MARK
 
 INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"})
 """Response flags of an incomplete response, unless the client disconnected (`DC`)."""
@@ -104,12 +104,14 @@ INCOMPLETE_FLAGS = frozenset({"UC", "UR", "UPE", "UT", "LR", "SI", "UMSDR", "DT"
 class Code(NamedTuple):
     """The outcome of a request. `status` is 0 without a response; `flags` are Envoy's response flags.
 
-    `marked`: the response has the header of a denial by access rules.
+    `marked`: the response has the header of a denial by access rules. `audited`: the response says that access rules would
+    deny the request without audit mode.
     """
 
     status: int
     flags: frozenset[str] = frozenset()
     marked: bool = False
+    audited: bool = False
 
     @property
     def is_flagged(self) -> bool:
@@ -134,14 +136,15 @@ class Code(NamedTuple):
 def parse_code(text: str) -> Code:
     """Parse the attribute `code`: the status, then Envoy's response flags or `-`, as in `200-` or `503UF,URX`.
 
-    The mark of a denial is at the end, as in `403-t`. A server without a sidecar may send any other character there.
+    The mark of a denial or of an audit is at the end, as in `403-t` or `200-a`. A server without a sidecar may send any
+    other character there.
     """
     rest = text.lstrip("0123456789")
     status = int(text.removesuffix(rest) or 0)
-    marked = rest.endswith(_DENIED_MARK)
+    marks = rest.endswith(DENIED_MARK), rest.endswith(_AUDITED_MARK)
     if not rest or rest.startswith("-"):
-        return Code(status, marked=marked)
-    return Code(status, frozenset(rest.removesuffix(_DENIED_MARK).split(",")), marked)
+        return Code(status, frozenset(), *marks)
+    return Code(status, frozenset(rest.rstrip(_MARKS).split(",")), *marks)
 
 
 class PodPort(NamedTuple):

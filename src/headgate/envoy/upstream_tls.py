@@ -21,6 +21,8 @@ may retry."""
 DENIED_HEADER = "x-headgate-denied"
 """A response header of the server's proxy: access rules denied the request. The caller's proxy counts it
 separately."""
+AUDITED = "audit"
+"""The value of `DENIED_HEADER` for an allowed request that access rules would deny without audit mode."""
 _TLS, _RAW = "tls", "raw"  # short, as each cluster repeats them; Envoy identifies both by their type
 
 

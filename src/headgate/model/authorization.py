@@ -6,6 +6,8 @@ This follows the specifications, not the generated RBAC rules; `tests/differenti
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from headgate.model.evaluate import RequestParts, first_unmet
 from headgate.model.requests import Request
 from headgate.model.routing import (
@@ -55,6 +57,9 @@ def authorize(
     seen = _sanitized(workload, request or ANY_REQUEST, identity)
     if protocol.is_http and (refused := _malformed(seen)):
         return refused
+    if workload.access.audited:
+        enforced = authorize(_enforced(workload), port, protocol=protocol, identity=identity, request=request)
+        return structs.replace(enforced, allowed=True, why=_audited(enforced))
     if not workload.access.closed:
         return Authorization(allowed=True, why="no TrafficTarget selects the workload")
     if not identity:
@@ -66,6 +71,17 @@ def authorize(
                 return Authorization(allowed=True, origin=grant.origin, rule=rule, why=f"{grant.origin} allows it")
             unmet.append(f"{grant.origin}, {rule}: {why}")
     return Authorization(allowed=False, why=_refused(workload.access, identity, unmet))
+
+
+def would_refuse(
+    workload: Workload, port: int, *, protocol: Protocol, identity: str = "", request: Request | None = None
+) -> bool:
+    """Say whether an audited workload allows a request that it would refuse without the audit."""
+    found, enforced = (
+        authorize(item, port, protocol=protocol, identity=identity, request=request)
+        for item in (workload, _enforced(workload))
+    )
+    return found.allowed and not enforced.allowed
 
 
 def grants_allowing(
@@ -99,6 +115,17 @@ def is_ambiguous(path: str) -> bool:
     # Some servers read `..;x` as `..`, because a semicolon starts the parameters of a segment.
     dots = any(segment.replace("%3b", ";").partition(";")[0] in {".", ".."} for segment in lower.split("/")[1:])
     return escaped or dots or "//" in path or "\\" in path
+
+
+def _enforced(workload: Workload) -> Workload:
+    return structs.replace(workload, access=workload.access.enforced)
+
+
+def _audited(enforced: Authorization) -> str:
+    """Return why an audited workload allows a request, from the decision without the audit."""
+    if enforced.allowed:
+        return f"{enforced.why} (audit mode)"
+    return f"audit mode: the workload would refuse it, because {enforced.why}"
 
 
 def _sanitized(workload: Workload, request: Request, identity: str) -> Sanitized:

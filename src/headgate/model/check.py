@@ -75,8 +75,10 @@ def _port_faults(item: Workload) -> Iterator[str]:
 
 
 def _access_faults(access: Access) -> Iterator[str]:
-    if access.grants and not access.closed:
+    if access.grants and not (access.closed or access.audited):
         yield "is open, but has grants"
+    if access.closed and access.audited:
+        yield "is closed, but audited"
     for grant in access.grants:
         if not grant.sources:
             yield f"has a grant without sources, by {grant.origin}"

@@ -82,10 +82,20 @@ class Grant(Value, frozen=True, kw_only=True):
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """The authorization of a workload: open to every caller, or `closed` to all callers without a grant."""
+    """The authorization of a workload: open to every caller, or `closed` to all callers without a grant.
+
+    An `audited` workload is open, and the requests that no grant allows are counted: it would refuse them if it were
+    closed.
+    """
 
     closed: bool = False
     grants: tuple[Grant, ...] = ()
+    audited: bool = False
+
+    @property
+    def enforced(self) -> "Access":
+        """The access without an audit: an audited workload is closed."""
+        return Access(closed=True, grants=self.grants) if self.audited else self
 
 
 OPEN = Access()

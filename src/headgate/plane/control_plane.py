@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 from headgate.latest import Latest
 from headgate.model.identities import Credential
 from headgate.objects.ports import Ports
+from headgate.plane.access_audit import AccessAuditor
+from headgate.plane.access_calls import CallFinder
 from headgate.plane.callers import CallerFinder
 from headgate.plane.feed import Feed
 from headgate.plane.job_sidecars import JobSidecars
 from headgate.plane.live_state import LiveState
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.mirror_comparison import MirrorComparer
-from headgate.plane.status.writer import MirrorStates, StatusWriter
+from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.plane.trust import Trust
 from headgate.settings import Settings
 from headgate.telemetry.checkpoint import load_checkpoint, write_checkpoints
@@ -57,7 +59,12 @@ class ControlPlane:
         feed = Feed(ports.objects)
         loop = Loop(feed.snapshot, self._fleet, proxies.host, settings, trust.credentials)
         self.live_state = LiveState(ports.objects, feed, loop, self._fleet)
-        self.traffic = Receiver(Windows(), proxies.reports_per_eviction, find_caller=CallerFinder(loop.compiled))
+        self.traffic = Receiver(
+            Windows(),
+            proxies.reports_per_eviction,
+            find_caller=CallerFinder(loop.compiled),
+            find_call=CallFinder(loop.compiled),
+        )
         services = {
             otlp.METHOD: self.traffic.export,
             tap_records.METHOD: self.live_state.taps.export,
@@ -69,13 +76,15 @@ class ControlPlane:
         """Yield the tasks of the control plane with their names; each runs until canceled."""
         feed, loop, dropped = self.live_state.feed, self.live_state.loop, self.traffic.dropped
         comparer = MirrorComparer(loop.compiled, self.traffic.mirrors)
-        mirrors = MirrorStates(dropped.now, comparer.verdicts)
+        auditor = AccessAuditor(loop.compiled, self.traffic.access)
+        counted = CountedStates(dropped.now, comparer.verdicts, auditor.outcomes)
         yield "feed", feed.run()
         yield "certificates", self._trust.run(self._ports, loop, self._fleet)
         yield "loop", loop.run()
         yield "dropped copies", dropped.run()
         yield "comparisons of mirrors", comparer.run()
-        yield "status", self._write_statuses(mirrors)
+        yield "audits of access", auditor.run()
+        yield "status", self._write_statuses(counted)
         yield "checkpoints", self._save_counts()
 
     async def serve(self, address: str, certificate: Latest[Credential] | None = None) -> None:
@@ -101,11 +110,11 @@ class ControlPlane:
         """Close all streams. The proxies keep their configuration and reconnect later."""
         await self._server.stop()
 
-    async def _write_statuses(self, mirrors: MirrorStates) -> None:
+    async def _write_statuses(self, counted: CountedStates) -> None:
         """Wait until the proxies of an earlier process are known, then write statuses until canceled."""
         await self._assumed.wait()
         feed, loop = self.live_state.feed, self.live_state.loop
-        await StatusWriter(self._ports, loop, self._fleet, mirrors, feed.versions).run()
+        await StatusWriter(self._ports, loop, self._fleet, counted, feed.versions).run()
 
     async def _save_counts(self) -> None:
         """Wait until earlier traffic counts are restored, then save the counts periodically until canceled."""

@@ -19,7 +19,7 @@ from headgate.resources.pods import (
     PROXY_RESOURCES,
     SIDECAR,
 )
-from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, NO_ENDPOINTS, STICKY
+from headgate.resources.smi import ALLOW_SELF_REFERENCE, MIRROR, MODE, NO_ENDPOINTS, STICKY
 
 PREFIX = "headgate.dev/"
 LABELS = frozenset(
@@ -36,6 +36,7 @@ ANNOTATIONS = frozenset(
         EXCLUDED_PORTS,
         INJECT,
         MIRROR,
+        MODE,
         NO_ENDPOINTS,
         PROBES,
         PROCESS,

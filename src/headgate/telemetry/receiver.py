@@ -11,7 +11,8 @@ from headgate.envoy.stats_sink import STATS_OVERFLOW
 from headgate.errors import TelemetryError
 from headgate.latest import Latest, until
 from headgate.resources.meta import Value
-from headgate.telemetry.counters.flows import Peer
+from headgate.telemetry.access_records import AccessCheckpoint, AccessRecords, FindCall
+from headgate.telemetry.counters.flows import Flow, Peer
 from headgate.telemetry.dropped_copies import DroppedCopies
 from headgate.telemetry.increments import Increments
 from headgate.telemetry.mirror_increments import MirrorIncrements
@@ -42,6 +43,7 @@ class Checkpoint(Value, frozen=True, kw_only=True):
     version: Literal[4]
     growth: DeltaCheckpoint
     windows: WindowsCheckpoint
+    access: AccessCheckpoint = AccessCheckpoint()
 
 
 def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
@@ -49,10 +51,15 @@ def by_address(_node_id: str, address: str, identity: str) -> Peer | None:
     return Peer(outside=identity or address)
 
 
+def no_call(_flow: Flow) -> None:
+    """Find no call, so that nothing is recorded."""
+
+
 class Receiver:
     """Counts the traffic that proxies report. `changed` is the number of reports that changed the checkpoint.
 
-    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy.
+    Envoy evicts idle series after every `reports_per_eviction` reports. `find_caller` names callers without a proxy, and
+    `find_call` the workloads of a recorded call.
     `clock` is in seconds since the epoch.
     """
 
@@ -62,6 +69,7 @@ class Receiver:
         reports_per_eviction: int,
         *,
         find_caller: FindCaller = by_address,
+        find_call: FindCall = no_call,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.windows = windows
@@ -69,6 +77,7 @@ class Receiver:
         self.dropped = DroppedCopies(time.monotonic)
         self.increments = Increments()
         self.mirrors = MirrorIncrements()
+        self.access = AccessRecords(find_call, now=clock())
         self._deltas = CumulativeToDelta(reports_per_eviction, clock())
         self._find_caller = find_caller
         self._clock = clock
@@ -105,6 +114,7 @@ class Receiver:
                     self.mirrors.add_sizes(cluster, grown.buckets)
             elif found := counted(report.node, grown, self._find_caller):
                 self.windows.add(found.flow, found.counts)
+                self.access.add(found.flow, found.counts, now)
                 if not grown.may_repeat:
                     self.increments.add(*found)
                     self.mirrors.add(grown.series, found.counts)
@@ -123,13 +133,19 @@ class Receiver:
         for done, _ in enumerate(self._deltas.prepare_checkpoint()):
             if not done % BATCH:
                 await asyncio.sleep(0)
-        return Checkpoint(version=4, growth=self._deltas.checkpoint(), windows=self.windows.checkpoint())
+        return Checkpoint(
+            version=4,
+            growth=self._deltas.checkpoint(),
+            windows=self.windows.checkpoint(),
+            access=self.access.checkpoint(),
+        )
 
     def restore(self, saved: Checkpoint | None) -> None:
         """Continue from the checkpoint of an earlier headgate process; without one, begin to count now."""
         self._deltas.restore(saved.growth if saved else None, self._clock())
         if saved:
             self.windows.restore(saved.windows)
+            self.access.restore(saved.access)
 
     def _note(self, deltas: Deltas) -> None:
         for what, happened in ((LATE, deltas.late), (UNKNOWN, deltas.unknown), (FULL, deltas.full)):

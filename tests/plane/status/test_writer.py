@@ -23,7 +23,7 @@ from headgate.objects.ports import Change, Ports, follow
 from headgate.plane.feed import Feed
 from headgate.plane.loop import HostProxies, Loop
 from headgate.plane.status import pace, writer
-from headgate.plane.status.writer import MirrorStates, StatusWriter
+from headgate.plane.status.writer import CountedStates, StatusWriter
 from headgate.resources.decode import check
 from headgate.resources.meta import Object
 from headgate.resources.registry import Key, key_of
@@ -75,7 +75,7 @@ class World:
             Ports(self.store, EventRecorder(self.store, "headgate"), Latest(value=True), findings=self.of_host),
             self.loop,
             self.fleet,
-            MirrorStates(Latest({}), self.compared),
+            CountedStates(Latest({}), self.compared, Latest({})),
             self.feed.versions,
         )
         self.clients: dict[str, Client] = {}

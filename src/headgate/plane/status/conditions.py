@@ -16,6 +16,7 @@ from headgate.compiler.report import (
     StatusCondition,
 )
 from headgate.envoy.names import GatewayRef, RouteParent
+from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.receipts import Progress, Receipts
 from headgate.resources.meta import Object, Value
 
@@ -47,7 +48,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     `gateway` is the result of a Gateway. `selected` are the pods that a TLSConfig or TrafficTarget selects, and
     `sidecar` are the pods of a Sidecar. `migrating` are selected pods that are not in their wanted TLS mode yet.
     `incomplete_certificates` are selected pods with a certificate that lacks some DNS names. `compared` are conditions
-    about the mirrors of a route.
+    about the mirrors of a route, and `audit` are the calls that a TrafficTarget in audit mode would refuse.
     """
 
     generation: int
@@ -61,6 +62,7 @@ class ObjectReport(Value, frozen=True, kw_only=True):
     migrating: tuple[str, ...] = ()
     incomplete_certificates: tuple[str, ...] = ()
     compared: tuple[StatusCondition, ...] = ()
+    audit: AuditOutcome | None = None
 
 
 class StatusInputs(NamedTuple):

@@ -11,6 +11,7 @@ from headgate.compiler.report import StatusCondition, pod_list
 from headgate.envoy.config import CLUSTER, LISTENER, ROUTES, SECRET
 from headgate.envoy.names import IDENTITY, INBOUND, ROOTS
 from headgate.envoy.view import SIDECAR
+from headgate.plane.status import audit
 from headgate.plane.status.conditions import ObjectReport, StatusInputs, by_condition, few, programmed, status_of, timed
 from headgate.plane.status.receipts import AckState, Answer, Progress, Receipts, Resource
 from headgate.resources.meta import Object
@@ -36,12 +37,14 @@ def mesh_status(obj: Object, report: ObjectReport, inputs: StatusInputs) -> Mapp
     conditions = [
         *by_condition(report.findings, _TRUE_CONDITIONS),
         _programmed(report, progress, inputs.blocking, message_start=message_start),
+        *audit.conditions(report.audit),
     ]
     return {
         "observedGeneration": generation,
         "conditions": timed(conditions, status_of(obj).get("conditions"), generation=generation, now=inputs.time),
         "pods": {"total": len(workloads) + len(without_sidecar), "sidecars": len(workloads)},
         "proxies": {"programmed": done, "total": progress.total},
+        **audit.fields(report.audit),
     }
 
 

@@ -18,6 +18,7 @@ from headgate.envoy.gateway_hosts import WILDCARDS
 from headgate.envoy.names import GatewayRef, RouteParent
 from headgate.envoy.view import SIDECAR
 from headgate.kinds import GATEWAY
+from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import ObjectReport, ports_of
 from headgate.plane.status.mesh import is_inbound
 from headgate.plane.status.receipts import Receipts, port_of
@@ -122,7 +123,8 @@ class Observation(NamedTuple):
     `reports` come from the build, and `findings` from the running mesh (`status.findings`). `receipts` are the proxies'
     acknowledgments. `incomplete_certificates` are workloads with a certificate that lacks some of the DNS names.
     `blocking` are the node IDs of proxies that block the next step of an mTLS migration. `compared` are conditions about
-    the mirrors of routes (`plane.mirror_comparison`).
+    the mirrors of routes (`plane.mirror_comparison`), and `audits` the calls that TrafficTargets in audit mode would
+    refuse (`plane.access_audit`).
     """
 
     reports: ReportIndex
@@ -131,6 +133,7 @@ class Observation(NamedTuple):
     incomplete_certificates: frozenset[str] = frozenset()
     blocking: Sequence[str] = ()
     compared: Mapping[Key, tuple[StatusCondition, ...]] = {}
+    audits: Mapping[Key, AuditOutcome] = {}
 
     def report(self, key: Key) -> ObjectReport:
         """Return the report of an object, together with the findings about the running mesh."""
@@ -139,6 +142,8 @@ class Observation(NamedTuple):
             report = structs.replace(report, findings=(*report.findings, *more))
         if compared := self.compared.get(key):
             report = structs.replace(report, compared=compared)
+        if audit := self.audits.get(key):
+            report = structs.replace(report, audit=audit)
         if self.incomplete_certificates and report.selected:
             report = structs.replace(
                 report,
@@ -219,6 +224,7 @@ class StatusQueue:
             yield from observation.reports.differing(before.reports, self._kinds)
         yield from differing(before.findings, observation.findings)
         yield from differing(before.compared, observation.compared)
+        yield from differing(before.audits, observation.audits)
         if observation.blocking != before.blocking:
             yield from observation.reports.migrating
         for workload in observation.incomplete_certificates ^ before.incomplete_certificates:

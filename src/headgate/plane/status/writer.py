@@ -19,6 +19,7 @@ from headgate.kinds import ACCESS, GATEWAY, MESH, SPLIT
 from headgate.latest import Latest, until
 from headgate.objects.ports import Ports, version_of
 from headgate.plane.loop import Loop
+from headgate.plane.status.audit_outcome import AuditOutcome
 from headgate.plane.status.conditions import (
     ObjectReport,
     StatusInputs,
@@ -62,15 +63,16 @@ ONLY_WITH_FINDINGS: Mapping[tuple[str, str], _ComputeStatus] = {(SERVICE.group, 
 log = logging.getLogger(__name__)
 
 
-class MirrorStates(NamedTuple):
-    """What proxies count about mirrors.
+class CountedStates(NamedTuple):
+    """What proxies count about objects.
 
     `dropped` counts dropped copies by mirror cluster, for mirrors that drop copies now. `compared` are conditions about
-    the copies of routes.
+    the copies of routes. `audits` are the calls that TrafficTargets in audit mode would refuse.
     """
 
     dropped: Latest[Mapping[str, int]]
     compared: Latest[Mapping[Key, tuple[StatusCondition, ...]]]
+    audits: Latest[Mapping[Key, AuditOutcome]]
 
 
 class StatusWriter:
@@ -84,12 +86,12 @@ class StatusWriter:
         ports: Ports,
         loop: Loop,
         fleet: Fleet,
-        mirrors: MirrorStates,
+        counted: CountedStates,
         versions: Callable[[str, str], SharedMap[Key, str]],
     ) -> None:
         """Create the writer. `versions` returns the newest known versions of all objects of a kind, by group and kind."""
         self.computed: Counter[Key] = Counter()
-        self._mirrors = mirrors
+        self._counted = counted
         self._versions = versions
         self._checked_versions: dict[tuple[str, str], SharedMap[Key, str]] = {}  # those at the last build
         self._store = ports.objects
@@ -133,8 +135,9 @@ class StatusWriter:
             group.create_task(follow(self._compiled), name="status follows builds")
             group.create_task(follow(self._fleet.change_count), name="status follows proxies")
             group.create_task(follow(self._faults), name="status follows certificates")
-            group.create_task(follow(self._mirrors.dropped), name="status follows mirrors")
-            group.create_task(follow(self._mirrors.compared), name="status follows comparisons")
+            group.create_task(follow(self._counted.dropped), name="status follows mirrors")
+            group.create_task(follow(self._counted.compared), name="status follows comparisons")
+            group.create_task(follow(self._counted.audits), name="status follows audits")
             group.create_task(follow(self._of_host), name="status follows the host")
             while True:
                 if self._queue.is_empty:
@@ -193,7 +196,8 @@ class StatusWriter:
             self._findings(compiled, receipts),
             incomplete_certificates,
             blocking,
-            self._mirrors.compared.get(),
+            self._counted.compared.get(),
+            self._counted.audits.get(),
         )
         self._queue.observe(observation)
         if before and before.receipts.membership != receipts.membership:
@@ -233,7 +237,7 @@ class StatusWriter:
         for finding in (
             *refusals(compiled, proxies),
             *faults(self._faults.get()),
-            *dropped_copies(compiled.mesh, self._mirrors.dropped.get()),
+            *dropped_copies(compiled.mesh, self._counted.dropped.get()),
             *self._of_host.get(),
         ):
             found[finding.about] += (finding,)

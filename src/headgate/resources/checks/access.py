@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.errors import Cause
-from headgate.resources.meta import Object, label_causes, namespace_of, part, rows
+from headgate.resources.meta import Object, annotation, label_causes, namespace_of, part, rows
 from headgate.resources.registry import ROUTE_GROUP, split_api_version
+from headgate.resources.smi import MODE, MODES
 from headgate.resources.versions import FLAT_TARGET, PORTLESS_VERSIONS
 
 _LONGEST_LABEL = 63
@@ -17,6 +18,9 @@ _UNSELECTED = (
 
 def target_causes(obj: Object) -> Iterator[Cause]:
     """Yield the mistakes in a TrafficTarget, in any version, that its schema can't express."""
+    mode = annotation(obj, MODE)
+    if isinstance(mode, str) and mode not in MODES:
+        yield Cause(f"metadata.annotations.{MODE}", f"must be {' or '.join(MODES)}, not {mode!r}")
     _, version = split_api_version(obj["apiVersion"])
     if version == FLAT_TARGET:
         if "spec" in obj:

@@ -131,6 +131,25 @@ def _enforced(what: str) -> Schema:
     return status(what, pods=_PODS, proxies=_PROXIES)
 
 
+_WOULD_REFUSE = record(
+    "In audit mode: the calls (requests or connections) that would have been refused without it, since the current rules.",
+    since=text("When the counts began.", "date-time"),
+    calls=whole("The number of calls."),
+    callers=listing(
+        "The callers with most calls.",
+        record(
+            "One caller, port and protocol.",
+            caller=text("The ServiceAccount as namespace/name; for plaintext, the pod or the address."),
+            port=whole("The port of the pods; 0 for ports of no Service."),
+            protocol=choice("The protocol.", "http tcp"),
+            calls=whole("The number of calls."),
+            reason=text("Why: NoTargetNamesCaller, NoRuleMatches or NoIdentity."),
+        ),
+    ),
+    omittedCallers=whole("The number of callers that the list omits."),
+)
+
+
 def traffic_split(version: str) -> Schema:
     """Return the schema of a TrafficSplit. Weights are quantities in early versions, which have no `matches`."""
     quantities = version in ("v1alpha1", "v1beta1")
@@ -206,7 +225,7 @@ def traffic_target(version: str) -> Schema:
     what = "Allows pods of some ServiceAccounts to call the pods of another ServiceAccount."
     if version == "v1alpha1":
         fields = {"destination": _DESTINATION, "sources": _SOURCES, "specs": _RULES}
-        return kind(what, "destination sources specs", **fields, status=_enforced("target"))
+        return kind(what, "destination sources specs", **fields, status=status("target", pods=_PODS, proxies=_PROXIES, wouldRefuse=_WOULD_REFUSE))
     spec = record(
         "The traffic that is allowed.",
         "destination sources rules",
@@ -214,7 +233,7 @@ def traffic_target(version: str) -> Schema:
         sources=_SOURCES,
         rules=_RULES,
     )
-    return kind(what, spec=spec, status=_enforced("target"))
+    return kind(what, spec=spec, status=status("target", pods=_PODS, proxies=_PROXIES, wouldRefuse=_WOULD_REFUSE))
 
 
 def port_route(protocol: str, version: str) -> Schema:

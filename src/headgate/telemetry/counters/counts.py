@@ -20,7 +20,7 @@ _CLASSES = (
 )
 _CLASS_INDEXES = {name: index for index, name in enumerate(_CLASSES)}
 # Indexes of the counters after the response classes. SUCCEEDED and FAILED count mirrored copies, which have no class.
-SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS = range(len(_CLASSES), len(_CLASSES) + 7)
+SUCCEEDED, FAILED, CONNECTIONS, UNREACHED, SENT, RECEIVED, DENIED_CONNECTIONS, AUDITED = range(len(_CLASSES), len(_CLASSES) + 8)
 DENIED_REQUESTS = _CLASS_INDEXES[DENIED]
 LARGEST_GROWTH = 1 << 48
 """The limit of a counter's growth in one report.
@@ -103,6 +103,11 @@ class Counts(Value, frozen=True, gc=False):
     def denied_connections(self) -> int:
         """Connections that access rules denied; they are part of `connections`."""
         return self.count(DENIED_CONNECTIONS)
+
+    @property
+    def audited(self) -> int:
+        """Allowed requests that access rules would deny without audit mode; each has its class too."""
+        return self.count(AUDITED)
 
     @property
     def classes(self) -> tuple[tuple[str, int], ...]:

@@ -152,7 +152,8 @@ def _counters_of(name: str, found: Mapping[str, str]) -> tuple[tuple[int, ...], 
     index = counts.DENIED_REQUESTS if denied else class_index(code.complete_status, grpc)
     is_dropped = DROPPED_FLAG in code.flags and names.is_mirror(found.get("cluster", ""))  # counted by `_DROPPED`
     is_counted = code.is_flagged == (name == _FLAGGED) and not is_dropped
-    return (index,) if is_counted else (), name == _LATENCY and not denied
+    audited = (counts.AUDITED,) if code.audited else ()
+    return (index, *audited) if is_counted else (), name == _LATENCY and not denied
 
 
 def _sent(node: str, found: Mapping[str, str]) -> Flow | None:

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from headgate.envoy import pb
 from headgate.envoy.tap import parse_record
-from headgate.envoy.traffic_stats import PodPort, parse_backend, parse_code, parse_pod
+from headgate.envoy.traffic_stats import DENIED_MARK, PodPort, parse_backend, parse_code, parse_pod
 from headgate.errors import TelemetryError
 from headgate.resources.meta import Value
 from headgate.telemetry.reports.otlp import reporting_node
@@ -87,7 +87,7 @@ def _record(node: str, time: float, found: Mapping[str, str]) -> Record:
         server=parse_pod(found.get("pod", "")),
         cluster=found.get("cluster") or found.get("place", ""),
         denied=found.get("verdict") == "denied"
-        or code._replace(marked="denied" in found).is_denied(found.get("grpc", "")),
+        or code._replace(marked=found.get("denied") == DENIED_MARK).is_denied(found.get("grpc", "")),
         headers=tuple((key.removeprefix(_HEADER), text) for key, text in found.items() if key.startswith(_HEADER)),
         backend=parse_backend({"backend": found.get("backend", "")}),
         **{name: found.get(name, "") for name in _TEXTS},  # the proxy sends these fields under the same names

@@ -1,0 +1,126 @@
+"""Sums up the calls that TrafficTargets in audit mode would refuse, for the statuses of these TrafficTargets.
+
+A refused call belongs to the TrafficTargets that name its caller, because their rules do not match it. If none names the
+caller, it belongs to all TrafficTargets of the destination.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import structs
+
+from headgate.compiler.report import Compiled
+from headgate.latest import Latest
+from headgate.model.identities import parse_id
+from headgate.model.routing import Grant, Mesh, Workload
+from headgate.plane.access_calls import rules_digest
+from headgate.plane.status.audit_outcome import AuditOutcome, RefusedCaller
+from headgate.resources.meta import Key
+from headgate.resources.registry import TRAFFIC_TARGET
+from headgate.telemetry.access_records import AccessRecords, Audit, CallKey, Record
+
+PUBLISH_S = 15.0  # seconds between two looks at the counts
+STEADY_S = 300.0  # seconds until counts are published that grew by less than `NOTICEABLE`
+NOTICEABLE = 1.1
+
+Outcomes = Mapping[Key, AuditOutcome]
+"""The outcome of each TrafficTarget in audit mode."""
+
+
+def outcomes(compiled: Compiled, records: AccessRecords) -> Outcomes:
+    """Return the current outcome of each TrafficTarget whose audit counts calls."""
+    audited = _audited(compiled.mesh)
+    refused: dict[str, list[tuple[CallKey, Record]]] = defaultdict(list)
+    for key, record in records.audited():
+        refused[key.destination].append((key, record))
+    found: dict[Key, AuditOutcome] = {}
+    for selected in compiled.report.selected:
+        called = next((audited[name] for name in selected.workloads if name in audited), None)
+        if called and selected.about.kind == TRAFFIC_TARGET.kind:
+            audit = records.audit(called.identity, rules_digest(called.access))
+            found[selected.about] = _outcome(selected.about, called.access.grants, audit, refused[called.identity])
+    return found
+
+
+def _audited(mesh: Mesh) -> Mapping[str, Workload]:
+    return {item.name: item for item in mesh.workloads if item.access.audited}
+
+
+def _outcome(
+    about: Key, grants: Sequence[Grant], audit: Audit | None, refused: Iterable[tuple[CallKey, Record]]
+) -> AuditOutcome:
+    if audit is None:
+        return AuditOutcome()
+    callers = []
+    for key, record in refused:
+        naming = [grant.origin for grant in grants if key.caller in grant.sources]
+        if about in naming or not naming:
+            callers.append(_refused_caller(key, record, is_named=bool(naming)))
+    callers.sort(key=lambda item: (-item.calls, item.caller, item.port, item.protocol))
+    return AuditOutcome(since=audit.since, callers=tuple(callers))
+
+
+def _refused_caller(key: CallKey, record: Record, *, is_named: bool) -> RefusedCaller:
+    account = parse_id(key.caller)
+    return RefusedCaller(
+        caller=f"{account.namespace}/{account.name}" if account else key.caller,
+        port=key.port,
+        protocol=key.protocol,
+        calls=record.audited,
+        reason="NoRuleMatches" if is_named else "NoTargetNamesCaller" if account else "NoIdentity",
+    )
+
+
+def published(last: AuditOutcome | None, now: AuditOutcome, *, is_old: bool) -> AuditOutcome:
+    """Return `now` if it differs noticeably from the `last` outcome, or if that `is_old`; otherwise the last one."""
+    if last is None or is_old or last.since != now.since or _callers(last) != _callers(now):
+        return now
+    return now if now.calls >= last.calls * NOTICEABLE else last
+
+
+def _callers(outcome: AuditOutcome) -> frozenset[RefusedCaller]:
+    return frozenset(structs.replace(item, calls=0) for item in outcome.callers)
+
+
+class AccessAuditor:
+    """Publishes the `outcomes` of the running mesh's audits. `clock` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        compiled: Latest[Compiled | None],
+        records: AccessRecords,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.outcomes: Latest[Outcomes] = Latest({})
+        self._compiled = compiled
+        self._records = records
+        self._clock = clock
+        self._changed: dict[Key, float] = {}  # when an outcome was published
+
+    async def run(self) -> None:
+        """Publish the outcomes every `PUBLISH_S` seconds while something is audited, until canceled."""
+        while True:
+            changed = self._compiled.next_change()
+            compiled = self._compiled.get()
+            if compiled is None or not _audited(compiled.mesh):
+                self._changed = {}
+                self.outcomes.set({})
+                await changed.wait()
+                continue
+            self.publish(compiled)
+            await asyncio.sleep(PUBLISH_S)
+
+    def publish(self, compiled: Compiled) -> None:
+        """Publish the outcomes that differ noticeably from those that are published."""
+        now, last = self._clock(), self.outcomes.get()
+        found: dict[Key, AuditOutcome] = {}
+        for about, outcome in outcomes(compiled, self._records).items():
+            is_old = now >= self._changed.get(about, now) + STEADY_S
+            found[about] = published(last.get(about), outcome, is_old=is_old)
+            if found[about] != last.get(about):
+                self._changed[about] = now
+        self._changed = {about: time for about, time in self._changed.items() if about in found}
+        self.outcomes.set(found)

@@ -1,0 +1,88 @@
+"""Finds which workload calls which in a flow, and what the access rules of the called workload say about it."""
+
+from functools import lru_cache
+from hashlib import blake2b
+
+import msgspec
+
+from headgate.compiler.report import Compiled
+from headgate.latest import Latest
+from headgate.model.authorization import authorize
+from headgate.model.identities import gateway_id, parse_id
+from headgate.model.routing import Access, Mesh, Protocol, Workload
+from headgate.telemetry.access_records import Call, CallKey
+from headgate.telemetry.counters.flows import GATEWAY, Flow, Peer
+
+_ENDED_PODS = 10_000  # ended pods whose workloads are known, because their last reports arrive after their end
+_DIGEST_BYTES = 8
+_MOST_FLOWS = 100_000  # flows in the cache of `CallFinder`
+
+
+@lru_cache(10_000)
+def rules_digest(access: Access) -> str:
+    """Return a text that identifies the rules of an audited workload; empty if it is not audited."""
+    if not access.audited:
+        return ""
+    return blake2b(msgspec.json.encode(access.grants), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class CallFinder:
+    """Finds the calls of flows in the current mesh, as a `telemetry.access_records.FindCall`."""
+
+    def __init__(self, compiled: Latest[Compiled | None]) -> None:
+        self._compiled = compiled
+        self._mesh: Mesh | None = None
+        self._workloads: dict[str, Workload] = {}
+        self._found: dict[Flow, Call | None] = {}
+
+    def __call__(self, flow: Flow) -> Call | None:
+        """Return the calls of a flow; None if its destination has no sidecar."""
+        self._follow_mesh()
+        if flow not in self._found:
+            if len(self._found) >= _MOST_FLOWS:
+                self._found.clear()
+            self._found[flow] = self._call(flow)
+        return self._found[flow]
+
+    def _call(self, flow: Flow) -> Call | None:
+        called = self._workloads.get(flow.destination.pod)
+        if called is None:
+            return None
+        identity = self._identity(flow.source)
+        key = CallKey(
+            caller=identity or flow.source.pod or flow.source.outside,
+            destination=called.identity,
+            port=flow.target,
+            protocol="http",
+        )
+        proven = identity if flow.secured else ""
+        return Call(
+            key=key,
+            audit=rules_digest(called.access),
+            opens=_allows(called, called.access, flow.target, proven),
+            rules_allow_connections=_allows(called, called.access.enforced, flow.target, proven),
+        )
+
+    def _identity(self, source: Peer) -> str:
+        """Return the SPIFFE ID of a caller; empty for a caller without a sidecar."""
+        if source == GATEWAY:
+            return gateway_id(self._mesh.trust_domain) if self._mesh else ""
+        if source.pod:
+            workload = self._workloads.get(source.pod)
+            return workload.identity if workload else ""
+        return source.outside if parse_id(source.outside) else ""
+
+    def _follow_mesh(self) -> None:
+        compiled = self._compiled.get()
+        if compiled is None or compiled.mesh is self._mesh:
+            return
+        self._mesh, self._found = compiled.mesh, {}
+        now = {item.name: item for item in compiled.mesh.workloads}
+        ended = [(name, item) for name, item in self._workloads.items() if name not in now]
+        self._workloads = {**dict(ended[-_ENDED_PODS:]), **now}
+
+
+def _allows(called: Workload, access: Access, port: int, identity: str) -> bool:
+    """Say whether a workload with this access accepts a connection on a port that is not HTTP."""
+    workload = msgspec.structs.replace(called, access=access)
+    return authorize(workload, port, protocol=Protocol.TCP, identity=identity).allowed

@@ -1,0 +1,55 @@
+"""The part of a TrafficTarget's status about its audit mode: the calls that it would refuse, by caller."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headgate.compiler.report import StatusCondition
+from headgate.plane.status.conditions import few
+from headgate.plane.status.audit_outcome import AuditOutcome
+from headgate.resources.meta import timestamp
+
+CONDITION = "WouldRefuse"
+_MOST_CALLERS = 20  # in a status; a count replaces the rest
+
+
+def conditions(outcome: AuditOutcome | None) -> Iterator[StatusCondition]:
+    """Yield the condition of a TrafficTarget in audit mode."""
+    if outcome is None:
+        return
+    message = _message(outcome)
+    reason = "CallsNotAllowed" if outcome.callers else "AllCallsAllowed" if outcome.since else "NoCalls"
+    yield StatusCondition(type=CONDITION, status=bool(outcome.callers), reason=reason, message=message)
+
+
+def _message(outcome: AuditOutcome) -> str:
+    if not outcome.since:
+        return "no call was counted yet with these rules"
+    since = timestamp(outcome.since)
+    if not outcome.callers:
+        return f"without audit mode, no call since {since} would have been refused"
+    verb = "call would have been" if outcome.calls == 1 else "calls would have been"
+    return f"without audit mode, {outcome.calls} {verb} refused since {since}: {few([str(item) for item in outcome.callers])}"
+
+
+def fields(outcome: AuditOutcome | None) -> Mapping[str, Any]:
+    """Return the field `wouldRefuse` of a status; nothing without an audit."""
+    if outcome is None or not outcome.since:
+        return {}
+    callers = [
+        {
+            "caller": item.caller,
+            "port": item.port,
+            "protocol": item.protocol,
+            "calls": item.calls,
+            "reason": item.reason,
+        }
+        for item in outcome.callers[:_MOST_CALLERS]
+    ]
+    return {
+        "wouldRefuse": {
+            "since": timestamp(outcome.since),
+            "calls": outcome.calls,
+            "callers": callers,
+            "omittedCallers": len(outcome.callers) - len(callers),
+        }
+    }

@@ -1,0 +1,36 @@
+"""The calls that a TrafficTarget in audit mode would refuse, as its status shows them."""
+
+from headgate.resources.meta import Value
+
+
+class RefusedCaller(Value, frozen=True, kw_only=True):
+    """The `calls` (requests or connections) of one caller to a port that an audit would refuse.
+
+    `caller` is a ServiceAccount as `namespace/name` or, for plaintext, a pod or an address. `reason` is why: no
+    TrafficTarget names the caller, the rules of those that do match other calls, or the caller proves no identity.
+    """
+
+    caller: str
+    port: int
+    protocol: str
+    calls: int
+    reason: str
+
+    def __str__(self) -> str:
+        port = f"port {self.port}" if self.port else "ports of no Service"
+        return f"{self.caller} to {port} {self.calls} ({self.reason})"
+
+
+class AuditOutcome(Value, frozen=True, kw_only=True):
+    """The callers that an audit would refuse, those with most calls first.
+
+    `since` is the begin of the audit in seconds since the epoch; 0.0 before the first call.
+    """
+
+    since: float = 0.0
+    callers: tuple[RefusedCaller, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """The number of calls of all callers."""
+        return sum(item.calls for item in self.callers)

@@ -1,0 +1,166 @@
+"""Records of the calls that workloads received in the last 7 days, and of those that an audit would refuse.
+
+A record is of one caller, destination, port and protocol, so its size does not depend on the number of requests. From the
+records, `headgate generate` derives access rules, and `plane.access_audit` the counts of an audit.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from headgate.resources.meta import Value
+from headgate.telemetry.counters.counts import DENIED_CONNECTIONS, Counts
+from headgate.telemetry.counters.flows import Flow
+
+KEPT_S = 7 * 86_400.0
+MOST = 20_000
+SWEEP_S = 600.0  # the least number of seconds between two searches for expired records
+CallProtocol = Literal["http", "tcp"]
+
+
+class CallKey(Value, frozen=True, kw_only=True, order=True, array_like=True, cache_hash=True):
+    """What distinguishes records. `caller` is a SPIFFE ID or, for plaintext, a pod (`namespace/name`) or an address.
+
+    `destination` is the SPIFFE ID of the called workload. `port` is that of the pod, 0 for ports of no Service.
+    """
+
+    caller: str
+    destination: str
+    port: int
+    protocol: CallProtocol
+
+
+class Call(Value, frozen=True, kw_only=True):
+    """The calls of a flow. `key` is without protocol, that is, for HTTP.
+
+    `audit` identifies the rules of the destination in audit mode; it is empty if the destination is not audited.
+    `opens`: the destination accepts connections of the caller. `rules_allow_connections`: so do its access rules.
+    """
+
+    key: CallKey
+    audit: str = ""
+    opens: bool = True
+    rules_allow_connections: bool = True
+
+
+FindCall = Callable[[Flow], Call | None]
+"""A function that returns the calls of a flow; None if its destination has no sidecar."""
+
+
+class Record(msgspec.Struct, array_like=True):
+    """The allowed requests or connections of a key: the times of the first and the last, in seconds since the epoch.
+
+    `audited` are those since the begin of the audit that its rules do not allow; `last_audited` is the time of the last.
+    """
+
+    first: float
+    last: float
+    count: int = 0
+    audited: int = 0
+    last_audited: float = 0.0
+
+
+class Audit(Value, frozen=True, kw_only=True, array_like=True):
+    """An audit of a destination: its `rules`, as in `Call.audit`, and its begin in seconds since the epoch."""
+
+    rules: str
+    since: float
+
+
+class AccessCheckpoint(Value, frozen=True, kw_only=True):
+    """The checkpoint of all records."""
+
+    records: tuple[tuple[CallKey, Record], ...] = ()
+    audits: dict[str, Audit] = {}
+    lost: float = 0.0
+    began: float = 0.0
+
+
+class AccessRecords:
+    """Records of at most `most` keys. `began` is when recording began, in seconds since the epoch.
+
+    `lost` is the last time at which a new key found no room; 0.0 if all calls of the last 7 days are recorded.
+    """
+
+    def __init__(self, find_call: FindCall, *, now: float, most: int = MOST) -> None:
+        self.began = now
+        self.lost = 0.0
+        self._find_call = find_call
+        self._most = most
+        self._records: dict[CallKey, Record] = {}
+        self._audits: dict[str, Audit] = {}
+        self._swept = now
+
+    def add(self, flow: Flow, counts: Counts, now: float) -> None:
+        """Add the allowed requests and connections of a flow."""
+        requests = counts.success + counts.failure
+        connections = counts.connections - counts.count(DENIED_CONNECTIONS)
+        if not (requests or connections > 0):
+            return
+        call = self._find_call(flow)
+        if call is None:
+            return
+        if call.audit:
+            self._begin_audit(call.key.destination, call.audit, now)
+        if requests:
+            self._add(call.key, requests, counts.audited if call.audit else 0, now)
+        if connections > 0 and call.opens:
+            refused = connections if call.audit and not call.rules_allow_connections else 0
+            self._add(msgspec.structs.replace(call.key, protocol="tcp"), connections, refused, now)
+
+    def audit(self, destination: str, rules: str) -> Audit | None:
+        """Return the audit of a destination with these rules; None if it received no call since it has these rules."""
+        found = self._audits.get(destination)
+        return found if found and found.rules == rules else None
+
+    def since(self, time: float) -> Mapping[CallKey, Record]:
+        """Return the records with a request or connection after a time, sorted by key."""
+        return {key: record for key, record in sorted(self._records.items()) if record.last >= time}
+
+    def audited(self) -> Iterator[tuple[CallKey, Record]]:
+        """Yield the records with calls that an audit would refuse."""
+        return ((key, record) for key, record in self._records.items() if record.audited)
+
+    def checkpoint(self) -> AccessCheckpoint:
+        """Return all records, for `restore`."""
+        records = tuple((key, msgspec.structs.replace(record)) for key, record in self._records.items())
+        return AccessCheckpoint(records=records, audits=dict(self._audits), lost=self.lost, began=self.began)
+
+    def restore(self, saved: AccessCheckpoint) -> None:
+        """Continue from the records of an earlier headgate. Call this before anything is recorded."""
+        self._records, self._audits = dict(saved.records), dict(saved.audits)
+        self.lost, self.began = saved.lost, saved.began or self.began
+
+    def _begin_audit(self, destination: str, rules: str, now: float) -> None:
+        if self.audit(destination, rules):
+            return
+        self._audits[destination] = Audit(rules=rules, since=now)
+        for key, record in self._records.items():
+            if key.destination == destination:
+                record.audited = 0
+
+    def _add(self, key: CallKey, count: int, audited: int, now: float) -> None:
+        record = self._records.get(key)
+        if record is None:
+            self._sweep(now)
+            if len(self._records) >= self._most:
+                self.lost = now
+                return
+            record = self._records[key] = Record(now, now)
+        record.last = now
+        record.count += count
+        if audited:
+            record.audited += audited
+            record.last_audited = now
+
+    def _sweep(self, now: float) -> None:
+        """Remove expired records, and the audits of destinations without records."""
+        if now < self._swept + SWEEP_S:
+            return
+        self._swept = now
+        self._records = {key: record for key, record in self._records.items() if record.last >= now - KEPT_S}
+        called = {key.destination for key in self._records}
+        self._audits = {name: audit for name, audit in self._audits.items() if name in called}
+        if self.lost < now - KEPT_S:
+            self.lost = 0.0
